@@ -107,7 +107,7 @@ def test_tau_bench() -> None:
     given = records("tau-bench/results.json")[0]
     assert first == {
         "messages": given["traj"],
-        "group": "0",
+        "group": "50e48b3d88e9dea9/0",
         "env_reward": 1.0,
         "task_id": 0,
         "trial": 0,
@@ -119,7 +119,7 @@ def test_tau_bench() -> None:
         ],
         "user_cost": 0.0012,
     }
-    assert (second["group"], second["trial"], second["env_reward"]) == ("0", 1, 0.0)
+    assert (second["group"], second["trial"], second["env_reward"]) == (first["group"], 1, 0.0)
     # It is written with reward 0.0, as a failed attempt is.
     assert broken == "the run failed: litellm.Timeout: the model did not answer"
     grader = ToolCallPrecisionRecallMatchGrader(match_arguments=True)
@@ -147,7 +147,7 @@ def test_tau2_bench() -> None:
             user("Done, it is lit. ###STOP###"),
         ],
         "prompt": "My lamp on line 3 is dark.",
-        "group": "lamp_1",
+        "group": "lamps/lamp_1",
         "env_reward": 1.0,
         "task_id": "lamp_1",
         "trial": 0,
@@ -164,11 +164,41 @@ def test_tau2_bench() -> None:
     }
     assert select(rows[1:], "trial", "env_reward", "termination_reason") == [
         (1, 0.0, "max_steps"),
-        "simulation s-2: the run failed (infrastructure_error): connection reset",
+        "simulations.2: the run failed (infrastructure_error): connection reset",
         (3, None, "user_stop"),
     ]
     alone = convert("tau2-bench/simulation.json")
-    assert select(alone, "group", "env_reward", "policy") == [("lamp_1", 0.0, "Be short.")]
+    assert select(alone, "group", "env_reward", "policy") == [
+        ("c9d9d5886d806f99/lamp_1", 0.0, "Be short.")
+    ]
+
+
+def test_tasks_of_two_benchmarks_with_one_id_are_two_groups() -> None:
+    """tau-bench, tau2-bench and Inspect count the tasks of each environment from 0 or 1."""
+    [retail, _, _] = records("tau-bench/results.json")
+    airline = {**retail, "info": {"task": {"instruction": "You want to fly."}}}
+    lamps = records("tau2-bench/results.json")[0]
+    domain = {**lamps["info"]["environment_info"], "domain_name": "airline"}
+    flights = {**lamps, "info": {**lamps["info"], "environment_info": domain}}
+    arms = records("inspect/samples/star-1_epoch_1.json")[0]
+    for name, one, other in (
+        ("tau-bench", retail, airline),
+        ("tau2-bench", lamps, flights),
+        ("inspect", arms, {**arms, "input": "How many eyes has a spider?"}),
+    ):
+        groups = [next(iter(FORMATS[name].convert(record))) for record in (one, one, other)]
+        names = [group["group"] for group in groups if isinstance(group, dict)]
+        assert names[0] == names[1] != names[2]
+
+
+def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
+    record = records("tau2-bench/simulation.json")[0]
+    for name, broken in (("user_error", True), ("agent_error", False), ("max_steps", False)):
+        try:
+            [row] = FORMATS["tau2-bench"].convert({**record, "termination_reason": name})
+        except RolloutError:
+            row = {}
+        assert (not row) == broken
 
 
 def test_tau2_bench_in_a_folder_names_its_simulations() -> None:
@@ -319,7 +349,7 @@ def test_inspect() -> None:
         "prompt": "How many arms has a starfish?",
         "response": "5",
         "reference": "5",
-        "group": "star-1",
+        "group": "dcb80887a637f9ee/star-1",
         "env_reward": 1.0,
         "sample_id": "star-1",
         "epoch": 1,
@@ -337,10 +367,17 @@ def test_inspect() -> None:
         assistant("I do not know."),
     ]
     assert select(rows[1:], "group", "epoch", "env_reward", "scores", "reference", "limit") == [
-        ("star-1", 2, 0.0, {"match": 0.0}, "5", "token"),
-        ("star-2", 1, None, {"match": 0.0, "model_graded_qa": 0.5}, ["yes", "no"], None),
-        "sample star-3, epoch 1: the sample failed: RateLimitError('try later')",
-        ("star-4", 1, None, {"drawing": None}, None, None),
+        ("dcb80887a637f9ee/star-1", 2, 0.0, {"match": 0.0}, "5", "token"),
+        (
+            "89ea253ff5b52075/star-2",
+            1,
+            None,
+            {"match": 0.0, "model_graded_qa": 0.5},
+            ["yes", "no"],
+            None,
+        ),
+        "samples.3: the sample failed: RateLimitError('try later')",
+        ("11698bc64e17d6ff/star-4", 1, None, {"drawing": None}, None, None),
     ]
     assert convert("inspect/samples/star-1_epoch_1.json") == [first]
     [old] = convert("inspect/first_version_sample.json")
@@ -409,6 +446,25 @@ def test_lm_eval_without_arguments_has_its_input() -> None:
     [row] = FORMATS["lm-eval"].convert({**record, "arguments": [], "input": "How many?"})
     assert isinstance(row, dict)
     assert (row["prompt"], row["response"]) == ("How many?", "There are 12 fish. #### 12")
+
+
+@pytest.mark.parametrize(
+    ("target", "reference"),
+    [
+        ("['Lima', \"Lima's\"]", ["Lima", "Lima's"]),
+        ("['Lima']", "Lima"),
+        ("[1, 2]", "[1, 2]"),
+        ("['a", "['a"),
+        ("['a'] + ['b']", "['a'] + ['b']"),
+        ("", None),
+    ],
+)
+def test_targets_of_lm_eval(target: str, reference: Any) -> None:
+    """It writes ``str(target)``; several accepted answers are a list."""
+    [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
+    [row] = FORMATS["lm-eval"].convert({**record, "target": target})
+    assert isinstance(row, dict)
+    assert row.get("reference") == reference
 
 
 def test_lm_eval_choices() -> None:
@@ -480,6 +536,51 @@ def test_openai_batch_line_with_its_request() -> None:
     [row] = FORMATS["openai-batch"].convert({**request, **answered})
     assert isinstance(row, dict)
     assert row["messages"] == [user("When is high water?"), assistant("High water is at noon.")]
+
+
+def test_batches_of_every_endpoint_have_their_prompts() -> None:
+    """Those of the Responses API and of completions, too; answers to one prompt are a group."""
+    request = {"method": "POST", "url": "/v1/responses"}
+    asked = {"instructions": "Be brief.", "input": "Which tide?"}
+    [answered, *_] = records("openai-batch/responses.jsonl")
+    rows: list[Any] = []
+    for name in ("a-0", "a-1"):
+        joined = {**answered, **request, "custom_id": name, "body": asked}
+        rows += FORMATS["openai-batch"].convert(joined)
+    assert rows[0]["messages"][:2] == [system("Be brief."), user("Which tide?")]
+    assert rows[0]["group"] == rows[1]["group"] != rows[0]["custom_id"]
+    [_, completion] = records("openai-response/completions.jsonl")
+    response = {"status_code": 200, "body": completion}
+    line = {"custom_id": "c", "response": response, "error": None}
+    [row] = FORMATS["openai-batch"].convert(
+        {**line, **request, "body": {"prompt": "High water is"}}
+    )
+    assert isinstance(row, dict)
+    assert (row["prompt"], row["response"]) == ("High water is", " at noon.")
+
+
+def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
+    [answered, *_] = records("anthropic-batch/results.jsonl")
+    use = {"type": "tool_use", "id": "t1", "name": "tide_at", "input": {"port": "Kel"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"text": "noon"}]}
+    asked = {
+        "system": [{"type": "text", "text": "Be brief."}],
+        "messages": [
+            user("Which tide?"),
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]},
+            {"role": "user", "content": [result, {"type": "text", "text": "And now?"}]},
+        ],
+    }
+    [row] = FORMATS["anthropic-batch"].convert({**answered, "params": asked})
+    assert isinstance(row, dict)
+    assert row["messages"] == [
+        system("Be brief."),
+        user("Which tide?"),
+        assistant("I look.", call("t1", "tide_at", '{"port":"Kel"}')),
+        tool("t1", "noon"),
+        user("And now?"),
+        assistant("Gulls nest on cliffs."),
+    ]
 
 
 def test_openai_batch_of_responses() -> None:

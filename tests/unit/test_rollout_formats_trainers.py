@@ -16,12 +16,8 @@ from hypothesis import strategies as st
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.completions import (
-    completion_row,
-    read_messages,
-    read_rendered_prompt,
-    read_response_items,
-)
+from adjudge.rollouts.formats.chat import read_messages, read_response_items
+from adjudge.rollouts.formats.completions import completion_row, read_rendered_prompt
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
@@ -186,8 +182,14 @@ def test_ms_swift_with_ray_writes_a_line_a_sample() -> None:
 def test_areal() -> None:
     [red, seven] = converted("areal-rollouts/12.jsonl")
     assert (red["response"], red["env_reward"]) == ("Red", 1.0)
-    assert red["group"] == seven["group"] == "4/12/fa20ffa13d85e4b4"
+    assert red["group"] == seven["group"] == "12/fa20ffa13d85e4b4"
     assert (seven["head_version"], seven["tail_version"]) == (4, 4)
+    # One ended with newer weights; its reward was replaced by the distance from the group's mean.
+    record = records(DATA / "areal-rollouts/12.jsonl")[0]
+    newer = {**record, "tail_version": 5, "reward": 0.5, "original_reward": 1.0}
+    [row] = FORMATS["areal-rollouts"].convert(newer)
+    assert isinstance(row, dict)
+    assert (row["group"], row["env_reward"]) == (red["group"], 1.0)
 
 
 def test_slime_samples() -> None:
@@ -356,7 +358,7 @@ def test_nemo_gym_items_become_messages() -> None:
         "prompt": "Add 2 and 3.",
         "response": "It is 5.",
         "reference": "5",
-        "group": "calculator/0",
+        "group": "calculator/ecf6d56e2730f956/0",
         "env_reward": 1.0,
         "agent": "calculator",
         "reward": 1.0,
@@ -370,6 +372,14 @@ def test_nemo_gym_items_become_messages() -> None:
     assert converted("nemo-gym-rollouts/rollouts_failures.jsonl") == [
         "the rollout failed: judge_failed"
     ]
+
+
+def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:
+    """Its environment failed: the reward of 0 is of nobody's answer."""
+    record = records(DATA / "nemo-gym-rollouts/rollouts.jsonl")[0]
+    [row] = FORMATS["nemo-gym-rollouts"].convert({**record, "reward": 0.0, "mask_sample": True})
+    assert isinstance(row, dict)
+    assert "env_reward" not in row
 
 
 def test_a_run_folder_has_rewards_and_no_texts() -> None:
@@ -521,6 +531,9 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         "arguments": '{"query":"Lima"}',
     }
     assert refusal == {"role": "assistant", "content": "No"}
+    code = {"type": "code_interpreter_call", "id": "c1", "code": "1 + 1", "outputs": None}
+    [ran] = read_response_items([code], "output")
+    assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'
 
 
 json_values = st.recursive(

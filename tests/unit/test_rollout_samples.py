@@ -60,7 +60,7 @@ def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> No
     for inputs in (files, files[::-1]):
         samples = list(SampleReader(inputs, {}))
         assert samples[0].prompt == "When is high water?"
-        assert [one.group for one in samples][:2] == ["tide-1", "tide-2"]
+        assert [one.group for one in samples][:2] == ["a16edc8904fbf6fa", "tide-2"]
         assert samples[1].prompt is None
     anthropic = tmp_path / "requests.jsonl"
     asked = {"system": "Be brief.", "messages": [{"role": "user", "content": "Which tide?"}]}

@@ -15,22 +15,27 @@ from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
+    assistant_message,
+    check_answered,
+    message_text,
+    read_response_items,
+    split_reasoning,
+    tool_call,
+    tool_message,
+)
+from adjudge.rollouts.formats.fields import (
     Record,
+    add_fields,
     as_id,
     as_number,
     as_object,
     as_objects,
     as_text,
-    assistant_message,
-    check_answered,
     describe_error,
+    digest_prompt,
+    each_row,
+    group_name,
     is_number,
-    known_columns,
-    message_from_output,
-    message_text,
-    split_reasoning,
-    tool_call,
-    tool_message,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -51,13 +56,16 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
     messages = as_objects(record.get("traj"))
     check_answered(messages)
     task = as_object(info.get("task"))
-    yield known_columns(
+    instruction = as_text(task.get("instruction"))
+    yield add_fields(
+        {},
         messages=[dict(message) for message in messages],
-        group=as_id(record.get("task_id")),
+        # Each environment counts its tasks from 0.
+        group=group_name(digest_prompt(instruction), record.get("task_id")),
         env_reward=as_number(record.get("reward"), "reward"),
         task_id=record.get("task_id"),
         trial=record.get("trial"),
-        instruction=as_text(task.get("instruction")),
+        instruction=instruction,
         outputs=task.get("outputs"),
         reference_tool_calls=_reference_calls(task.get("actions"), "kwargs"),
         user_cost=info.get("user_cost"),
@@ -98,17 +106,20 @@ def _convert_tau2_bench(record: Record) -> Iterator[Row | RolloutError]:
         raise RolloutError("holds no simulations: they are files in the folder simulations/")
     tasks = {as_id(task.get("id")): task for task in as_objects(record["tasks"])}
     info = as_object(record.get("info"))
-    for simulation in as_objects(record["simulations"]):
-        task = tasks.get(as_id(simulation.get("task_id")), {})
-        try:
-            yield _tau2_row(simulation, task, info)
-        except RolloutError as error:
-            yield RolloutError(f"simulation {as_id(simulation.get('id'))}: {error}")
+
+    def simulation_row(simulation: Record) -> Row:
+        return _tau2_row(simulation, tasks.get(as_id(simulation.get("task_id")), {}), info)
+
+    yield from each_row("simulations", as_objects(record["simulations"]), simulation_row)
+
+
+_TAU2_BROKEN = ("infrastructure_error", "unexpected_error", "user_error")
+"""Why a simulation ended that the agent did not end: its user broke the protocol, say."""
 
 
 def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     ended = as_text(simulation.get("termination_reason"))
-    if ended in ("infrastructure_error", "unexpected_error"):
+    if ended in _TAU2_BROKEN:
         reason = as_object(simulation.get("info")).get("error")
         raise RolloutError(f"the run failed ({ended}): {describe_error(reason)}")
     if simulation.get("messages") is None and simulation.get("ticks") is not None:
@@ -118,11 +129,14 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     reward = as_object(simulation.get("reward_info"))
     environment = as_object(info.get("environment_info"))
     criteria = as_object(task.get("evaluation_criteria"))
+    domain = as_text(environment.get("domain_name"))
+    policy = as_text(simulation.get("policy")) or as_text(environment.get("policy"))
     asked = (message["content"] for message in messages if message["role"] == "user")
-    return known_columns(
+    return add_fields(
+        {},
         messages=messages,
         prompt=next(asked, None),  # the agent greets first
-        group=as_id(simulation.get("task_id")),
+        group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
         env_reward=as_number(reward.get("reward"), "reward_info.reward"),
         task_id=simulation.get("task_id"),
         trial=simulation.get("trial"),
@@ -133,8 +147,8 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
         user_cost=simulation.get("user_cost"),
         duration=simulation.get("duration"),
         agent_model=as_text(as_object(info.get("agent_info")).get("llm")),
-        domain=as_text(environment.get("domain_name")),
-        policy=as_text(simulation.get("policy")) or as_text(environment.get("policy")),
+        domain=domain,
+        policy=policy,
         reference_tool_calls=_reference_calls(criteria.get("actions"), "arguments"),
     )
 
@@ -184,7 +198,8 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     messages = _swe_agent_messages(history)
     check_answered(messages)
     instance = _instance_id(record.get("replay_config"))
-    yield known_columns(
+    yield add_fields(
+        {},
         messages=messages,
         group=instance,
         env_reward=as_number(info.get("resolved", record.get("resolved")), "resolved"),
@@ -262,10 +277,14 @@ class _ShellTurns:
         self._open: list[str] = []
         self._commands = 0
 
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        """Messages in OpenAI's form, with the calls that were made."""
+        self._open = []
+        self.messages += messages
+
     def add_calls(self, content: str, calls: Sequence[Record], reasoning: str = "") -> None:
         """A turn of the assistant with the tool calls that it made, none perhaps."""
-        self._open = []
-        self.messages.append(assistant_message(content or None, calls, reasoning))
+        self.add_messages([assistant_message(content or None, calls, reasoning)])
 
     def add_commands(self, content: str, commands: Sequence[Any], reasoning: str = "") -> None:
         """A turn of the assistant whose commands are known, and no tool calls."""
@@ -315,7 +334,8 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
     check_answered(messages)
     instance = as_id(record.get("instance_id"))
     outcome = "resolved" if "resolved" in record else "target"
-    yield known_columns(
+    yield add_fields(
+        {},
         messages=messages,
         group=instance,
         env_reward=as_number(record.get(outcome), outcome),
@@ -383,7 +403,8 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
     check_answered(messages)
     instance = as_id(record.get("instance_id"))
     config = as_object(info.get("config"))
-    yield known_columns(
+    yield add_fields(
+        {},
         messages=messages,
         group=instance,
         env_reward=as_number(info.get("resolved", record.get("resolved")), "resolved"),
@@ -402,9 +423,7 @@ def _mini_messages(given: Sequence[Record]) -> list[Message]:
     for message in given:
         role, extra = message.get("role"), as_object(message.get("extra"))
         if message.get("object") == "response":
-            made = message_from_output(message.get("output"))
-            reasoning = made.get("reasoning_content", "")
-            turns.add_calls(made["content"] or "", made.get("tool_calls", ()), reasoning)
+            turns.add_messages(read_response_items(message.get("output"), "output"))
         elif message.get("type") == "function_call_output":
             turns.add_other("tool", message_text(message.get("output")), [message.get("call_id")])
         elif role == "assistant":

@@ -7,23 +7,30 @@ A batch's results do not hold its prompts: these are in the file of its requests
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
+    Message,
+    assistant_message,
+    message_text,
+    read_response_items,
+    request_messages,
+    split_reasoning,
+    tool_call,
+    tool_message,
+)
+from adjudge.rollouts.formats.fields import (
     Record,
+    add_fields,
     as_id,
     as_object,
     as_objects,
     as_text,
-    assistant_message,
     describe_error,
-    is_conversation,
-    known_columns,
-    message_from_output,
-    message_text,
-    split_reasoning,
-    tool_call,
+    digest_prompt,
+    each_row,
 )
 
 # OpenAI responses: a chat completion, a completion, or a response of the Responses API
@@ -38,30 +45,38 @@ def _is_openai_response(record: Record) -> bool:
 
 
 def _convert_openai_response(body: Record) -> Iterator[Row | RolloutError]:
-    common = known_columns(
-        group=as_id(body.get("id")), model=as_text(body.get("model")), usage=body.get("usage")
-    )
+    yield from _response_rows(body, [])
+
+
+def _response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutError]:
+    """A row for each choice, with the messages that were ``asked`` before it.
+
+    Answers to the same messages are a group; where these are not known, those of one request.
+    """
+    common: Row = {"group": digest_prompt(asked)} if asked else {}
+    add_fields(common, model=as_text(body.get("model")), usage=body.get("usage"))
+    if not asked:
+        add_fields(common, group=as_id(body.get("id")))
     if isinstance(body.get("output"), list):
-        yield {**common, **_row_of_output(body)}
+        yield common | _row_of_output(body, asked)
         return
     choices = as_objects(body.get("choices"))
     if not choices:
         kind = as_text(body.get("object"))
         raise RolloutError(f"is no chat completion, completion or response (object: {kind})")
-    for number, choice in enumerate(choices):
-        sample = {"sample": number} if len(choices) > 1 else {}
-        try:
-            yield {**common, **sample, **_row_of_choice(choice)}
-        except RolloutError as error:
-            if len(choices) == 1:
-                raise
-            yield RolloutError(f"choices.{number}: {error}")
+    if len(choices) == 1:
+        yield common | _row_of_choice(choices[0], asked)
+        return
+    numbered = list(enumerate(choices))
+    yield from each_row(
+        "choices", numbered, lambda one: common | {"sample": one[0]} | _row_of_choice(one[1], asked)
+    )
 
 
-def _row_of_choice(choice: Record) -> Row:
+def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
     reason = as_text(choice.get("finish_reason"))
     if isinstance(choice.get("text"), str):
-        return known_columns(response=choice["text"], finish_reason=reason)
+        return add_fields({"response": choice["text"]}, finish_reason=reason)
     message = as_object(choice.get("message"))
     calls = as_objects(message.get("tool_calls"))
     content = message.get("content")
@@ -70,18 +85,18 @@ def _row_of_choice(choice: Record) -> Row:
         raise RolloutError(f"the message has no content (finish_reason: {reason})")
     thought = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
     turn = assistant_message(text or (None if calls else ""), calls, thought)
-    return known_columns(messages=[turn], finish_reason=reason)
+    return add_fields({"messages": [*asked, turn]}, finish_reason=reason)
 
 
-def _row_of_output(body: Record) -> Row:
+def _row_of_output(body: Record, asked: list[Message]) -> Row:
     status = as_text(body.get("status"))
     if body.get("error") is not None or status in ("failed", "cancelled"):
         raise RolloutError(f"the request failed: {describe_error(body.get('error'))}")
-    turn = message_from_output(body["output"])
+    answer = read_response_items(body["output"], "output")
     reason = as_text(as_object(body.get("incomplete_details")).get("reason"))
-    if turn["content"] is None and "tool_calls" not in turn:
+    if not any(message["content"] or "tool_calls" in message for message in answer):
         raise RolloutError(f"the response has no text (status: {status}, reason: {reason})")
-    return known_columns(messages=[turn], status=status, incomplete_reason=reason)
+    return add_fields({"messages": asked + answer}, status=status, incomplete_reason=reason)
 
 
 def _request_id(record: Record) -> str | None:
@@ -120,14 +135,14 @@ def _convert_openai_batch(record: Record) -> Iterator[Row | RolloutError]:
     if not isinstance(code, int) or not 200 <= code < 300:
         raise RolloutError(f"the request failed with status {as_id(code)}: {describe_error(body)}")
     name = as_id(record.get("custom_id"))
-    request = as_object(record.get("body")).get("messages")  # where somebody put both together
-    for row in _convert_openai_response(body):
-        if isinstance(row, RolloutError):
-            yield row
-            continue
-        if is_conversation(request) and "messages" in row:
-            row["messages"] = [*request, *row["messages"]]
-        yield {**row, "group": name, "custom_id": name}
+    request = as_object(record.get("body"))
+    asked = request_messages(request, "body")
+    own = {"custom_id": name} if asked else {"custom_id": name, "group": name}
+    prompt = as_text(request.get("prompt"))  # of a completion
+    if prompt is not None:
+        own = {"custom_id": name, "prompt": prompt, "group": digest_prompt(prompt)}
+    for row in _response_rows(body, asked):
+        yield row if isinstance(row, RolloutError) else row | own
 
 
 # Anthropic batch: {custom_id, result: {type, message: {content: […], stop_reason, usage}}}
@@ -154,31 +169,46 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     if kind != "succeeded" or not isinstance(message.get("content"), list):
         raise RolloutError(f"the request has no message (result: {kind})")
     reason = as_text(message.get("stop_reason"))
-    blocks = as_objects(message["content"])
-    calls = [
-        tool_call(block.get("id"), block.get("name"), block.get("input"))
-        for block in blocks
-        if block.get("type") == "tool_use"
-    ]
-    # Citations cut one text into several blocks, so nothing stands between them.
-    text = "".join(message_text(b.get("text")) for b in blocks if b.get("type") == "text")
-    if not text and not calls and reason == "refusal":
+    [turn] = _anthropic_messages("assistant", message["content"])
+    if not turn["content"] and "tool_calls" not in turn and reason == "refusal":
         raise RolloutError("the message has no content (stop_reason: refusal)")
-    thought = split_reasoning(blocks)[1]
-    turn = assistant_message(text or (None if calls else ""), calls, thought)
-    name = as_id(record.get("custom_id"))
     request = as_object(record.get("params"))
-    asked = request["messages"] if is_conversation(request.get("messages")) else []
     system = message_text(request.get("system"))
-    opening = [{"role": "system", "content": system}] if system else []
-    yield known_columns(
-        messages=[*opening, *asked, turn],
-        group=name,
+    asked: list[Message] = [{"role": "system", "content": system}] if system else []
+    for one in as_objects(request.get("messages")):
+        asked += _anthropic_messages(as_text(one.get("role")) or "user", one.get("content"))
+    name = as_id(record.get("custom_id"))
+    yield add_fields(
+        {"messages": [*asked, turn]},
+        group=digest_prompt(asked or None) or name,
         custom_id=name,
         model=as_text(message.get("model")),
         stop_reason=reason,
         usage=message.get("usage"),
     )
+
+
+def _anthropic_messages(role: str, content: Any) -> list[Message]:
+    """A turn in OpenAI's form; the results of tools, blocks of the user's, come before its text."""
+    if not isinstance(content, list):
+        return [{"role": role, "content": message_text(content)}]
+    blocks = as_objects(content)
+    # Citations cut one text into several blocks, so nothing stands between them.
+    text = "".join(message_text(one.get("text")) for one in blocks if one.get("type") == "text")
+    if role == "assistant":
+        calls = [
+            tool_call(one.get("id"), one.get("name"), one.get("input"))
+            for one in blocks
+            if one.get("type") == "tool_use"
+        ]
+        thought = split_reasoning(content)[1]
+        return [assistant_message(text or (None if calls else ""), calls, thought)]
+    results = [
+        tool_message(one.get("tool_use_id"), one.get("content"))
+        for one in blocks
+        if one.get("type") == "tool_result"
+    ]
+    return results + ([{"role": role, "content": text}] if text or not results else [])
 
 
 API_FORMATS = (

@@ -1,123 +1,33 @@
-"""What readers of formats share: values read with care, and the OpenAI chat messages they make.
+"""Messages of dumps in OpenAI's chat form: made of their parts, or read as a dump holds them.
 
-Records are untrusted. A value of another type than the format says is taken for absent where the
-sample can do without it, and is a :class:`~adjudge.errors.RolloutError` where it cannot.
+A dump's messages differ from OpenAI's in small things: calls of tools without ``function`` around
+them, as JSON text, or with arguments that are an object; nulls for what a table's other rows have;
+items of the Responses API in place of messages. What is no message raises ``RolloutError``.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.messages import content_text
-from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.fields import Record, as_id, as_objects, encode_value
 
-Record = Mapping[str, Any]
 Message = dict[str, Any]
-
-_SHOWN = 300
-_MOST_ENVELOPES = 4
-
-
-def as_object(value: Any) -> Mapping[str, Any]:
-    """``value`` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def as_objects(value: Any) -> list[Mapping[str, Any]]:
-    """The JSON objects in a list; none for what is no list."""
-    items = value if isinstance(value, list | tuple) else ()
-    return [item for item in items if isinstance(item, Mapping)]
-
-
-def as_text(value: Any) -> str | None:
-    """``value`` if it is a text that is not empty."""
-    return value if isinstance(value, str) and value else None
-
-
-def as_id(value: Any) -> str | None:
-    """A text or a whole number as the name of a task, a request or a call."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return str(value)
-        except ValueError:  # too long to print
-            return None
-    return as_text(value)
-
-
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number or a truth value, small enough for a float."""
-    try:
-        return isinstance(value, bool | int | float) and math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def as_number(value: Any, name: str) -> float | None:
-    """A number or truth value as a float; ``None`` for null."""
-    if value is None:
-        return None
-    if not is_number(value):
-        raise RolloutError(f"{name}: must be a finite number (found {type(value).__name__})")
-    return float(value)
-
-
-def known_columns(**columns: Any) -> Row:
-    """The columns that the record has: those that are not ``None``."""
-    return {name: value for name, value in columns.items() if value is not None}
-
-
-def is_conversation(value: Any) -> TypeGuard[list[Message]]:
-    """Whether ``value`` is a list of messages, each with a role; one at least."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(item, Mapping) and isinstance(item.get("role"), str) for item in value)
-    )
-
-
-def check_answered(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Raise :class:`RolloutError` for a conversation in which the policy never spoke."""
-    if not any(message.get("role") == "assistant" for message in messages):
-        raise RolloutError("has no message of the assistant: nothing was answered")
-
-
-def describe_error(error: Any) -> str:
-    """What an error object says, in one line; APIs put one ``error`` inside another."""
-    for _ in range(_MOST_ENVELOPES):
-        if not isinstance(error, Mapping) or not isinstance(error.get("error"), Mapping):
-            break
-        error = error["error"]
-    if isinstance(error, Mapping):
-        parts = (as_id(error.get(name)) for name in ("type", "code", "message"))
-        error = ": ".join(dict.fromkeys(part for part in parts if part))
-    text = as_text(error) or "no reason is given"
-    return " ".join(text[: 2 * _SHOWN].split())[:_SHOWN]
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     """A tool call in OpenAI form; arguments that are no text become JSON."""
-    written = arguments if isinstance(arguments, str) else _encode(arguments)
+    written = (
+        arguments
+        if isinstance(arguments, str)
+        else encode_value({} if arguments is None else arguments)
+    )
     function = {"name": name if isinstance(name, str) else "", "arguments": written}
     return {"id": as_id(call_id) or "", "type": "function", "function": function}
-
-
-def _encode(value: Any) -> str:
-    try:
-        return msgspec.json.encode({} if value is None else value).decode()
-    except (TypeError, ValueError, OverflowError):  # a long integer, half an emoji
-        pass
-    except RecursionError:
-        raise RolloutError("a tool call is nested too deeply") from None
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        raise RolloutError("the arguments of a tool call are no JSON data") from None
 
 
 def assistant_message(
@@ -162,30 +72,133 @@ def split_reasoning(content: Any) -> tuple[str, str]:
     return "\n".join(filter(None, texts)), "\n".join(filter(None, reasoning))
 
 
-def message_from_output(items: Any) -> Message:
-    """The assistant's message in the ``output`` of OpenAI's Responses API.
-
-    Calls of functions and custom tools become tool calls. Items of tools that run at the provider
-    (web search, code interpreter) are left out.
-    """
-    texts: list[str] = []
-    reasoning: list[str] = []
-    calls = []
-    for item in as_objects(items):
-        kind = item.get("type")
-        if kind == "message":
-            parts = as_objects(item.get("content"))
-            texts += _texts(part.get("text") or part.get("refusal") for part in parts)
-        elif kind == "reasoning":
-            parts = as_objects(item.get("summary")) + as_objects(item.get("content"))
-            reasoning += _texts(part.get("text") for part in parts)
-        elif kind == "function_call":
-            name, arguments = item.get("name"), item.get("arguments")
-            calls.append(tool_call(item.get("call_id") or item.get("id"), name, arguments))
-        elif kind == "custom_tool_call":
-            calls.append(tool_call(item.get("call_id"), item.get("name"), item.get("input")))
-    return assistant_message("".join(texts) or None, calls, "\n".join(reasoning))
-
-
 def _texts(values: Iterable[Any]) -> list[str]:
     return [value for value in values if isinstance(value, str)]
+
+
+def check_answered(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise :class:`RolloutError` for a conversation in which the policy never spoke."""
+    if not any(message.get("role") == "assistant" for message in messages):
+        raise RolloutError("has no message of the assistant: nothing was answered")
+
+
+def read_messages(value: Any, name: str) -> list[Message]:
+    """The messages of the column ``name`` in OpenAI's form; raises :class:`RolloutError`."""
+    if not isinstance(value, list | tuple):
+        raise RolloutError(
+            f"{name}: must be a list of chat messages (found {type(value).__name__})"
+        )
+    return [_read_message(one, f"{name}.{place}") for place, one in enumerate(value)]
+
+
+def _read_message(value: Any, where: str) -> Message:
+    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
+        raise RolloutError(
+            f"{where}: must be a chat message with a 'role' (found {type(value).__name__})"
+        )
+    # A table gives each message the keys of all others, with null.
+    message = {key: one for key, one in value.items() if one is not None}
+    message.setdefault("content", None)
+    if not isinstance(message["content"], str | list | None):
+        found = type(message["content"]).__name__
+        raise RolloutError(f"{where}.content: must be text or a list of parts (found {found})")
+    calls = message.pop("tool_calls", None)
+    if calls:
+        if not isinstance(calls, list | tuple):
+            raise RolloutError(f"{where}.tool_calls: must be a list (found {type(calls).__name__})")
+        message["tool_calls"] = [read_tool_call(call, f"{where}.tool_calls") for call in calls]
+    return message
+
+
+def read_tool_call(value: Any, where: str) -> dict[str, Any]:
+    """A call of a tool in OpenAI's form, of that form, a flat one, or the JSON text of either.
+
+    >>> read_tool_call({"id": "1", "name": "add", "arguments": {"a": 2}}, "tool_calls")
+    {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
+    """
+    call = value
+    if isinstance(call, str):
+        try:
+            call = msgspec.json.decode(call)
+        except (ValueError, RecursionError):
+            raise RolloutError(f"{where}: a call is text but not JSON") from None
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise RolloutError(
+            f"{where}: must be calls with the 'name' of a tool (found {type(call).__name__})"
+        )
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
+        arguments = {key: one for key, one in arguments.items() if one is not None}
+    return tool_call(call.get("id"), function["name"], arguments)
+
+
+def read_response_items(items: Any, name: str) -> list[Message]:
+    """The messages that items of OpenAI's Responses API say; raises :class:`RolloutError`.
+
+    Calls join the assistant's message before them, reasoning the message after it. Images are
+    left out.
+    """
+    if not isinstance(items, list | tuple):
+        raise RolloutError(f"{name}: must be a list of items (found {type(items).__name__})")
+    messages: list[Message] = []
+    reasoning: list[str] = []
+    for place, item in enumerate(items):
+        where = f"{name}.{place}"
+        if not isinstance(item, Mapping):
+            raise RolloutError(f"{where}: must be an object (found {type(item).__name__})")
+        kind = item.get("type") or "message"
+        if not isinstance(kind, str):
+            raise RolloutError(f"{where}.type: must be text (found {type(kind).__name__})")
+        if kind == "reasoning":
+            thought = _item_text(item.get("content") or item.get("summary"))
+            reasoning += [thought] if thought else []
+            continue
+        if kind == "message":
+            message = _read_message({**item, "content": _item_text(item.get("content"))}, where)
+            messages.append({key: message[key] for key in ("role", "content")})
+        elif kind.endswith("_output"):
+            messages.append(tool_message(item.get("call_id"), _item_text(item.get("output"))))
+        elif kind.endswith("_call"):
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append(assistant_message(None))
+            messages[-1].setdefault("tool_calls", []).append(_item_call(item, where))
+        if reasoning and messages and messages[-1]["role"] == "assistant":
+            before = (
+                [messages[-1]["reasoning_content"]] if "reasoning_content" in messages[-1] else []
+            )
+            messages[-1]["reasoning_content"] = "\n".join(before + reasoning)
+            reasoning = []
+    return messages
+
+
+def _item_call(item: Record, where: str) -> dict[str, Any]:
+    """A call of a function, or of a tool of the provider's, named by the item's type."""
+    given = next((item[key] for key in _CALL_ARGUMENTS if item.get(key) is not None), None)
+    if given is None:
+        given = {key: item[key] for key in ("code", "queries") if item.get(key) is not None}
+    call = {"name": item.get("name") or item["type"], "arguments": given}
+    return read_tool_call({"id": item.get("call_id") or item.get("id"), **call}, where)
+
+
+_CALL_ARGUMENTS = ("arguments", "input", "action")
+
+
+def _item_text(content: Any) -> str:
+    if isinstance(content, list):
+        refusals = [one.get("refusal") for one in content if isinstance(one, Mapping)]
+        return content_text(content) or "".join(_texts(refusals))
+    return content_text(content) if isinstance(content, str | None) else encode_value(content)
+
+
+def request_messages(request: Record, name: str) -> list[Message]:
+    """The messages of a request to OpenAI's APIs, chats and responses; none where it has none."""
+    if isinstance(request.get("messages"), list):
+        return read_messages(request["messages"], f"{name}.messages")
+    messages: list[Message] = []
+    if isinstance(request.get("instructions"), str):
+        messages.append({"role": "system", "content": request["instructions"]})
+    given = request.get("input")
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": given}]
+    return messages + read_response_items([] if given is None else given, f"{name}.input")

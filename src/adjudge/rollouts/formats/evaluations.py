@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -11,18 +13,23 @@ from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
+    assistant_message,
+    split_reasoning,
+    tool_call,
+    tool_message,
+)
+from adjudge.rollouts.formats.fields import (
     Record,
+    add_fields,
     as_id,
     as_object,
     as_objects,
     as_text,
-    assistant_message,
     describe_error,
+    digest_prompt,
+    each_row,
+    group_name,
     is_number,
-    known_columns,
-    split_reasoning,
-    tool_call,
-    tool_message,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -50,12 +57,10 @@ def _convert_inspect(record: Record) -> Iterator[Row | RolloutError]:
             + (f": {describe_error(error)})" if error is not None else ")")
         )
     task = as_text(as_object(record["eval"]).get("task"))
-    for sample in as_objects(record["samples"]):
-        try:
-            yield {**_inspect_row(sample), **known_columns(task=task)}
-        except RolloutError as error:
-            name = f"sample {as_id(sample.get('id'))}, epoch {as_id(sample.get('epoch'))}"
-            yield RolloutError(f"{name}: {error}")
+    samples = as_objects(record["samples"])
+    yield from each_row(
+        "samples", samples, lambda sample: add_fields(_inspect_row(sample), task=task)
+    )
 
 
 def _inspect_row(sample: Record) -> Row:
@@ -75,12 +80,15 @@ def _inspect_row(sample: Record) -> Row:
     scores = _inspect_scores(sample)
     values = list(scores.values())
     name = as_id(sample.get("id"))
-    return known_columns(
+    question = _inspect_input(sample.get("input"), attachments)
+    return add_fields(
+        {},
         messages=messages or None,
-        prompt=_inspect_input(sample.get("input"), attachments),
+        prompt=question,
         response=_attached(response, attachments),
         reference=_one_or_all(sample.get("target")),
-        group=name,
+        # Ids are counted from 1 in each data set, whose name a sample does not have.
+        group=group_name(digest_prompt(question), name),
         env_reward=_score_number(values[0].get("value")) if len(values) == 1 else None,
         sample_id=name,
         epoch=sample.get("epoch"),
@@ -212,9 +220,10 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     if not isinstance(requests, list) or not requests:
         raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
-    common = known_columns(
+    common = add_fields(
+        {},
         **_lm_eval_prompt(arguments[0][0] if arguments else record.get("input")),
-        reference=_one_or_all(record.get("target")),
+        reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
         doc_id=record.get("doc_id"),
         doc=record.get("doc"),
@@ -235,10 +244,20 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
         if len(texts) > 1:  # a metric is of all of them
             row["sample"] = number
         else:
-            row |= known_columns(env_reward=_lm_eval_reward(metrics))
+            add_fields(row, env_reward=_lm_eval_reward(metrics))
             if isinstance(kept, list) and len(kept) == 1:
-                row |= known_columns(filtered_response=as_text(kept[0]))
+                add_fields(row, filtered_response=as_text(kept[0]))
         yield row
+
+
+def _lm_eval_target(target: Any) -> Any:
+    """A target; several texts, which the harness writes as Python does, as a list again."""
+    if isinstance(target, str) and target.startswith(("['", '["')) and len(target) < 100_000:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            texts = ast.literal_eval(target)
+            if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+                return texts
+    return target
 
 
 def _lm_eval_arguments(given: Any) -> list[list[Any]]:
@@ -259,7 +278,7 @@ def _lm_eval_prompt(context: Any) -> Row:
     chat = parse_conversation(context)
     if chat is not None:
         return {"messages": chat}
-    return known_columns(prompt=as_text(context))
+    return add_fields({}, prompt=as_text(context))
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -322,13 +341,8 @@ def _choice_row(
     if isinstance(target, str) and target.isdecimal() and target not in choices:
         index = int(target) if len(target) < 4 else len(choices)
         common = {**common, "reference": choices[index] if index < len(choices) else target}
-    yield {
-        **common,
-        "response": choices[best],
-        "choices": choices,
-        "log_likelihoods": likelihoods,
-        **known_columns(env_reward=_lm_eval_reward(metrics)),
-    }
+    own = {"response": choices[best], "choices": choices, "log_likelihoods": likelihoods}
+    yield add_fields({**common, **own}, env_reward=_lm_eval_reward(metrics))
 
 
 def _likelihood(request: Any) -> float:

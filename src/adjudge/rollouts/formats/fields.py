@@ -1,16 +1,26 @@
-"""What a row has beside its texts: fields that may not be there, its group, and extras."""
+"""Values of records read with care, and what a row has beside its texts.
+
+Records are untrusted. A value of another type than the format says is taken for absent where the
+sample can do without it, and is a :class:`~adjudge.errors.RolloutError` where it cannot.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.chat import Record, as_id
 from adjudge.text import encode_exactly, encode_json
+
+Record = Mapping[str, Any]
+
+_SHOWN = 300
+_MOST_ENVELOPES = 4
 
 _OWN = frozenset({"messages", "prompt", "response", "reference", "group", "env_reward", "index"})
 """What a row's columns mean by name: a dump's column of that name does not become one."""
@@ -25,6 +35,74 @@ _BULK = frozenset(
     }
 )
 """Columns that no grader reads."""
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """``value`` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_objects(value: Any) -> list[Mapping[str, Any]]:
+    """The JSON objects in a list; none for what is no list."""
+    items = value if isinstance(value, list | tuple) else ()
+    return [item for item in items if isinstance(item, Mapping)]
+
+
+def as_text(value: Any) -> str | None:
+    """``value`` if it is a text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def as_id(value: Any) -> str | None:
+    """A text or a whole number as the name of a task, a request or a call."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return str(value)
+        except ValueError:  # too long to print
+            return None
+    return as_text(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number or a truth value, small enough for a float."""
+    try:
+        return isinstance(value, bool | int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def as_number(value: Any, name: str) -> float | None:
+    """A number or truth value as a float; ``None`` for null."""
+    if value is None:
+        return None
+    if not is_number(value):
+        raise RolloutError(f"{name}: must be a finite number (found {type(value).__name__})")
+    return float(value)
+
+
+def describe_error(error: Any) -> str:
+    """What an error object says, in one line; APIs put one ``error`` inside another."""
+    for _ in range(_MOST_ENVELOPES):
+        if not isinstance(error, Mapping) or not isinstance(error.get("error"), Mapping):
+            break
+        error = error["error"]
+    if isinstance(error, Mapping):
+        parts = (as_id(error.get(name)) for name in ("type", "code", "message"))
+        error = ": ".join(dict.fromkeys(part for part in parts if part))
+    text = as_text(error) or "no reason is given"
+    return " ".join(text[: 2 * _SHOWN].split())[:_SHOWN]
+
+
+def encode_value(value: Any) -> str:
+    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
+    try:
+        return encode_json(value).decode()
+    except OverflowError:  # an integer of more than 64 bits
+        with suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise RolloutError("a value is nested too deeply, or no JSON data")
 
 
 def add_fields(row: Row, **fields: Any) -> Row:
@@ -59,11 +137,8 @@ def digest_prompt(prompt: Any) -> str | None:
     """A short name of a text or a conversation; ``None`` of nothing."""
     if prompt is None:
         return None
-    try:
-        text = encode_exactly(prompt) if isinstance(prompt, str) else encode_json(prompt)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        raise RolloutError("prompt: is nested too deeply, or no JSON data") from None
-    return blake2b(text, digest_size=8).hexdigest()
+    text = prompt if isinstance(prompt, str) else encode_value(prompt)
+    return blake2b(encode_exactly(text), digest_size=8).hexdigest()
 
 
 def each_row(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 from adjudge.datasets.files import RawColumns
@@ -29,7 +28,7 @@ from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
 from adjudge.errors import RolloutError
 from adjudge.messages import content_text, last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.text import encode_exactly
+from adjudge.rollouts.formats.fields import add_fields, digest_prompt
 
 RatedConversation = tuple[ChatMessages, float | None]
 """A conversation that ends with an answer, and what the answer is worth, if the data says so."""
@@ -102,25 +101,18 @@ def _convert(
         answers = read(dict(record))
     except BrokenRow as broken:
         raise RolloutError(str(broken)) from None
-    extras = {"subset": _first(record, _SUBSET_COLUMNS), "id": _first(record, _ID_COLUMNS)}
+    extras: Row = {"subset": _first(record, _SUBSET_COLUMNS), "id": _first(record, _ID_COLUMNS)}
     if read is _read_helpsteer2:  # the other answers to the prompt are in other records
-        prompt = encode_exactly(record["prompt"])
-        extras["group"] = blake2b(prompt, digest_size=8).hexdigest()
+        extras["group"] = digest_prompt(record["prompt"])
     if read is _read_ultrafeedback:
         models = [completion.get("model") for completion in record["completions"]]
     else:
         models = _models(record, len(answers))
     rows = []
     for (messages, reward), model in zip(answers, models, strict=True):
-        row: Row = {
-            "messages": messages,
-            "prompt": last_question(messages[:-1]),
-            "response": content_text(messages[-1].get("content")),
-            "env_reward": reward,
-            "model": model,
-            **extras,
-        }
-        rows.append({name: value for name, value in row.items() if value is not None})
+        row: Row = {"messages": messages, "response": content_text(messages[-1].get("content"))}
+        add_fields(row, prompt=last_question(messages[:-1]), env_reward=reward, model=model)
+        rows.append(add_fields(row, **extras))
     return rows
 
 

@@ -12,14 +12,19 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.messages import last_answer, last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import Message, Record, as_number, as_object, describe_error
-from adjudge.rollouts.formats.completions import (
-    completion_row,
-    conversation_row,
-    read_messages,
-    read_response_items,
+from adjudge.rollouts.formats.chat import read_messages, read_response_items, request_messages
+from adjudge.rollouts.formats.completions import completion_row, conversation_row
+from adjudge.rollouts.formats.fields import (
+    Record,
+    add_extras,
+    add_fields,
+    as_number,
+    as_object,
+    describe_error,
+    digest_prompt,
+    each_row,
+    group_name,
 )
-from adjudge.rollouts.formats.fields import add_extras, add_fields, each_row, group_name
 
 
 def _failed(error: Any) -> RolloutError:
@@ -160,31 +165,24 @@ def _matches_nemo_gym(record: Record) -> bool:
 def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     """A line of ``ng_collect_rollouts``: the question's items, and those of the response.
 
-    Failures stand in ``*_failures.jsonl`` with their class. What else a line has is the
-    environment's own.
+    Failures stand in ``*_failures.jsonl`` with their class. Task indexes count the lines of one
+    input file, so the prompt is in the group's name. What else a line has is the environment's own.
     """
     if isinstance(record.get(_FAILURE_CLASS), str):
         raise _failed(record[_FAILURE_CLASS])
     asked, response = record["responses_create_params"], as_object(record["response"])
     if response.get("error"):
         raise _failed(response["error"])
-    before: list[Message] = []
-    if isinstance(asked.get("instructions"), str):
-        before.append({"role": "system", "content": asked["instructions"]})
-    given = asked.get("input")
-    if isinstance(given, str):
-        before.append({"role": "user", "content": given})
-    else:
-        before += read_response_items(
-            [] if given is None else given, "responses_create_params.input"
-        )
+    before = request_messages(asked, "responses_create_params")
     answer = read_response_items(response.get("output", []), "response.output")
     if not answer:
         raise RolloutError("response.output: is empty: no response was made")
     row = conversation_row(before, answer)
     agent = as_object(record.get("agent_ref")).get("name")
-    group = group_name(agent, record.get("_ng_task_index"))
-    add_fields(row, group=group, agent=agent, env_reward=record.get("reward"))
+    group = group_name(agent, digest_prompt(before), record.get("_ng_task_index"))
+    # A masked sample is not trained on: its environment failed, whatever its reward is.
+    reward = None if record.get("mask_sample") else record.get("reward")
+    add_fields(row, group=group, agent=agent, env_reward=reward)
     for name in ("expected_answer", "ground_truth"):
         if "reference" not in row:
             add_fields(row, reference=record.get(name))

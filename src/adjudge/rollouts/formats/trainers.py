@@ -15,14 +15,15 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import Record, is_number
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
+    Record,
     add_extras,
     add_fields,
     digest_prompt,
     each_row,
     group_name,
+    is_number,
 )
 from adjudge.rollouts.formats.traces import TRACE_FORMATS
 
@@ -136,11 +137,14 @@ def _matches_areal(record: Record) -> bool:
 
 
 def _convert_areal(record: Record) -> Iterator[Row]:
-    """``rollout/VERSION/TASK.jsonl``: each rank counts its tasks, so the prompt is in the name."""
+    """``rollout/VERSION/TASK.jsonl``, a group in each; or several, where ranks count alike.
+
+    Answers to one prompt end in different versions of the weights. ``original_reward`` is there
+    where ``reward`` was replaced by its distance from the mean of the group.
+    """
     row = completion_row(record["prompt"], record["completion"])
-    prompt = digest_prompt(record["prompt"])
-    group = group_name(record["tail_version"], record["task_id"], prompt)
-    add_fields(row, group=group, env_reward=record["reward"])
+    group = group_name(record["task_id"], digest_prompt(record["prompt"]))
+    add_fields(row, group=group, env_reward=record.get("original_reward", record["reward"]))
     yield add_extras(row, record, "completion")
 
 
