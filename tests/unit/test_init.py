@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +155,96 @@ def test_a_servers_words_are_one_toml_string(name: str) -> None:
     judge = FoundJudge({"type": "vllm", "model": name}, "a server answers")
     Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml")).text)
     assert RewardSpec.load(Path("reward.toml")).judges["main"].model == name
+
+
+ODD_NAMES = [
+    "with space.jsonl",
+    'it\'s "q".jsonl',
+    "-dash.jsonl",
+    "br[ack]et.jsonl",
+    "new\nline \\ 'q'.jsonl",
+    'a\n[judges.x]\ntype = "openai"\n.jsonl',
+    "\x1b[31mred\x7f.jsonl",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_an_odd_name_is_quoted_wherever_it_stands(name: str) -> None:
+    write(name, {"prompt": "p", "response": LONG, "answer": "4"})
+    said = run("init", f"./{name}")
+    assert "\x1b" not in said
+    assert not RewardSpec.load(Path("reward.toml")).judges
+    command = said.splitlines()[-1].strip()
+    script = f"{shlex.quote(sys.executable)} -m {command} -q --json -o out"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["samples"] == 1
+
+
+def test_a_name_that_no_file_could_hold_is_one_line() -> None:
+    write("\udcff\udcfe.jsonl", {"prompt": "p", "response": LONG})
+    done = CliRunner().invoke(app, ["init", "\udcff\udcfe.jsonl"])
+    assert done.exit_code == 2
+    assert "name is not UTF-8" in done.output
+
+
+def test_standard_input_is_refused() -> None:
+    done = CliRunner().invoke(app, ["init", "-"], input="{}")
+    assert done.exit_code == 2
+    assert "reads files" in done.output
+
+
+@pytest.mark.parametrize("response", ["hi", "a b", LONG])
+def test_what_is_commented_out_is_a_spec_too(response: str) -> None:
+    write("rollouts.jsonl", {"prompt": "p", "response": response})
+    command = shlex.split(json.loads(run("init", "rollouts.jsonl", "--json"))["command"])
+    assert json.loads(run(*command[1:], "--json", "-q", "-o", "out"))["reward"]["missing"] == 0
+    text = Path("reward.toml").read_text()
+    before, mark, rest = text.partition("# [[graders]]")
+    blocks, reward, after = rest.partition("[reward]")
+    whole = (mark + blocks).replace("\n# ", "\n").removeprefix("# ")
+    Path("whole.toml").write_text(before + whole + reward + after)
+    spec = RewardSpec.load(Path("whole.toml"))
+    assert [one.name for one in spec.graders][-1] == "quality"
+    assert list(spec.judges) == ["main"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:secret@127.0.0.1:1/v1",
+        "http://127.0.0.1:1/v1?key=secret",
+        "http://a\x1bsecret/v1",
+    ],
+)
+def test_an_address_with_a_password_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    done = CliRunner().invoke(app, ["init"])
+    assert done.exit_code == 2
+    assert "OPENAI_BASE_URL: " in done.output
+    assert "secret" not in done.output
+    assert not Path("reward.toml").exists()
+
+
+class Models(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"data": [{"id": "text-embedding-3"}, ')
+        self.wfile.flush()
+        time.sleep(0.1)
+        self.wfile.write(b'{"id": "\\u001b[31mx"}, {"id": "talks"}]}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_list_of_models_may_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HTTPServer(("127.0.0.1", 0), Models) as server:
+        threading.Thread(target=server.handle_request).start()
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1/")
+        found = run_blocking(find_judge())
+    assert found is not None
+    assert found.table["model"] == "talks"

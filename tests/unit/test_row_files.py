@@ -110,7 +110,7 @@ def test_cells_keep_their_lines_and_quotes(tmp_path: Path) -> None:
         ("a.txt", b"hello\nworld\n", "is no file of rows"),
         ("a.jsonl.gz", gzip.compress(as_lines() * 400)[:-20], "cannot be decompressed"),
         ("a.eval", b"PK\x03\x04 torn", "cannot be read as a zip"),
-        ("a.zip", as_log([])[:], "is a zip file, and no .eval log"),
+        ("a.zip", as_log([])[:], "a.zip: is a zip file, and no .eval log"),
     ],
 )
 def test_what_is_no_file_of_rows_is_one_message(
@@ -261,3 +261,10 @@ def test_a_file_of_a_folder_that_breaks_off_is_a_broken_row(tmp_path: Path) -> N
     assert "cannot be decompressed to its end" in reader.broken[0].message
     with pytest.raises(RolloutError, match="cannot be decompressed"):
         list(SampleReader([tmp_path], {}, strict=True))
+
+
+def test_a_cell_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MAX_CELL", 100)
+    (tmp_path / "a.csv").write_text(f'prompt,response\np,"{"x" * 200}"\n')
+    with pytest.raises(ConfigError, match=r"a\.csv:2: cannot be read as a table: field larger"):
+        list(read_rows([tmp_path / "a.csv"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from adjudge.errors import ConfigError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.rollouts.samples import SampleReader
+from adjudge.text import replace_surrogates
 from adjudge.types import Sample
 
 _INIT_ROWS = 50
@@ -64,6 +66,10 @@ def init(
     # The older spelling names the spec first: adjudge init reward.toml --from rollouts.jsonl
     if output == _DEFAULT_OUTPUT and inputs and inputs[0].suffix == ".toml":
         output = inputs.pop(0)
+    if Path("-") in inputs:
+        raise ConfigError(
+            "adjudge init: reads files (found -, standard input). Save the rollouts to a file."
+        )
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
     facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
@@ -73,7 +79,7 @@ def init(
     if as_json:
         print_json(
             {
-                "spec": str(output),
+                "spec": replace_surrogates(str(output)),
                 "format": facts.format,
                 "map": facts.mapping,
                 "judge": None if judge is None else judge.table,
@@ -83,7 +89,7 @@ def init(
         return
     for note in draft.notes:
         errors().print(f"[dim]{clean(note)}[/]")
-    typer.echo(f"Wrote {output}. Now run:\n  {draft.command}")
+    typer.echo(f"Wrote {_shown(output)}. Now run:\n  {draft.command}")
 
 
 @dataclass(frozen=True)
@@ -178,22 +184,45 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
 
 
 def _next_command(facts: RolloutFacts, output: Path, *, has_judge: bool) -> str:
-    inputs = [str(one) for one in facts.inputs] or ["rollouts.jsonl"]
+    inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
     if facts.pairs:
         data = [part for one in inputs for part in ("--data", one)]
-        against = ["--against", f"{output}#shorter"] if has_judge else []
-        return shlex.join(["adjudge", "eval", "judge", str(output), *data, *against])
+        against = ["--against", f"{_as_argument(output)}#shorter"] if has_judge else []
+        return _join_words(["adjudge", "eval", "judge", _as_argument(output), *data, *against])
     maps = [
         part for name, column in facts.mapping.items() for part in ("--map", f"{name}={column}")
     ]
-    return shlex.join(["adjudge", "grade", *inputs, "--spec", str(output), *maps])
+    return _join_words(["adjudge", "grade", *inputs, "--spec", _as_argument(output), *maps])
+
+
+def _as_argument(path: Path) -> str:
+    """A path as a command line takes it: one that begins with a dash would be an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
+def _join_words(words: Iterable[str]) -> str:
+    """A line for a shell, on which nothing can end a comment or steer a terminal."""
+    return " ".join(
+        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_shell_sign, word))}'"
+        for word in words
+    )
+
+
+def _shell_sign(sign: str) -> str:
+    if sign.isprintable() and sign not in "'\\":
+        return sign
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(sign))
+
+
+def _shown(path: Path) -> str:
+    return str(path) if str(path).isprintable() else _join_words([str(path)])
 
 
 def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     if not facts.samples:
         yield "none were given; `adjudge init ROLLOUTS` fits the spec to a file"
         return
-    shown = ", ".join(str(one) for one in facts.inputs[:3])
+    shown = ", ".join(map(_shown, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
     yield f"{shown}{more}: {facts.format}"
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []

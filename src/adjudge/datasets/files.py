@@ -73,7 +73,11 @@ def find_files(inputs: Iterable[Path | str]) -> list[Path]:
     A folder gives its files of rows, with all below it; run folders of adjudge only their rollouts.
     Raises :class:`ConfigError` for what is not there, and where nothing is.
     """
-    return [file for one in inputs for file in _files_of(Path(one))]
+    files = [file for one in inputs for file in _files_of(Path(one))]
+    for file in files:
+        if has_surrogates(str(file)):
+            raise ConfigError(f"{file}: the file's name is not UTF-8. Give it another name.")
+    return files
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -380,7 +384,7 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
                 line = table.line_num + 1
         except csv.Error as error:
             where = f"{name}:{line}"
-            if text.read(1):
+            if text.read(1) or "unexpected end" not in str(error):
                 raise ConfigError(f"{where}: cannot be read as a table: {error}") from error
             torn = "its last cell is not closed: a quote is missing, or the file was cut off"
             yield where, RolloutError(torn, where=where)
@@ -416,22 +420,24 @@ _ZIP_ERRORS = (
 
 
 def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
+    found = False
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [one for one in archive.infolist() if _EVAL_SAMPLE.match(one.filename)]
-            if not members:
-                raise ConfigError(
-                    f"{name}: is a zip file, and no .eval log of inspect (it has no samples/*.json)"
-                    ". Unpack it, and give the files."
-                )
-            for member in members:
-                where = f"{name}:{member.filename}"
+            for member in archive.infolist():
+                if not _EVAL_SAMPLE.match(member.filename):
+                    continue
+                found, where = True, f"{name}:{member.filename}"
                 if member.file_size > MAX_DOCUMENT_BYTES:
                     yield where, RolloutError("is too large", where=where)
                 else:
                     yield parse_row(archive.read(member), where)
     except _ZIP_ERRORS as error:
         raise ConfigError(f"{name}: cannot be read as a zip file: {error}") from error
+    if not found:
+        raise ConfigError(
+            f"{name}: is a zip file, and no .eval log of inspect (it has no samples/*.json). "
+            "Unpack it, and give the files."
+        )
 
 
 def parse_lines(lines: Iterable[bytes], name: str) -> Iterator[FileRow]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
 
+from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS
+from adjudge.judges.wire.transport import normalize_url
 
 LOCAL_SERVERS: Mapping[int, str] = {8000: "vllm", 30000: "sglang", 11434: "openai"}
 """Ports on which servers listen by default, and the judge type that fits: vLLM, SGLang, Ollama."""
@@ -26,6 +29,9 @@ _MODEL_OF_KEY: Mapping[str, str] = {
     "dashscope": "qwen-plus",
 }
 """A small model of each provider; which of them is best for a judge only a test tells."""
+
+_NO_CHAT = re.compile(r"(?i)embed|rerank|whisper|tts|dall-e|moderation|image|audio|realtime")
+"""Names of models that answer no question."""
 
 _PATIENCE_S, _LOCAL_PATIENCE_S = 3.0, 0.5
 _MAX_BYTES = 1 << 20
@@ -39,9 +45,13 @@ class FoundJudge(NamedTuple):
 
 
 async def find_judge(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> FoundJudge | None:
-    """The first judge that there is: ``OPENAI_BASE_URL``, a local server, a provider's key."""
-    if url := os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/"):
-        return await _find_at_url(url)
+    """The first judge that there is: ``OPENAI_BASE_URL``, a local server, a provider's key.
+
+    Raises :class:`~adjudge.errors.ConfigError` for an address that no spec may have, such as one
+    with a password in it.
+    """
+    if url := os.environ.get("OPENAI_BASE_URL", "").strip():
+        return await _find_at_url(_check_url(url))
     async with asyncio.TaskGroup() as group:
         local = [group.create_task(_find_local(port)) for port in ports]
     if found := next(filter(None, (one.result() for one in local)), None):
@@ -57,6 +67,15 @@ def describe_search(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> str:
     """Where :func:`find_judge` looks, for people."""
     keys = ", ".join(PRESETS[name].key_env for name in _MODEL_OF_KEY)
     return f"OPENAI_BASE_URL, {keys}; local ports {', '.join(map(str, ports))}"
+
+
+def _check_url(url: str) -> str:
+    if not url.isprintable():
+        raise ConfigError("OPENAI_BASE_URL: has characters that cannot be printed. Remove them.")
+    try:
+        return normalize_url(url)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("base_url:", "OPENAI_BASE_URL:", 1)) from None
 
 
 async def _find_at_url(url: str) -> FoundJudge | None:
@@ -98,11 +117,23 @@ async def _list_models(url: str, seconds: float, key: str = "") -> list[dict[str
         ):
             if reply.status != 200:
                 return []
-            said = msgspec.json.decode(await reply.content.read(_MAX_BYTES))
+            body = b""
+            async for part in reply.content.iter_any():
+                body += part
+                if len(body) > _MAX_BYTES:
+                    return []
+            said = msgspec.json.decode(body)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError):
         return []
     models = said.get("data") if isinstance(said, dict) else None
-    return [one for one in models if _has_plain_id(one)] if isinstance(models, list) else []
+    named = [one for one in models if _has_plain_id(one)] if isinstance(models, list) else []
+    return sorted(named, key=_unfitness)
+
+
+def _unfitness(model: Mapping[str, Any]) -> int:
+    """A provider lists all its models, in any order: the small ones first, what talks not last."""
+    name = model["id"]
+    return 0 if name in _MODEL_OF_KEY.values() else 2 if _NO_CHAT.search(name) else 1
 
 
 def _is_local(url: str) -> bool:
