@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 from adjudge.datasets.files import find_files
+from adjudge.errors import ConfigError
 from adjudge.judges import discovery
-from adjudge.rollouts.formats.recognition import FORMATS
+from adjudge.rollouts.formats.recognition import FORMATS, find_reading
 from adjudge.rollouts.samples import SampleReader
 
 DUMPS = Path(__file__).parents[1] / "data" / "rollouts"
@@ -51,6 +54,50 @@ def test_the_first_spec_grades_it(file: Path) -> None:
     if done.exit_code == 1:  # in a dump this small perhaps no rollout has two tool calls
         assert summary["missing"]["by_kind"].keys() == {"not_applicable"}
         assert "loop" in summary["graders"]
+
+
+CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+OWN_ROWS: list[dict[str, Any]] = [
+    {"prompt": "p", "response": "r", "reward": 1.0, "step": 3},
+    {"prompt": "p", "completion": "c", "step": 3, "reward": 1.0},
+    {"prompt": "p", "completion": ["a", "b"], "step": [1, 1]},
+    {"prompt": "p", "completions": ["a", "b"], "scores": [1, 0]},
+    {"prompt": "p", "response": "r", "label": 1, "reward": 0.5, "status": "ok"},
+    {"prompt": "p", "response": "r", "helpfulness": 3},
+    {"prompt": "p", "chosen": "a", "rejected": "b", "response": "z"},
+    {"prompt": "p", "response_a": "x", "response_b": "y", "winner": "a", "response": "z"},
+    {"input": "p", "output": "o", "score": 1.0},
+    {"instruction": "i", "input": "p", "output": "o"},
+    {"instruction": "i", "completions": ["a", "b"], "output": "c"},
+    {"messages": CHAT, "info": {"exit_status": "ok"}},
+    {"messages": CHAT, "task": {"id": 3}, "nodes": [1], "rewards": {"a": 1}},
+    {"messages": CHAT, "instance_id": "x", "resolved": True},
+    {"messages": CHAT, "termination_reason": "done", "reward_info": {"a": 1}, "task_id": 1},
+    {"trajectory": CHAT, "instance_id": "x", "target": "gold"},
+    {"trajectory": CHAT, "info": {}, "history": "none"},
+    {"traj": CHAT, "reward": 1.0, "task_id": 3, "answer": "gold"},
+    {"id": 1, "input": "q", "target": "a", "output": "x", "epoch": 1},
+    {"id": 1, "input": "q", "target": "a", "output": {"x": 1}, "epoch": 1, "messages": CHAT},
+    {"eval": {"name": "x"}, "status": "ok", "version": 2, "prompt": "p", "completion": "c"},
+    {"custom_id": "a", "response": "text", "prompt": "p"},
+    {"custom_id": "a", "result": {"type": "ok"}, "output": "o"},
+    {"custom_id": "a", "body": {"x": 1}, "url": "http://x", "output": "o"},
+    {"custom_id": "a", "params": {"temperature": 1}, "completion": "c"},
+    {"object": "response", "output": "a", "prompt": "p"},
+    {"object": "response", "outputs": ["a"], "output": ["a"], "prompt": "p"},
+    {"task": {"name": "x"}, "traces": ["t"], "output": "r", "prompt": "p"},
+    {"tasks": ["a"], "simulations": ["b"], "prompt": "p", "completion": "c"},
+    {"samples": [], "rollout_id": 1, "prompt": "p", "completion": "c"},
+    {"responses_create_params": {"input": "q"}, "response": "text"},
+    {"response": "r", "group": "a", "reward": 1, "reward_info": {}},
+]
+
+
+@pytest.mark.parametrize("row", OWN_ROWS, ids=",".join)
+def test_rows_of_ones_own_are_of_no_format(row: dict[str, Any]) -> None:
+    """Some of their columns are named as a format's are."""
+    with suppress(ConfigError):  # no column looks like a response
+        assert find_reading([row], {}).format is None
 
 
 def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> None:

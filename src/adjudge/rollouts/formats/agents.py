@@ -26,6 +26,7 @@ from adjudge.rollouts.formats.chat import (
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
+    are_objects,
     as_id,
     as_number,
     as_object,
@@ -44,6 +45,8 @@ from adjudge.rollouts.formats.fields import (
 def _is_tau_bench(record: Record) -> bool:
     return (
         isinstance(record.get("traj"), list)
+        and isinstance(record.get("info"), Mapping)
+        and "trial" in record
         and is_number(record.get("reward"))
         and as_id(record.get("task_id")) is not None
     )
@@ -87,12 +90,12 @@ def _reference_calls(actions: Any, arguments: str) -> list[Row] | None:
 
 
 def _is_tau2_bench(record: Record) -> bool:
-    if isinstance(record.get("tasks"), list):
-        return any(
-            isinstance(record.get(name), list) for name in ("simulations", "simulation_index")
-        )
+    if "tasks" in record:
+        runs = (record.get("simulations"), record.get("simulation_index"))
+        return are_objects(record["tasks"]) and any(are_objects(run) for run in runs)
     return (
         isinstance(record.get("termination_reason"), str)
+        and {"trial", "duration"} <= record.keys()
         and isinstance(record.get("reward_info", 0), Mapping | None)
         and as_id(record.get("task_id")) is not None
     )
@@ -177,8 +180,10 @@ def _tau2_messages(given: Any) -> list[Message]:
 
 
 def _is_swe_agent(record: Record) -> bool:
+    steps = record.get("trajectory")
     return (
-        isinstance(record.get("trajectory"), list)
+        are_objects(steps)
+        and all("action" in step for step in steps)
         and isinstance(record.get("info"), Mapping)
         and ("history" in record or "environment" in record)
     )
@@ -312,9 +317,11 @@ class _ShellTurns:
 
 def _is_swe_row(record: Record) -> bool:
     steps = record.get("trajectory")
+    outcomes = [record[name] for name in ("resolved", "target") if name in record]
     return (
         as_text(record.get("instance_id")) is not None
-        and ("resolved" in record or "target" in record)
+        and bool(outcomes)
+        and (outcomes[0] is None or is_number(outcomes[0]))
         and isinstance(steps, list)
         and bool(steps)
         and isinstance(steps[0], Mapping)

@@ -24,6 +24,7 @@ from adjudge.rollouts.formats.chat import (
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
+    are_objects,
     as_id,
     as_object,
     as_objects,
@@ -39,9 +40,8 @@ _OBJECTS = ("chat.completion", "text_completion", "response")
 
 
 def _is_openai_response(record: Record) -> bool:
-    return record.get("object") in _OBJECTS and any(
-        isinstance(record.get(name), list) for name in ("choices", "output")
-    )
+    given = (record.get("choices"), record.get("output"))
+    return record.get("object") in _OBJECTS and any(are_objects(one) for one in given)
 
 
 def _convert_openai_response(body: Record) -> Iterator[Row | RolloutError]:
@@ -121,7 +121,10 @@ def _is_openai_batch(record: Record) -> bool:
 
 
 def _is_openai_request(record: Record) -> bool:
-    return isinstance(record.get("body"), Mapping) and "url" in record and "response" not in record
+    return isinstance(record.get("body"), Mapping) and record.keys() == _REQUEST_KEYS
+
+
+_REQUEST_KEYS = {"custom_id", "method", "url", "body"}
 
 
 def _convert_openai_batch(record: Record) -> Iterator[Row | RolloutError]:
@@ -153,7 +156,7 @@ _RESULTS = ("succeeded", "errored", "canceled", "expired")
 def _is_anthropic_batch(record: Record) -> bool:
     if as_id(record.get("custom_id")) is None:
         return False
-    if isinstance(record.get("params"), Mapping) and "result" not in record:
+    if isinstance(record.get("params"), Mapping) and len(record) == 2:
         return True
     return as_object(record.get("result")).get("type") in _RESULTS
 

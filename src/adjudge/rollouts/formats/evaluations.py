@@ -37,11 +37,12 @@ from adjudge.rollouts.formats.fields import (
 
 def _is_inspect(record: Record) -> bool:
     if isinstance(record.get("eval"), Mapping):
-        return isinstance(record.get("status"), str) and "version" in record
+        named = "task" in record["eval"] and "version" in record
+        return named and isinstance(record.get("status"), str)
     return (
         isinstance(record.get("epoch"), int)
         and {"id", "input", "target"} <= record.keys()
-        and isinstance(record.get("output"), Mapping)
+        and "choices" in as_object(record.get("output"))
         and (isinstance(record.get("messages"), list) or "message_refs" in record)
     )
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeGuard
 
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import Row
@@ -46,6 +46,11 @@ def as_objects(value: Any) -> list[Mapping[str, Any]]:
     """The JSON objects in a list; none for what is no list."""
     items = value if isinstance(value, list | tuple) else ()
     return [item for item in items if isinstance(item, Mapping)]
+
+
+def are_objects(value: Any) -> TypeGuard[list[Record]]:
+    """Whether ``value`` is a list of JSON objects alone, or an empty list."""
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
 
 
 def as_text(value: Any) -> str | None:

@@ -178,7 +178,7 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _format(
         "helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence", own=("response",)
     ),
-    _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
+    _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback, "models"),
     _format("openai_preference", "OpenAI preference data", _read_openai_preference),
     _format("rewardbench", "RewardBench", _read_preference),
     _format(

@@ -18,6 +18,7 @@ from adjudge.rollouts.formats.fields import (
     Record,
     add_extras,
     add_fields,
+    are_objects,
     as_number,
     as_object,
     describe_error,
@@ -65,7 +66,8 @@ def _matches_traces(record: Record) -> bool:
         return False
     if isinstance(record.get("nodes"), list) and isinstance(record.get("rewards"), Mapping):
         return True
-    return isinstance(record.get("traces"), list)
+    traces = record.get("traces")
+    return are_objects(traces) and all("nodes" in trace for trace in traces)
 
 
 def _convert_traces(record: Record) -> Iterator[Row | RolloutError]:
