@@ -160,6 +160,11 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {field: column for field, column in guessed.items() if field != column}
 
 
+def fits_field(name: str, value: Any) -> bool:
+    """Whether a value can be that of a field."""
+    return value is None or _FITS[name]([value])
+
+
 def _are_conversations(values: Sequence[Any]) -> bool:
     return bool(values) and all(parse_conversation(value) is not None for value in values)
 

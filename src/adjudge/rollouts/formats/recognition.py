@@ -13,6 +13,7 @@ from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
     find_own_columns,
     find_response_list,
+    fits_field,
     guess_mapping,
     has_own_columns,
     list_columns,
@@ -78,8 +79,16 @@ class FileReading:
                 continue
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
-            named = apply_mapping(row, row, self.guessed, drop=CONTENT_FIELDS)
+            named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
             yield apply_mapping(named, row if by_name else record, self.mapping)
+
+    def _guesses_for(self, row: Row) -> Mapping[str, str]:
+        """The guesses that hold in a row: nobody said that its group and reward are there."""
+        return {
+            name: column
+            for name, column in self.guessed.items()
+            if name not in ("group", "env_reward") or fits_field(name, row.get(column))
+        }
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
         if self.format is not None:
