@@ -503,6 +503,7 @@ def test_openai_batch_of_chat_completions() -> None:
     rows = convert("openai-batch/output.jsonl")
     assert rows[0] == {
         "messages": [assistant("High water is at noon.")],
+        "response": "High water is at noon.",
         "group": "tide-1",
         "custom_id": "tide-1",
         "model": "gpt-test-1",
@@ -549,6 +550,13 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
         rows += FORMATS["openai-batch"].convert(joined)
     assert rows[0]["messages"][:2] == [system("Be brief."), user("Which tide?")]
     assert rows[0]["group"] == rows[1]["group"] != rows[0]["custom_id"]
+    # The question and the answer are the last ones, and nothing that was said before.
+    history = [user("Hello"), assistant("Hi"), user("Which tide?")]
+    silent = {"role": "assistant", "content": None, "tool_calls": [call("c", "tide_at", "{}")]}
+    body = {"object": "chat.completion", "choices": [{"message": silent}]}
+    line = {"custom_id": "c", "response": {"status_code": 200, "body": body}, "error": None}
+    [row] = FORMATS["openai-batch"].convert({**line, **request, "body": {"messages": history}})
+    assert select([row], "prompt", "response") == [("Which tide?", "")]
     [_, completion] = records("openai-response/completions.jsonl")
     response = {"status_code": 200, "body": completion}
     line = {"custom_id": "c", "response": response, "error": None}
@@ -581,6 +589,12 @@ def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
         user("And now?"),
         assistant("Gulls nest on cliffs."),
     ]
+    assert (row["prompt"], row["response"]) == ("And now?", "Gulls nest on cliffs.")
+    begun = {"messages": [user("Which tide?"), assistant("Well: ")]}
+    [row] = FORMATS["anthropic-batch"].convert({**answered, "params": begun})
+    assert isinstance(row, dict)
+    assert row["messages"] == [user("Which tide?"), assistant("Well: Gulls nest on cliffs.")]
+    assert row["response"] == "Well: Gulls nest on cliffs."
 
 
 def test_openai_batch_of_responses() -> None:
@@ -598,7 +612,7 @@ def test_openai_batch_of_responses() -> None:
 def test_openai_completions() -> None:
     rows = convert("openai-response/completions.jsonl")
     assert select(rows, "group", "messages", "response", "finish_reason") == [
-        ("chatcmpl-a1", [assistant("Low water is at six.")], None, "stop"),
+        ("chatcmpl-a1", [assistant("Low water is at six.")], "Low water is at six.", "stop"),
         ("cmpl-7", None, " at noon.", "length"),
     ]
 
@@ -607,6 +621,7 @@ def test_anthropic_batch() -> None:
     rows = convert("anthropic-batch/results.jsonl")
     assert rows[0] == {
         "messages": [assistant("Gulls nest on cliffs.")],
+        "response": "Gulls nest on cliffs.",
         "group": "gull-1",
         "custom_id": "gull-1",
         "model": "claude-test-1",

@@ -531,6 +531,9 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         "arguments": '{"query":"Lima"}',
     }
     assert refusal == {"role": "assistant", "content": "No"}
+    custom = {"id": "c0", "type": "custom", "custom": {"name": "run", "input": "1 + 1"}}
+    [turn] = read_messages([{"role": "assistant", "tool_calls": [custom]}], "m")
+    assert turn["tool_calls"][0]["function"] == {"name": "run", "arguments": "1 + 1"}
     code = {"type": "code_interpreter_call", "id": "c1", "code": "1 + 1", "outputs": None}
     [ran] = read_response_items([code], "output")
     assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'

@@ -21,6 +21,7 @@ from adjudge.rollouts.formats.chat import (
     tool_call,
     tool_message,
 )
+from adjudge.rollouts.formats.completions import conversation_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -85,7 +86,7 @@ def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
         raise RolloutError(f"the message has no content (finish_reason: {reason})")
     thought = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
     turn = assistant_message(text or (None if calls else ""), calls, thought)
-    return add_fields({"messages": [*asked, turn]}, finish_reason=reason)
+    return add_fields(conversation_row(asked, [turn]), finish_reason=reason)
 
 
 def _row_of_output(body: Record, asked: list[Message]) -> Row:
@@ -96,7 +97,7 @@ def _row_of_output(body: Record, asked: list[Message]) -> Row:
     reason = as_text(as_object(body.get("incomplete_details")).get("reason"))
     if not any(message["content"] or "tool_calls" in message for message in answer):
         raise RolloutError(f"the response has no text (status: {status}, reason: {reason})")
-    return add_fields({"messages": asked + answer}, status=status, incomplete_reason=reason)
+    return add_fields(conversation_row(asked, answer), status=status, incomplete_reason=reason)
 
 
 def _request_id(record: Record) -> str | None:
@@ -181,8 +182,12 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     for one in as_objects(request.get("messages")):
         asked += _anthropic_messages(as_text(one.get("role")) or "user", one.get("content"))
     name = as_id(record.get("custom_id"))
+    before = asked
+    if asked and asked[-1]["role"] == "assistant" and turn["content"] is not None:
+        *before, beginning = asked  # the request gave the first words of the answer
+        turn["content"] = beginning["content"] + turn["content"]
     yield add_fields(
-        {"messages": [*asked, turn]},
+        conversation_row(before, [turn]),
         group=digest_prompt(asked or None) or name,
         custom_id=name,
         model=as_text(message.get("model")),

@@ -113,6 +113,8 @@ def _read_message(value: Any, where: str) -> Message:
 def read_tool_call(value: Any, where: str) -> dict[str, Any]:
     """A call of a tool in OpenAI's form, of that form, a flat one, or the JSON text of either.
 
+    The input of a custom tool is a text, and no JSON.
+
     >>> read_tool_call({"id": "1", "name": "add", "arguments": {"a": 2}}, "tool_calls")
     {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
     """
@@ -122,12 +124,14 @@ def read_tool_call(value: Any, where: str) -> dict[str, Any]:
             call = msgspec.json.decode(call)
         except (ValueError, RecursionError):
             raise RolloutError(f"{where}: a call is text but not JSON") from None
-    function = call.get("function", call) if isinstance(call, Mapping) else None
+    function = None
+    if isinstance(call, Mapping):
+        function = call.get("function") or call.get("custom") or call
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise RolloutError(
             f"{where}: must be calls with the 'name' of a tool (found {type(call).__name__})"
         )
-    arguments = function.get("arguments")
+    arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
         arguments = {key: one for key, one in arguments.items() if one is not None}
     return tool_call(call.get("id"), function["name"], arguments)
