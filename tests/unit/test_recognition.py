@@ -94,6 +94,15 @@ def test_what_follows_the_first_rows_may_be_of_another_kind(tmp_path: Path) -> N
         assert last.response == "w"
 
 
+def test_a_guess_that_a_later_row_breaks_costs_no_row(tmp_path: Path) -> None:
+    first, odd = OWN | {"reward": 1, "task_id": 1}, {"reward": "high", "task_id": {}}
+    *_, last = read(tmp_path, *[first] * 20, OWN | odd)
+    assert (last.response, last.env_reward, last.group) == ("mine", None, None)
+    assert last.extras == odd
+    *_, last = read(tmp_path, *[first] * 20, OWN | odd, env_reward="reward")
+    assert "must be a finite number" in str(last)
+
+
 def test_columns_that_say_nothing_are_named() -> None:
     with pytest.raises(ConfigError, match="columns: x"):
         find_reading([{"x": 1}], {})
