@@ -40,6 +40,7 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.rollouts.formats.recognition import FORMATS
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
@@ -157,8 +158,11 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
 
 def _print_input(console: Console, summary: Mapping[str, Any]) -> None:
     """What the files were read as, and which were not."""
+    pairs = {one.title for one in FORMATS if one.pairs}
     for title, files in summary["formats"].items():
-        console.print(f"[dim]read as {clean(title)}{f': {files:,} files' if files > 1 else ''}[/]")
+        hint = " (`adjudge eval judge` tests a judge on pairs)" if title in pairs else ""
+        count = f": {files:,} files" if files > 1 else ""
+        console.print(f"[dim]read as {clean(title)}{hint}{count}[/]")
     if skipped := summary["skipped_files"]["count"]:
         named = [clean(one["file"]) for one in summary["skipped_files"]["first"][:_SKIPPED_SHOWN]]
         more = f" and {skipped - len(named):,} more" if skipped > len(named) else ""

@@ -96,8 +96,9 @@ def init(
 class RolloutFacts:
     """What the first rollouts have, as far as it matters for which graders fit.
 
-    ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples``
-    call tools. ``pairs``: the rows are answers to one prompt, and the better one is known.
+    ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples`` call tools.
+    ``pairs``: the rows are answers to one prompt, and the better one is known. ``others``: files of
+    pairs in another format.
     """
 
     inputs: Sequence[Path] = ()
@@ -109,6 +110,7 @@ class RolloutFacts:
     env_rewards: Sequence[float] = ()
     longest_response: int = 0
     pairs: bool = False
+    others: Sequence[str] = ()
 
 
 def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts:
@@ -119,9 +121,11 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
     reading = next(iter(reader.readings.values()))
     pairs = reading.format is not None and reading.format.pairs
+    others: list[str] = []
     if pairs:  # of one format: judges are tested on one kind of items at a time
         readings = SampleReader(inputs, mapping).find_readings()
         inputs = [file for file, one in readings.items() if one.format is reading.format]
+        others = [f"{file} ({one.title})" for file, one in readings.items() if file not in inputs]
     return RolloutFacts(
         inputs=inputs,
         format=reading.title,
@@ -132,6 +136,7 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
         longest_response=max(len(one.response or "") for one in samples),
         pairs=pairs,
+        others=others,
     )
 
 
@@ -234,6 +239,8 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
 def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
     if facts.samples:
         yield f"{', '.join(map(str, facts.inputs))}: {facts.format}"
+    if facts.others:
+        yield f"Left out, since they are in another format: {', '.join(facts.others)}."
     if facts.pairs:
         yield "These are pairs: which answer is better is known, so a judge can be tested on them."
     if judge is not None:

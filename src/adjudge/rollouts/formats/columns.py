@@ -120,7 +120,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("transcript", "history"),
     ),
     "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
-    "response": ("response", "completion", "output", "generation", "prediction"),
+    "response": (
+        *("response", "completion", "output", "generation", "prediction"),
+        *("model_output", "model_response", "generated_text"),
+    ),
     "reference": (
         "reference",
         "ground_truth",

@@ -63,8 +63,7 @@ class FileReading:
     def title(self) -> str:
         """What the file is, for people."""
         if self.format is not None:
-            hint = " (`adjudge eval judge` tests a judge on pairs)" if self.format.pairs else ""
-            return self.format.title + hint
+            return self.format.title
         used = {**self.guessed, **self.mapping}
         named = ", ".join(f"{name} from {column}" for name, column in used.items())
         return f"columns by name{f' ({named})' if named else ''}"
@@ -134,19 +133,22 @@ def _is_table_by_column(record: Mapping[str, Any]) -> bool:
 def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
-    Where ``mapping`` names the conversation or the response, columns are read as it says and
-    nothing is guessed; else a field without a column of its name is read from a usual one. Raises
-    :class:`ConfigError` for records in which there is neither conversation nor response.
+    Where ``mapping`` names the conversation or the response, columns are read by name. A field
+    without a column of its name is then read from a usual one. Raises :class:`ConfigError` for
+    records in which there is neither conversation nor response.
     """
-    if not records or any(name in mapping for name in CONTENT_FIELDS):
-        return FileReading(mapping=mapping)
+    mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
-        if all(_has_format(record, one) for record in records):
+        if records and not mapped and all(_has_format(record, one) for record in records):
             return FileReading(one, mapping)
     columns = dict.fromkeys(str(name) for record in records for name in record)
-    guessed = guess_mapping(records)
-    if has_own_columns(records):
-        known = {*CONTENT_FIELDS, *(["prompt"] if "messages" in columns else [])}
+    guessed = {
+        name: column
+        for name, column in guess_mapping(records).items()
+        if name not in mapping and column not in mapping.values()
+    }
+    if not records or mapped or has_own_columns(records):
+        known = {*CONTENT_FIELDS, *(["prompt"] if {"messages"} & {*columns, *mapping} else [])}
         others = {name: guessed[name] for name in guessed if name not in known}
         return FileReading(mapping=mapping, guessed=others)
     if not any(name in guessed for name in CONTENT_FIELDS):
