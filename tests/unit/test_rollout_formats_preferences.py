@@ -48,7 +48,7 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("Name a fish.", "Elm.", env_reward=0.0),
         row("Name a fish.", "Carp.", env_reward=1.0),
     ],
-    "openai_preference/pairs.jsonl": [
+    "openai-preference/pairs.jsonl": [
         row("Where do gulls nest?", "On cliffs.", env_reward=1.0),
         row("Where do gulls nest?", "In burrows.", env_reward=0.0),
     ],
@@ -69,7 +69,7 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("2+2?", "five", env_reward=0.0, group="GROUP 1"),
         row(*HELLO, SUM, "4.", env_reward=3.0, group="GROUP 2"),
     ],
-    "helpsteer2_preference/train.jsonl": [
+    "helpsteer2-preference/train.jsonl": [
         row(*HELLO, SUM, "4.", env_reward=1.0),
         row(*HELLO, SUM, "5.", env_reward=0.0),
     ],
@@ -84,7 +84,7 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("Say hello.", "No.", env_reward=2.0, model="b", subset="evol_instruct"),
         row("Say hello.", "Hm.", model="c", subset="evol_instruct"),
     ],
-    "ultrafeedback_binarized/train.jsonl": [
+    "ultrafeedback-binarized/train.jsonl": [
         row("Say hello.", "Hello!", env_reward=8.5, id="ab12"),
         row("Say hello.", "No.", env_reward=3.0, id="ab12"),
     ],
@@ -94,7 +94,7 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("Name a fish.", "Carp.", env_reward=0.5, id=6, **X),
         row("Name a fish.", "Pike.", env_reward=0.5, id=6, **Y),
     ],
-    "arena_conversations/train.jsonl": [
+    "arena-conversations/train.jsonl": [
         row(*HELLO, "2+2?", "4", env_reward=1.0, id="q1", **X),
         row("Hi", "Yo.", "2+2?", "5", env_reward=0.0, id="q1", **Y),
         row("Hi", "No.", env_reward=0.5, id="q2", **X),
@@ -156,7 +156,7 @@ def test_what_is_no_pair(record: dict[str, Any]) -> None:
         ("arena", {"winner": "model_c"}, "winner: found text 'model_c'"),
         ("ultrafeedback", {"completions": [{"response": 3}]}, r"completions\[0\].response"),
         ("ultrafeedback", {"completions": ["x"]}, r"completions\[0\]: found text"),
-        ("arena_conversations", {"conversation_a": []}, "conversation_a: found a list of 0"),
+        ("arena-conversations", {"conversation_a": []}, "conversation_a: found a list of 0"),
         ("preference", {"rejected": None}, "rejected: found nothing"),
     ],
 )

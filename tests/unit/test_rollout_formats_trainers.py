@@ -325,7 +325,11 @@ def test_verifiers_traces_without_episodes() -> None:
 
 def test_a_trace_nobody_scored_has_no_reward() -> None:
     [episode, *_] = records(DATA / "verifiers-traces/0.4-episodes.jsonl")
-    for rewards in ({}, {"right": None}, {"right": {"weight": 1.0}}):
+    part = {"score": 1.0}
+    for rewards in (
+        *({}, {"right": None}, {"right": {"weight": 1.0}}),
+        *({"right": part, "brief": None}, {"right": part, "brief": {"score": float("nan")}}),
+    ):
         episode["traces"][0]["rewards"] = rewards
         [row] = FORMATS["verifiers-traces"].convert(episode)
         assert isinstance(row, dict)

@@ -149,7 +149,7 @@ def _parse_number(value: Any) -> float | None:
 def _describe_value(value: Any) -> str:
     try:
         return f"{type(value).__name__}: {value!r:.60}"
-    except ValueError:  # an integer too long to print
+    except (ValueError, RecursionError):  # an integer too long to print; too deep
         return type(value).__name__
 
 

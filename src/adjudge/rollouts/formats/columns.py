@@ -135,8 +135,26 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "reference_answer",
         "answer",
     ),
-    "group": ("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
-    "env_reward": ("env_reward", "reward", "score", "outcome", "success", "passed", "correct"),
+    "group": (
+        "group",
+        "group_id",
+        "uid",
+        "task_id",
+        "prompt_id",
+        "problem_id",
+        "question_id",
+        "instance_id",
+    ),
+    "env_reward": (
+        "env_reward",
+        "reward",
+        "score",
+        "outcome",
+        "success",
+        "passed",
+        "correct",
+        "resolved",
+    ),
 }
 
 

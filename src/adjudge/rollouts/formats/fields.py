@@ -76,15 +76,6 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def as_number(value: Any, name: str) -> float | None:
-    """A number or truth value as a float; ``None`` for null."""
-    if value is None:
-        return None
-    if not is_number(value):
-        raise RolloutError(f"{name}: must be a finite number (found {type(value).__name__})")
-    return float(value)
-
-
 def describe_error(error: Any) -> str:
     """What an error object says, in one line; APIs put one ``error`` inside another."""
     for _ in range(_MOST_ENVELOPES):

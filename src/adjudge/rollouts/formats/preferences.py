@@ -160,7 +160,8 @@ def _format(
         matches = partial(_is_preference, name=name)
     else:
         matches = partial(_is_published, form=name, columns=frozenset(columns))
-    return RolloutFormat(name, title, matches, partial(_convert, read=read), pairs=True, own=own)
+    convert = partial(_convert, read=read)
+    return RolloutFormat(name.replace("_", "-"), title, matches, convert, pairs=True, own=own)
 
 
 def _pair_format(name: PairFormat, title: str) -> RolloutFormat:

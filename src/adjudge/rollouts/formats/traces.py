@@ -6,6 +6,7 @@ has a reward of 0 in the dump, which nobody gave: it comes as ``RolloutError``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,12 +20,12 @@ from adjudge.rollouts.formats.fields import (
     add_extras,
     add_fields,
     are_objects,
-    as_number,
     as_object,
     describe_error,
     digest_prompt,
     each_row,
     group_name,
+    is_number,
 )
 
 
@@ -143,15 +144,18 @@ def _task_name(task: Record, data: Record) -> str | None:
 
 
 def _add_rewards(row: Row, rewards: Record) -> float | None:
-    """The weighted sum of a trace's rewards, which become columns; ``None`` without any."""
+    """The weighted sum of a trace's rewards, which become columns; ``None`` where one is missing.
+
+    Without its missing part a sum would be another reward.
+    """
     values = []
     for name, reward in rewards.items():
         parts = reward if isinstance(reward, Mapping) else {"score": reward}
-        add_extras(row, {name: parts.get("score")})
-        score = as_number(parts.get("score"), f"rewards.{name}")
-        weight = as_number(parts.get("weight", 1.0), f"rewards.{name}")
-        if score is not None and weight is not None:
-            values.append(score * weight)
+        score, weight = parts.get("score"), parts.get("weight", 1.0)
+        add_extras(row, {name: score})
+        if weight != 0:
+            both = is_number(score) and is_number(weight)
+            values.append(score * weight if both else math.nan)
     return sum(values) if values else None
 
 
