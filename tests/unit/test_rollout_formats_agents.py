@@ -249,16 +249,6 @@ def test_swe_agent_whose_actions_are_text() -> None:
     ]
 
 
-def test_swe_agent_without_a_history_has_its_steps() -> None:
-    [record] = records("swe-agent/text_0.7.traj")
-    [row] = FORMATS["swe-agent"].convert({**record, "history": None})
-    assert isinstance(row, dict)
-    assert row["messages"] == [
-        assistant("I look around.\n", call("command_1", "bash", '{"command":"ls\\n"}')),
-        tool("command_1", "kelp.py\n"),
-    ]
-
-
 @pytest.mark.parametrize(
     "name", ["swe-agent/function_calling.traj", "mini-swe-agent/toolcalls.traj.json"]
 )

@@ -184,7 +184,7 @@ def _is_swe_agent(record: Record) -> bool:
         are_objects(steps)
         and all("action" in step for step in steps)
         and isinstance(record.get("info"), Mapping)
-        and ("history" in record or "environment" in record)
+        and are_objects(record.get("history"))
     )
 
 
@@ -197,9 +197,7 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     status, submission = _check_ended(info)
     if status in _BROKEN_RUNS and submission is None:
         raise RolloutError(f"the run failed (exit_status {status})")
-    steps = as_objects(record.get("trajectory"))
-    history = as_objects(record.get("history")) or _history_of_steps(steps)
-    messages = _swe_agent_messages(history)
+    messages = _swe_agent_messages(as_objects(record.get("history")))
     check_answered(messages)
     instance = _instance_id(record.get("replay_config"))
     yield add_fields(
@@ -232,15 +230,6 @@ def _instance_id(config: Any) -> str | None:
         except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
             return None
     return as_id(as_object(as_object(config).get("problem_statement")).get("id"))
-
-
-def _history_of_steps(steps: Sequence[Record]) -> list[Record]:
-    history: list[Record] = []
-    for step in steps:
-        turn = {name: step.get(name) for name in ("thought", "action")}
-        history.append({"role": "assistant", "content": step.get("response"), **turn})
-        history.append({"role": "user", "content": step.get("observation")})
-    return history
 
 
 def _swe_agent_messages(history: Sequence[Record]) -> list[Message]:

@@ -114,13 +114,11 @@ _SCORE_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
 def _score_number(value: Any) -> float | None:
     """A score as Inspect's own ``value_to_float`` reads it; ``None`` for NaN, its "not scored"."""
-    if is_number(value):
-        return float(value)
-    if not isinstance(value, str):
-        return None
-    if value in _SCORE_LETTERS:
-        return _SCORE_LETTERS[value]
-    return _SCORE_WORDS.get(value.lower(), _finite(value))
+    if isinstance(value, str):
+        value = _SCORE_LETTERS.get(value, _SCORE_WORDS.get(value.lower(), value))
+        with suppress(ValueError):
+            value = float(value)
+    return float(value) if is_number(value) else None
 
 
 def _score_value(score: Record) -> Any:
@@ -128,14 +126,6 @@ def _score_value(score: Record) -> Any:
     value = score.get("value")
     number = _score_number(value)
     return value if number is None and not isinstance(value, float) else number
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _one_or_all(target: Any) -> Any:
