@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,14 @@ from adjudge.cli import interrupts
 from adjudge.cli.console import say_how_to_resume
 from adjudge.cli.interrupts import Terminated, command_line_words, resume_command, stop_signals
 from adjudge.cli.main import app
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers() -> Iterator[None]:
+    """A test that is started in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_sigterm_is_raised_like_ctrl_c() -> None:

@@ -543,10 +543,13 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
     assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=6,
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+json_values: st.SearchStrategy[Any] = st.deferred(
+    lambda: (
+        scalars
+        | st.lists(json_values, max_size=3)
+        | st.dictionaries(st.text(max_size=5), json_values, max_size=3)
+    )
 )
 
 

@@ -103,7 +103,8 @@ def test_what_failed_cost_too(tmp_path: Path) -> None:
     found = second["spending"]
     assert found["endpoints"][0]["sends"] == sends
     spent = found["input_tokens"] + 2 * found["output_tokens"]
-    assert found["cost_usd"] == pytest.approx(spent / 1e6)
+    # A send whose end was not heard is counted at its least, without tokens.
+    assert found["cost_usd"] >= spent / 1e6 * (1 - 1e-9)
     assert found["cost_usd"] > second["graders"]["quality"]["judge"]["cost_usd"]
 
 

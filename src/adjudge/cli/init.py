@@ -17,10 +17,12 @@ import typer
 
 from adjudge.cli.console import clean, errors, print_json
 from adjudge.cli.options import map_option, parse_map
+from adjudge.datasets.files import find_files, read_rows
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
-from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS, guess_mapping
+from adjudge.rollouts.formats.recognition import FileReading
 from adjudge.rollouts.samples import SampleReader
 from adjudge.text import replace_surrogates
 from adjudge.types import Sample
@@ -120,6 +122,7 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
         raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
     reading = next(iter(reader.readings.values()))
+    mapping = mapping | _group_mapping(inputs, reading)
     pairs = reading.format is not None and reading.format.pairs
     others: list[str] = []
     if pairs:  # of one format: judges are tested on one kind of items at a time
@@ -138,6 +141,15 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         pairs=pairs,
         others=others,
     )
+
+
+def _group_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, str]:
+    """The column that looks like the samples' group, where that is not read without being told."""
+    if reading.format is not None or "group" in {**reading.guessed, **reading.mapping}:
+        return {}
+    rows = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
+    guessed = guess_mapping([row for _, row in rows if not isinstance(row, RolloutError)])
+    return {name: column for name, column in guessed.items() if name == "group"}
 
 
 def _calls_tools(sample: Sample) -> bool:

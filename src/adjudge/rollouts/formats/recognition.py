@@ -148,7 +148,9 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         if name not in mapping and column not in mapping.values()
     }
     if not records or mapped or has_own_columns(records):
-        known = {*CONTENT_FIELDS, *(["prompt"] if {"messages"} & {*columns, *mapping} else [])}
+        # Groups decide about advantages: beside an own response they are equal prompts until said.
+        known = {*CONTENT_FIELDS, "group"}
+        known |= {"prompt"} if "messages" in {*columns, *mapping} else set()
         others = {name: guessed[name] for name in guessed if name not in known}
         return FileReading(mapping=mapping, guessed=others)
     if not any(name in guessed for name in CONTENT_FIELDS):
