@@ -547,6 +547,10 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     line = {"custom_id": "c", "response": {"status_code": 200, "body": body}, "error": None}
     [row] = FORMATS["openai-batch"].convert({**line, **request, "body": {"messages": history}})
     assert select([row], "prompt", "response") == [("Which tide?", "")]
+    former = {"content": None, "function_call": {"name": "tide_at", "arguments": "{}"}}
+    body = {"object": "chat.completion", "choices": [{"message": former}]}
+    [row] = FORMATS["openai-response"].convert(body)
+    assert select([row], "messages") == [([assistant(None, call("", "tide_at", "{}"))],)]
     [_, completion] = records("openai-response/completions.jsonl")
     response = {"status_code": 200, "body": completion}
     line = {"custom_id": "c", "response": response, "error": None}

@@ -25,7 +25,6 @@ from adjudge.rollouts.formats.chat import (
 )
 from adjudge.rollouts.formats.fields import (
     Record,
-    add_fields,
     are_objects,
     as_id,
     as_object,
@@ -36,6 +35,7 @@ from adjudge.rollouts.formats.fields import (
     each_row,
     group_name,
     is_number,
+    make_row,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -59,8 +59,7 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
     check_answered(messages)
     task = as_object(info.get("task"))
     instruction = as_text(task.get("instruction"))
-    yield add_fields(
-        {},
+    yield make_row(
         messages=[dict(message) for message in messages],
         # Each environment counts its tasks from 0.
         group=group_name(digest_prompt(instruction), record.get("task_id")),
@@ -134,8 +133,7 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     domain = as_text(environment.get("domain_name"))
     policy = as_text(simulation.get("policy")) or as_text(environment.get("policy"))
     asked = (message["content"] for message in messages if message["role"] == "user")
-    return add_fields(
-        {},
+    return make_row(
         messages=messages,
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
@@ -200,8 +198,7 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     messages = _swe_agent_messages(as_objects(record.get("history")))
     check_answered(messages)
     instance = _instance_id(record.get("replay_config"))
-    yield add_fields(
-        {},
+    yield make_row(
         messages=messages,
         group=instance,
         env_reward=info.get("resolved", record.get("resolved")),
@@ -329,8 +326,7 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
     check_answered(messages)
     instance = as_id(record.get("instance_id"))
     outcome = "resolved" if "resolved" in record else "target"
-    yield add_fields(
-        {},
+    yield make_row(
         messages=messages,
         group=instance,
         env_reward=record.get(outcome),
@@ -398,8 +394,7 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
     check_answered(messages)
     instance = as_id(record.get("instance_id"))
     config = as_object(info.get("config"))
-    yield add_fields(
-        {},
+    yield make_row(
         messages=messages,
         group=instance,
         env_reward=info.get("resolved", record.get("resolved")),

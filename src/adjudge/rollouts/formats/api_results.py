@@ -79,7 +79,7 @@ def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
     if isinstance(choice.get("text"), str):
         return add_fields({"response": choice["text"]}, finish_reason=reason)
     message = as_object(choice.get("message"))
-    calls = as_objects(message.get("tool_calls"))
+    calls = as_objects(message.get("tool_calls")) or as_objects([message.get("function_call")])
     content = message.get("content")
     text = message_text(content if content is not None else message.get("refusal"))
     if not calls and content is None and not text:

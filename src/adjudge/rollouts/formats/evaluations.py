@@ -30,6 +30,7 @@ from adjudge.rollouts.formats.fields import (
     each_row,
     group_name,
     is_number,
+    make_row,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -82,8 +83,7 @@ def _inspect_row(sample: Record) -> Row:
     values = list(scores.values())
     name = as_id(sample.get("id"))
     question = _inspect_input(sample.get("input"), attachments)
-    return add_fields(
-        {},
+    return make_row(
         messages=messages or None,
         prompt=question,
         response=_attached(response, attachments),
@@ -211,8 +211,7 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     if not isinstance(requests, list) or not requests:
         raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
-    common = add_fields(
-        {},
+    common = make_row(
         **_lm_eval_prompt(arguments[0][0] if arguments else record.get("input")),
         reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
@@ -269,7 +268,7 @@ def _lm_eval_prompt(context: Any) -> Row:
     chat = parse_conversation(context)
     if chat is not None:
         return {"messages": chat}
-    return add_fields({}, prompt=as_text(context))
+    return make_row(prompt=as_text(context))
 
 
 def _lm_eval_group(record: Record) -> str | None:

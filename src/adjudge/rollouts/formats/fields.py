@@ -109,6 +109,11 @@ def add_fields(row: Row, **fields: Any) -> Row:
     return row
 
 
+def make_row(**fields: Any) -> Row:
+    """A row with those of ``fields`` that are there."""
+    return add_fields({}, **fields)
+
+
 def add_extras(row: Row, values: Record, *used: str) -> Row:
     """``row`` with the columns of ``values`` that it lacks, without bulk and those ``used``."""
     for name, value in values.items():
