@@ -1,8 +1,10 @@
 import json
+import os
 import re
 import tracemalloc
 import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -79,6 +81,56 @@ def test_each_answer_is_given_out_once_in_the_order_of_the_file(
     assert len(found) == 0
     assert not any(found.take(*key) for key in keys)
     assert found.take("k0", "g", 2) is None
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.randoms(), st.integers(1, 3))
+def test_results_are_found_in_any_order(keys: list[int], random: Any, hashes: int) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal_module, "hash", lambda key: int(key[0]) % hashes, raising=False)
+        patch.setattr(journal_module, "_READ_BYTES", 300)
+        patch.setattr(journal_module, "_NEAR_LINES", 4)
+        written = Journal(Path(folder) / "journal.jsonl", "s")
+        for i, key in enumerate(keys):
+            written.put(str(key), "g", 0, GraderScore(name="g", score=float(i), reason="r" * i))
+        written.flush()
+        found = Journal(Path(folder) / "journal.jsonl", "s")
+        left = {key: [i for i, other in enumerate(keys) if other == key] for key in range(7)}
+        asked = [*keys, *range(7)]
+        random.shuffle(asked)
+        for key in asked:
+            result = found.take(str(key), "g", 0)
+            expected = left[key].pop(0) if left[key] else None
+            assert getattr(result, "score", None) == expected
+        assert len(found) == 0
+
+
+@pytest.mark.parametrize("change", ["replaced", "appended", "cut", "overwritten"])
+def test_a_journal_that_changes_after_opening_gives_nothing_wrong(
+    tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    written = Journal(path, "s")
+    for i in range(200):
+        written.put(f"k{i}", "g", 0, GraderScore(name="g", score=float(i), reason="r" * 200))
+    written.flush()
+    found, whole = Journal(path, "s"), path.read_bytes()
+    if change == "replaced":
+        (tmp_path / "other").write_bytes(b"x" * len(whole))
+        (tmp_path / "other").replace(path)
+    elif change == "appended":
+        with path.open("ab") as file:
+            file.write(b"rubbish\n")
+    elif change == "cut":
+        os.truncate(path, len(whole) // 2)
+    else:
+        with path.open("r+b") as file:
+            file.write(b"\xff" * (len(whole) // 2))
+    results = [found.take(f"k{i}", "g", 0) for i in range(200)]
+    wrong = [i for i, result in enumerate(results) if getattr(result, "score", i) != i]
+    assert wrong == []
+    assert sum(result is None for result in results) in {
+        "replaced": [0], "appended": [0], "cut": [100, 101], "overwritten": [100, 101]
+    }[change]  # fmt: skip
 
 
 def test_a_stored_result_takes_some_bytes_of_memory(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 import os
 import time
+import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,8 @@ from adjudge.types import GraderError, GraderResult, encode_result
 
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
-_READ_BYTES = 1 << 12
+_READ_BYTES = 1 << 14
+_NEAR_LINES = 128
 
 
 class _Head(msgspec.Struct):
@@ -78,59 +82,94 @@ def _key(line: _Line) -> _Key:
 class _StoredLines:
     """The lines of a journal by their keys: each in memory is a hash and its place in the file.
 
-    There may be millions, and one after the other is asked for once.
+    There may be millions. They are mostly asked for in nearly the order of the file: the next lines
+    are searched first, a block of the file is read at once, and only another order makes an index.
     """
 
     def __init__(self, path: Path, keys: Iterable[tuple[_Key, int]]) -> None:
-        self._file = path.open("rb")
-        hashes, places = array("q"), array("q")
+        self._hashes, self._places = array("q"), array("q")
         for key, place in keys:
-            hashes.append(hash(key))
-            places.append(place)
-        order = array("q", sorted(range(len(hashes)), key=hashes.__getitem__))
-        self._hashes = array("q", map(hashes.__getitem__, order))
-        self._places = array("q", map(places.__getitem__, order))
-        self._given = bytearray(len(order))
-        self._left = len(order)
+            self._hashes.append(hash(key))
+            self._places.append(place)
+        self._given = bytearray(len(self._hashes))
+        self._left = len(self._hashes)
+        self._next = 0
+        """All lines before this one were given out."""
+        self._index: array[int] | None = None
         self._starts: dict[int, int] = {}
-        """Of equal keys, where the first stands that was not given out."""
+        """Of equal hashes, where in the index the first stands that was not given out."""
+        self._block, self._block_place = b"", 0
+        self._file = path.open("rb")
+        weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return self._left
 
-    def __del__(self) -> None:
-        self._file.close()
-
     def pop(self, key: _Key) -> _Line | None:
         """The first line of ``key`` that was not given out yet."""
-        hashed = hash(key)
-        start = at = self._starts.get(hashed) or bisect_left(self._hashes, hashed)
-        while at < len(self._hashes) and self._hashes[at] == hashed:
-            if not self._given[at]:
-                line = self._read(self._places[at])
-                if line is not None and _key(line) == key:
-                    self._given[at] = True
-                    self._left -= 1
-                    if at == start and self._hashes[at + 1 : at + 2] == array("q", [hashed]):
-                        self._starts[hashed] = at + 1
-                    return line
-            at += 1
+        hashed, at = hash(key), self._next
+        if at < len(self._hashes) and self._hashes[at] == hashed:
+            line = self._give(at, key)
+            if line is not None:
+                return line
+        for at in chain(self._near(hashed), self._anywhere(hashed)):
+            if not self._given[at] and (line := self._give(at, key)) is not None:
+                return line
         return None
 
+    def _give(self, at: int, key: _Key) -> _Line | None:
+        """The line, if it is ``key``'s: two keys may have one hash, and files are changed."""
+        line = self._read(self._places[at])
+        if line is None or _key(line) != key:
+            return None
+        self._given[at] = True
+        self._left -= 1
+        while self._next < len(self._given) and self._given[self._next]:
+            self._next += 1
+        return line
+
+    def _near(self, hashed: int) -> Iterator[int]:
+        at, end = self._next, self._next + _NEAR_LINES
+        with suppress(ValueError):
+            while True:
+                at = self._hashes.index(hashed, at, end)
+                yield at
+                at += 1
+
+    def _anywhere(self, hashed: int) -> Iterator[int]:
+        if self._index is None:
+            order = sorted(range(len(self._hashes)), key=self._hashes.__getitem__)
+            self._index = array("q", order)
+        start = self._starts.get(hashed)
+        if start is None:
+            start = bisect_left(self._index, hashed, key=self._hashes.__getitem__)
+        is_first = True
+        for position in range(start, len(self._index)):
+            at = self._index[position]
+            if self._hashes[at] != hashed:
+                return
+            if not self._given[at]:
+                if is_first and position > start:
+                    self._starts[hashed] = position
+                is_first = False
+                yield at
+
     def _read(self, place: int) -> _Line | None:
-        size = _READ_BYTES
-        found = self._read_bytes(place, size)
-        while b"\n" not in found and len(found) == size:
+        start = place - self._block_place
+        end = self._block.find(b"\n", start) if start >= 0 else -1
+        size, before = _READ_BYTES, min(place, _READ_BYTES // 4)
+        while end < 0:
+            # Not by the file's position, which a forked child shares.
+            self._block = os.pread(self._file.fileno(), size, place - before)
+            self._block_place, start = place - before, before
+            end = self._block.find(b"\n", start)
+            if end < 0 and len(self._block) < size:
+                return None
             size *= 4
-            found = self._read_bytes(place, size)
         try:
-            return _line.decode(found.partition(b"\n")[0])
+            return _line.decode(self._block[start:end])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
-
-    def _read_bytes(self, place: int, size: int) -> bytes:
-        # Not by the file's position, which a forked child shares.
-        return os.pread(self._file.fileno(), size, place)
 
 
 class Journal:
