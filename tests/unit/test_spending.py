@@ -14,7 +14,7 @@ import pytest
 from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge import RewardSpec
-from adjudge.errors import RunFolderError
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.mock.server import start_mock
 from adjudge.runs import spending
@@ -179,3 +179,51 @@ def test_after_a_signal_the_cost_is_known(tmp_path: Path, number: signal.Signals
     assert before + asked_again - at_most_lost <= sends <= before + asked_again
     assert found["killed"] == (number == signal.SIGKILL)
     assert (tmp_path / "out" / SPENDING_FILE).stat().st_size < 10_000
+
+
+def written(**changes: Any) -> bytes:
+    one = {"started": "x", "ended": True, "cost_usd": 1.0}
+    return json.dumps({"invocations": [one | changes]}).encode()
+
+
+COUNTED = {"base_urls": ["u"], "models": ["m"], "calls": 3}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        written(cost_usd=-5),
+        written(ended=False, reserved_usd=-5),
+        written(endpoints=[{}]),
+        written(endpoints=[COUNTED | {"base_urls": 3}]),
+        written(endpoints=[COUNTED | {"base_urls": [{}]}]),
+        written(endpoints=[COUNTED | {"calls": -3}]),
+        written(endpoints=[COUNTED | {"calls": {"a": 1}}]),
+        written(endpoints=[COUNTED | {"failures": 1}]),
+        b'{"invocations": [{"started": "\xff"}]}',
+        b'{"invocations": [{"started": "x", "endpoints": [{"a": ' + b"[" * 5_000,
+        b'{"invoc',
+        b"",
+    ],
+)
+def test_spending_that_is_damaged_is_refused_before_a_judge_is_asked(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / SPENDING_FILE).write_bytes(content)
+    budget = SpendCeiling(2.0)
+    with pytest.raises(RunFolderError, match="what this run has cost is not known"):
+        FolderSpending(tmp_path, budget).__enter__()
+    assert budget.spent == 0
+
+
+def test_counters_that_another_version_did_not_write_are_zero(tmp_path: Path) -> None:
+    (tmp_path / SPENDING_FILE).write_bytes(written(endpoints=[COUNTED, COUNTED]))
+    with FolderSpending(tmp_path, SpendCeiling(2.0)) as found:
+        summary = found.summarise(found.read())
+    assert (summary["calls"], summary["input_tokens"], summary["cost_usd"]) == (6, 0, 1.0)
+
+
+@pytest.mark.parametrize("ceiling", [float("nan"), -1.0])
+def test_a_budget_that_is_no_amount_is_refused(ceiling: float) -> None:
+    with pytest.raises(ConfigError, match="budget_usd"):
+        SpendCeiling(ceiling)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 
@@ -34,6 +34,10 @@ EndpointCounts = Mapping[str, Any]
 """``base_urls`` and ``models`` of an endpoint, and its counters by name."""
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class Invocation(msgspec.Struct, kw_only=True):
     """One process's calls. ``ended``: it wrote its last numbers, so nothing was out any more.
 
@@ -43,9 +47,9 @@ class Invocation(msgspec.Struct, kw_only=True):
 
     started: str
     ended: bool = False
-    cost_usd: float = 0.0
-    reserved_usd: float = 0.0
-    endpoints: list[dict[str, Any]] = []
+    cost_usd: _Amount = 0.0
+    reserved_usd: _Amount = 0.0
+    endpoints: list[dict[str, list[str] | _Count | _Amount | dict[str, _Count | _Amount]]] = []
 
     @property
     def booked_usd(self) -> float:
@@ -170,20 +174,38 @@ class FolderSpending:
 def _read_invocations(path: Path) -> list[Invocation]:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[Invocation]])
+        for one in found["invocations"]:
+            one.endpoints = [_complete_counters(entry) for entry in one.endpoints]
         return found["invocations"]
     except FileNotFoundError:
         return []
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError) as error:
         raise RunFolderError(
             f"{path}: cannot be read, so what this run has cost is not known ({error}). Restore "
             "the file, or give another output folder with -o."
         ) from None
 
 
+def _complete_counters(entry: EndpointCounts) -> dict[str, Any]:
+    """``entry`` with zeros for counters that another version did not write."""
+    from adjudge.judges.endpoint.stats import EndpointStats  # noqa: PLC0415  (see _counter_names)
+
+    defaults = EndpointStats()
+    found = {name: entry[name] for name in ("base_urls", "models")}
+    found |= {name: entry.get(name, getattr(defaults, name)) for name in _counter_names()}
+    for name, value in found.items():
+        default = getattr(defaults, name, [])
+        wanted = int | float if isinstance(default, int | float) else type(default)
+        if not isinstance(value, wanted):
+            raise msgspec.ValidationError(f"{name}: has the wrong form")
+    return found
+
+
 def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
     """What all invocations asked of each endpoint."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for entry in (entry for one in invocations for entry in one.endpoints):
+    entries: list[EndpointCounts] = [entry for one in invocations for entry in one.endpoints]
+    for entry in entries:
         key = (*entry["base_urls"], "", *entry["models"])
         before = found.get(key)
         found[key] = dict(entry) if before is None else before | _add_counters(before, entry)

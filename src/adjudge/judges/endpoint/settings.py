@@ -180,6 +180,8 @@ class SpendCeiling:
     """
 
     def __init__(self, ceiling: float | None) -> None:
+        if ceiling is not None and not ceiling >= 0:  # of NaN, nothing is ever affordable
+            raise ConfigError(f"budget_usd: must be 0 or more (found {ceiling!r})")
         self.ceiling = ceiling
         self.spent = 0.0
         self.reserved = 0.0
