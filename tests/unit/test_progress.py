@@ -1,6 +1,8 @@
 """Progress of long work: lines where there is no terminal, one reporter at a time."""
 
+import io
 import re
+import sys
 import time
 from collections.abc import Callable
 
@@ -117,3 +119,25 @@ def test_a_judge_that_went_away_is_named_while_calls_wait(monkeypatch: pytest.Mo
     assert Progress(tally, show=True)._read().details == "the circuit breaker is open"
     tally.note = "measuring"
     assert Progress(tally, show=True)._read().details == "measuring"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_servers_say_brings_no_escapes_to_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    tally = Tally(2)
+    tally.note = "down: \x1b]0;title\x07 \x9b31m\nnext"
+    with Progress(tally, show=True):
+        time.sleep(0.2)
+    shown = terminal.getvalue()
+    assert "down" in shown
+    assert not [mark for mark in ("\x1b]", "\x9b", "\x07") if mark in shown]
+
+
+def test_work_is_not_all_done_before_its_last_step() -> None:
+    reading = ProgressReading("grading", 999, 1000)
+    assert describe_progress(reading, None) == "grading 999/1,000 (99%)"

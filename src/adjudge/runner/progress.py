@@ -153,7 +153,7 @@ def describe_progress(
     """
     parts = [f"{reading.title} {reading.done:,}"]
     if reading.total:
-        parts = [f"{parts[0]}/{reading.total:,} ({reading.done / reading.total:.0%})"]
+        parts = [f"{parts[0]}/{reading.total:,} ({100 * reading.done // reading.total}%)"]
     if rate is not None:
         parts.append(f"{rate:.1f}/s" if rate >= 1 or not rate else f"{60 * rate:.1f}/min")
     if elapsed_s is not None:
@@ -163,8 +163,12 @@ def describe_progress(
     line = ", ".join(parts)
     if reading.details:
         line += f"; {reading.details[:_DETAIL_CHARS]}"
-    # Reasons come from other people's servers: no terminal escapes, one line.
-    return "".join(c if c.isprintable() else " " for c in line)
+    return _on_one_line(line)
+
+
+def _on_one_line(text: str) -> str:
+    """``text`` without terminal escapes: reasons come from other people's servers."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def format_duration(seconds: float) -> str:
@@ -300,7 +304,6 @@ class _Bar:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            # Reasons come from other people's servers.
             TextColumn("{task.fields[state]}", style="yellow", markup=False),
         )
         tally = self._tally
@@ -310,7 +313,7 @@ class _Bar:
                 last = self._stop.wait(0.1)
                 cost = f"{tally.cost_usd:.4f} USD" if tally.cost_usd else ""
                 said = (cost, tally.describe_failures(), tally.describe_state())
-                state = " ".join(filter(None, said))
+                state = _on_one_line(" ".join(filter(None, said)))[:_DETAIL_CHARS]
                 bar.update(task, total=tally.total, completed=tally.done, state=state)
                 bar.refresh()
                 if last:
