@@ -19,7 +19,7 @@ from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
-from adjudge.rollouts.formats.columns import RESPONSE_LISTS, list_columns
+from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly
 from adjudge.types import MISSING, Sample, get_path
@@ -81,7 +81,7 @@ def sample_from_row(
     if messages is None and response is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
-            f"(columns: {list_columns(sorted(row))})"
+            f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
     columns.pop("index", None)
     return Sample(
