@@ -107,6 +107,8 @@ class _StoredLines:
 
     def pop(self, key: _Key) -> _Line | None:
         """The first line of ``key`` that was not given out yet."""
+        if not self._left:  # of a run that resumes nothing, and of the rest of one that does
+            return None
         hashed, at = hash(key), self._next
         if at < len(self._hashes) and self._hashes[at] == hashed:
             line = self._give(at, key)
