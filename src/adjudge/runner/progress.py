@@ -28,6 +28,9 @@ FIRST_LINE_S = 10.0
 """From here on work is long enough for a line."""
 LONGEST_GAP_S = 60.0
 _GAP_SHARE = 0.25
+_LONGEST_ESTIMATE_S = 30 * 86_400.0
+"""A longer one is no estimate: the work stands still."""
+
 _DETAIL_CHARS = 300
 
 
@@ -159,7 +162,9 @@ def describe_progress(
     if elapsed_s is not None:
         parts.append(f"ended after {format_duration(elapsed_s)}")
     elif rate and reading.total and reading.done < reading.total:
-        parts.append(f"{format_duration((reading.total - reading.done) / rate)} left")
+        left = (reading.total - reading.done) / rate
+        if left < _LONGEST_ESTIMATE_S:
+            parts.append(f"{format_duration(left)} left")
     line = ", ".join(parts)
     if reading.details:
         line += f"; {reading.details[:_DETAIL_CHARS]}"
