@@ -61,6 +61,14 @@ def write(name: str, *rows: dict[str, Any]) -> Path:
     [
         ({"traj": AGENT, "task_id": 1, "reward": 1}, ["action_loop", "information_gain"]),
         ({"question": "2 + 2?", "completion": "4", "answer": "4"}, ["answer:NUMBER"]),
+        (
+            {
+                "prompt": "p",
+                "response": "So 18.",
+                "answer": "She sells 9 for 2 each. " * 5 + "\n#### 18",
+            },
+            ["answer:NUMBER"],
+        ),
         ({"prompt": "p", "response": "B", "answer": "B"}, ["answer:MULTIPLE_CHOICE"]),
         ({"prompt": "p", "response": "r", "answer": "yes"}, ["answer:BOOLEAN"]),
         ({"prompt": "p", "response": "r", "reference": {"a": 1}}, ["json_match"]),

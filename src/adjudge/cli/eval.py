@@ -27,6 +27,7 @@ from adjudge.cli.options import (
     output_option,
     wait_for_judges,
 )
+from adjudge.datasets.files import find_files
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
@@ -49,6 +50,13 @@ _IFEVAL_OPTIONS = (
     "--top-p", "--top-k", "--dtype", "--tp-size", "--gpu-mem-util", "--max-model-len",
     "--ckpt-dir", "--merge-target", "--verl-python",
 )  # fmt: skip
+
+
+def _data_files(name: str) -> list[str]:
+    """The files of a folder or a pattern; any other name is that of a file or a data set."""
+    if Path(name).is_dir() or (not Path(name).exists() and any(one in name for one in "*?[")):
+        return [str(file) for file in find_files([name])]
+    return [name]
 
 
 def route_evaluation(words: list[str]) -> list[str]:
@@ -122,7 +130,7 @@ def eval_judge(
     data: Annotated[
         list[str] | None,
         data_option(
-            "The benchmark's items (JSONL, JSON, Parquet). Can be repeated. 'local' uses a "
+            "The benchmark's items: files, folders or patterns. Can be repeated. 'local' uses a "
             "small sample of the same format that ships with adjudge, to try a judge."
         ),
     ] = None,
@@ -173,7 +181,7 @@ def eval_judge(
     job = ValidationJob(
         judges=[target, *(against or ())],
         folder=folder or new_folder("eval"),
-        data=data or (),
+        data=[file for name in data or () for file in _data_files(name)],
         kind=benchmark,
         mode=check_value("--mode", mode, get_args(EvaluationMode)),
         scale=check_value("--scale", scale, get_args(ScoreScale)),

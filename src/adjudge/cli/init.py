@@ -255,6 +255,8 @@ def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
         yield f"Left out, since they are in another format: {', '.join(facts.others)}."
     if facts.pairs:
         yield "These are pairs: which answer is better is known, so a judge can be tested on them."
+        if judge is None:
+            yield "Until there is a judge, the command tests a rule: the shorter answer is better."
     if judge is not None:
         yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
     else:
@@ -318,19 +320,21 @@ def _reference_grader(references: Sequence[Any]) -> _Table:
     texts = [one.strip() for one in references if isinstance(one, str)]
     if any(isinstance(one, dict) for one in references):
         return _grader("json", "json_match", "the response is the JSON of the reference", 1.0)
-    if len(texts) == len(references) and max(map(len, texts)) > _LONG_REFERENCE:
+    answer_type = _answer_type(references, texts)
+    long = len(texts) == len(references) and max(map(len, texts)) > _LONG_REFERENCE
+    if long and answer_type != "NUMBER":
         return _grader("similar", "similarity", "ROUGE-L with the reference", 1.0)
     return _grader(
         "answer",
         "answer",
         "1: the final answer is the row's reference",
         1.0,
-        ("answer_type", _answer_type(references, texts), "how answers are compared"),
+        ("answer_type", answer_type, "how answers are compared"),
     )
 
 
 _ANSWER_TYPES = {
-    "NUMBER": re.compile(r"[-+]?[\d,]*\.?\d+%?"),
+    "NUMBER": re.compile(r"(?s)(.*####\s*)?[-+]?[\d,]*\.?\d+%?"),  # GSM8K ends with #### 18
     "MULTIPLE_CHOICE": re.compile(r"\(?[A-J]\)?"),
     "BOOLEAN": re.compile(r"(?i)yes|no|true|false"),
 }
@@ -387,7 +391,11 @@ def _judge_table(judge: FoundJudge | None) -> _Table:
         "api_key_env": "the environment variable that has the key",
     }
     entries: list[_Entry] = [(key, value, meanings[key]) for key, value in table.items()]
-    return "[judges.main]", [*entries, ("temperature", 0.0, "the same question, the same answer")]
+    entries.append(("temperature", 0.0, "the same question, the same answer"))
+    if table["type"] not in ("vllm", "sglang") and "base_url" not in table:
+        meaning = "USD per million tokens, for --dry-run and --budget-usd: put the model's in"
+        entries.append(("# price", {"input": 0.15, "output": 0.6}, meaning))
+    return "[judges.main]", entries
 
 
 def _reward_table(facts: RolloutFacts) -> _Table:
@@ -422,7 +430,7 @@ def _format_entry(key: str, value: Any, meaning: str) -> str:
     if isinstance(value, list):
         items = [f"    {_format_value(one)}," for one in value]
         return "\n".join([f"# {meaning}", f"{key} = [", *items, "]"])
-    return f"{f'{key} = {_format_value(value)}':<{_COMMENT_COLUMN}}# {meaning}"
+    return f"{f'{key} = {_format_value(value)}  ':<{_COMMENT_COLUMN}}# {meaning}"
 
 
 def _format_value(value: Any) -> str:

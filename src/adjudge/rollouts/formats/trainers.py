@@ -71,7 +71,9 @@ def _matches_trl(record: Record) -> bool:
     if not all(_is_text_or_chat(record.get(name)) for name in ("prompt", "completion")):
         return False
     # Distillation logs nothing else; with rewards there are advantages.
-    return is_number(record.get("step")) and ("advantage" in record or len(record) == 3)
+    step = record.get("step")
+    counted = is_number(step) or (isinstance(step, str) and step.isdecimal())
+    return counted and ("advantage" in record or len(record) == 3)
 
 
 def _convert_trl(record: Record) -> Iterator[Row]:

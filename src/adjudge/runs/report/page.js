@@ -251,7 +251,7 @@
   function broken() {
     if (!data.broken.length) return;
     const rows = data.broken.map((b) => make("tr", {}, make("td", {}, make("code", {}, shown(b.where))), make("td", {}, shown(b.message))));
-    $("broken").append(make("h3", {}, "Broken rows, the first " + data.broken.length), make("table", {}, make("tbody", {}, ...rows)));
+    $("broken").append(make("h3", {}, "Broken rows, the first " + data.broken.length), make("table", { className: "data" }, make("tbody", {}, ...rows)));
   }
 
   broken();
