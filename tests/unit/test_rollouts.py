@@ -185,6 +185,8 @@ def test_paths_reach_into_rows() -> None:
             {"prompt": "question", "response": "completion", "reference": "ground_truth"},
         ),
         ({"prompt": "q", "response": "c", "answer": "4"}, {"reference": "answer"}),
+        ({"prompt": "q", "response": "c", "label": 1}, {}),
+        ({"prompt": "q", "response": "c", "label": "Rome"}, {"reference": "label"}),
         ({"messages": CHAT, "reward": "high"}, {}),
     ],
 )

@@ -175,6 +175,8 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             values = [row[column] for row in rows if row.get(column) is not None]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
+            if name == "label" and not _are_texts(values):
+                continue  # a class or a verdict, not an answer
             if _FITS[field](values):
                 guessed[field] = column
                 break
