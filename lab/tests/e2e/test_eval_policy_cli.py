@@ -183,7 +183,8 @@ def test_a_judge_that_is_down_leaves_the_official_scores_and_says_so(
         done = adjudge(*command, folder=work)
     assert done.returncode == 3
     assert "no judge answered" in done.stderr
-    assert "same command with -o out" in done.stderr
+    assert "To resume, run:" in done.stderr
+    assert "-o out" in done.stderr
     rows = episodes(work / "out")
     assert [row["env_reward"] for row in rows] == [1.0, 1.0, 0.0, 1.0]
     assert {row["reward"] for row in rows} == {None}

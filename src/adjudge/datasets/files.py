@@ -52,6 +52,7 @@ ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".
 
 _COMPRESSED = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
+_PARQUET = (".parquet", ".pq")
 _MAX_CELL = 1 << 27
 _MOST_HEADER = 1 << 16
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
@@ -159,14 +160,16 @@ def _require_pyarrow(path: Path) -> None:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is read as Parquet."""
+    """Whether a file is read as Parquet; one that is not there yet is known by its name."""
+    if not path.is_file():
+        return _suffix(path) in _PARQUET
     return find_container(path) == "parquet"
 
 
 def find_container(path: Path) -> Container:
     """What a file's rows are packed in, by its content; raises :class:`ConfigError` for another."""
     suffix = _suffix(path)
-    if suffix in (".parquet", ".pq"):
+    if suffix in _PARQUET:
         return "parquet"
     if suffix in _LINES:
         # JSON lines are the rule; an array has often the name too.

@@ -102,7 +102,7 @@ def script(folder: Path) -> str:
 def summary(folder: Path) -> dict[str, Any]:
     """What does not depend on the clock or on who asked."""
     found = json.loads((folder / "summary.json").read_text())
-    for key in ("elapsed_s", "samples_per_s", "created", "endpoints"):
+    for key in ("elapsed_s", "samples_per_s", "created", "endpoints", "spending"):
         found.pop(key)
     return dict(found)
 
