@@ -138,7 +138,7 @@ test-openjudge: $(ENVS)/openjudge/.done  ## graders of the real py-openjudge, us
 	PYTHONPATH=src $(ENVS)/openjudge/bin/python -m pytest $(ALONE) tests/contract/openjudge
 
 test-notebook: $(ENVS)/notebook/.done  ## grading in the cells of a real notebook kernel
-	PYTHONPATH=src $(ENVS)/notebook/bin/python -m pytest $(ALONE) tests/contract/notebook
+	PYTHONPATH=$(CURDIR)/src $(ENVS)/notebook/bin/python -m pytest $(ALONE) tests/contract/notebook
 
 test-ray: $(ENVS)/ray/.done  ## one runner inside Ray workers
 	PYTHONPATH=src $(ENVS)/ray/bin/python -m pytest $(ALONE) tests/contract/ray
