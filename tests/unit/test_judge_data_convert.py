@@ -321,10 +321,10 @@ SAMPLES = Path(__file__).parents[1] / "data" / "rollouts"
 @pytest.mark.parametrize(
     ("name", "pairs", "problem"),
     [
-        ("helpsteer2_preference", [("4.", "5.", None)], ""),
+        ("helpsteer2-preference", [("4.", "5.", None)], ""),
         ("helpsteer3", [("4.", "5.", None)], "overall_preference: found a tie"),
         ("arena", [("Oak.", "Trout.", None)], "winner: found a tie"),
-        ("arena_conversations", [("4", "5", None)], "winner: found a tie"),
+        ("arena-conversations", [("4", "5", None)], "winner: found a tie"),
         ("ultrafeedback", [("Hello!", "No.", 7.0)], ""),
     ],
 )
