@@ -3,7 +3,7 @@ r"""Published data sets: by which columns each is known, and what one of its row
 =====================  =====================================================================
 helpsteer2             ``prompt``, ``response``, ``helpfulness`` 0 to 4 (more attributes are
                        ignored)
-helpsteer2_preference  ``prompt``, ``response_1``, ``response_2``, ``preference_strength`` −3
+helpsteer2-preference  ``prompt``, ``response_1``, ``response_2``, ``preference_strength`` −3
                        (the first is much better) to 3 (the second)
 helpsteer3             ``context`` (messages), ``response1``, ``response2``,
                        ``overall_preference`` −3 to 3, ``domain``
@@ -15,8 +15,8 @@ judgebench             ``pair_id``, ``source``, ``question``, ``response_A``, ``
                        ``label`` "A>B" or "B>A"
 arena                  ``prompt``, ``response_a``, ``response_b``, ``winner``: model_a, model_b
                        or a tie
-arena_conversations    ``conversation_a``, ``conversation_b`` (messages), ``winner``
-openai_preference      ``input.messages``, ``preferred_output``, ``non_preferred_output``
+arena-conversations    ``conversation_a``, ``conversation_b`` (messages), ``winner``
+openai-preference      ``input.messages``, ``preferred_output``, ``non_preferred_output``
 preference             ``chosen``, ``rejected``: conversations, or answers to the ``prompt``
                        beside, or the "\n\nHuman: … \n\nAssistant: …" texts of HH; ``margin``,
                        ``subset``, ``id``
@@ -60,13 +60,13 @@ from adjudge.datasets.rows import (
 )
 from adjudge.messages import prompt_messages
 
-PairFormat = Literal["llmbar", "judgebench", "helpsteer2_preference", "helpsteer3", "arena"]
+PairFormat = Literal["llmbar", "judgebench", "helpsteer2-preference", "helpsteer3", "arena"]
 RowFormat = Literal[
     "rewardbench2",
     "preference",
-    "openai_preference",
+    "openai-preference",
     "ultrafeedback",
-    "arena_conversations",
+    "arena-conversations",
     PairFormat,
 ]
 """One row has all answers to its prompt."""
@@ -90,9 +90,9 @@ def match_formats(row: RawColumns) -> Iterator[PublishedFormat]:
         if row.keys() >= {columns.prompt, *columns.answers, columns.label}:
             yield name
     if row.keys() >= {"input", *_OPENAI_SIDES}:
-        yield "openai_preference"
+        yield "openai-preference"
     if row.keys() >= {"conversation_a", "conversation_b", "winner"}:
-        yield "arena_conversations"
+        yield "arena-conversations"
     if row.keys() >= {"instruction", "completions"} and isinstance(row["completions"], list):
         yield "ultrafeedback"
 
@@ -249,7 +249,7 @@ PAIR_COLUMNS: Mapping[PairFormat, PairColumns] = {
         "pair_id",
         parse_prompt=_text_prompt,
     ),
-    "helpsteer2_preference": PairColumns(
+    "helpsteer2-preference": PairColumns(
         "prompt",
         ("response_1", "response_2"),
         _STRENGTHS,

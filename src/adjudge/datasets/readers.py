@@ -102,7 +102,7 @@ def find_format(paths: DataPaths) -> PublishedFormat | None:
 def holds_preferences(paths: DataPaths) -> bool:
     """Whether files say which of two answers is better, in no order of the two."""
     columns = {column for row in _first_rows(paths) for column in row}
-    unordered = ("helpsteer2", "ultrafeedback", "arena_conversations", "openai_preference")
+    unordered = ("helpsteer2", "ultrafeedback", "arena-conversations", "openai-preference")
     return columns >= {"chosen", "rejected"} or find_format(paths) in unordered
 
 
@@ -265,7 +265,7 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
         return _pairs_of_best(row, where)
     if form == "ultrafeedback":
         return _pairs_of_rated(row, where)
-    if form == "arena_conversations":
+    if form == "arena-conversations":
         battle = parse_arena_conversations(row, where)
         chosen, rejected = _winner_first(battle.a, battle.b, battle.label, "winner")
         fields = {"where": where, "source_ids": battle.source_ids}
@@ -274,7 +274,7 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
         ]
     if form == "preference":
         return [parse_preference(row, where)]
-    if form == "openai_preference":
+    if form == "openai-preference":
         return [parse_openai_preference(row, where)]
     pair = _answered_pair(row, where, form=form)
     better, worse = _winner_first(pair.a, pair.b, pair.label, PAIR_COLUMNS[form].label)

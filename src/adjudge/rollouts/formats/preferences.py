@@ -145,7 +145,7 @@ def _is_preference(record: Mapping[str, Any], name: str) -> bool:
         return False
     if record.keys() >= {"subset", *_MODEL_COLUMNS[0]}:
         return name == "rewardbench"
-    return name == ("ultrafeedback_binarized" if "score_chosen" in record else "preference")
+    return name == ("ultrafeedback-binarized" if "score_chosen" in record else "preference")
 
 
 def _format(
@@ -161,7 +161,7 @@ def _format(
     else:
         matches = partial(_is_published, form=name, columns=frozenset(columns))
     convert = partial(_convert, read=read)
-    return RolloutFormat(name.replace("_", "-"), title, matches, convert, pairs=True, own=own)
+    return RolloutFormat(name, title, matches, convert, pairs=True, own=own)
 
 
 def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
@@ -171,19 +171,19 @@ def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
 PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("llmbar", "LLMBar"),
     _pair_format("judgebench", "JudgeBench"),
-    _pair_format("helpsteer2_preference", "HelpSteer2-Preference"),
+    _pair_format("helpsteer2-preference", "HelpSteer2-Preference"),
     _pair_format("helpsteer3", "HelpSteer3"),
     _pair_format("arena", "arena battles (response_a, response_b)"),
-    _format("arena_conversations", "arena battles (conversations)", _read_battle),
+    _format("arena-conversations", "arena battles (conversations)", _read_battle),
     _format("rewardbench2", "RewardBench 2", _read_best_of),
     _format(
         "helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence", own=("response",)
     ),
     _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback, "models"),
-    _format("openai_preference", "OpenAI preference data", _read_openai_preference),
+    _format("openai-preference", "OpenAI preference data", _read_openai_preference),
     _format("rewardbench", "RewardBench", _read_preference),
     _format(
-        "ultrafeedback_binarized",
+        "ultrafeedback-binarized",
         "preference pairs with scores (UltraFeedback, binarized)",
         _read_preference,
         own=("messages",),
