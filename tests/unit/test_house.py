@@ -76,7 +76,6 @@ MOST_FILES = 376
 MOST_NAMES_TWICE = 20
 SMALL = 60
 SMALL_ON_PURPOSE = {
-    "adjudge.rollouts.formats.base": "what every format of rollouts is",
     "adjudge.hosts": "a security rule that many rooms ask",
     "adjudge.graders.verif_driver": "runs as source in the sandbox",
     "adjudge.service.ray_router": "loaded by Ray Serve by its name",

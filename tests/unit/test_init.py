@@ -144,6 +144,7 @@ def test_a_server_is_asked_for_its_model(monkeypatch: pytest.MonkeyPatch) -> Non
         assert named is not None
         assert named.table["model"] == local.table["model"]
     assert run_blocking(find_judge()) is None  # the server is gone
+    assert "did not list its models" in discovery.describe_search()
 
 
 def test_a_judge_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

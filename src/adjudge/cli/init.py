@@ -91,7 +91,7 @@ def init(
         return
     for note in draft.notes:
         errors().print(f"[dim]{clean(note)}[/]")
-    typer.echo(f"Wrote {_shown(output)}. Now run:\n  {draft.command}")
+    typer.echo(f"Wrote {_printable_path(output)}. Now run:\n  {draft.command}")
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _shell_sign(sign: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(sign))
 
 
-def _shown(path: Path) -> str:
+def _printable_path(path: Path) -> str:
     return str(path) if str(path).isprintable() else _join_words([str(path)])
 
 
@@ -239,7 +239,7 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     if not facts.samples:
         yield "none were given; `adjudge init ROLLOUTS` fits the spec to a file"
         return
-    shown = ", ".join(map(_shown, facts.inputs[:3]))
+    shown = ", ".join(map(_printable_path, facts.inputs[:3]))
     more = f" and {len(facts.inputs) - 3} more" if len(facts.inputs) > 3 else ""
     yield f"{shown}{more}: {facts.format}"
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
