@@ -299,7 +299,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One rollout to be scored.
 
     ``index`` counts input rows from 0; ``group`` names the prompt's group; ``env_reward`` is the
-    environment's own reward or ``None``; ``extras`` are the row's other fields.
+    environment's own reward or ``None``; ``extras`` are the row's other fields. ``where`` is the
+    ``FILE:ROW`` that it was read from; it is no part of what the sample says.
 
     A reward function takes it as it is: ``original_index`` and ``group_index`` are its places under
     the names that :class:`RewardSample` has.
@@ -316,11 +317,18 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     env_reward: float | None = None
     extras: dict[str, Any] = {}
+    where: str = ""
 
     @property
     def original_index(self) -> int:
         """Its place among all rows."""
         return self.index
+
+    @property
+    def step(self) -> int | None:
+        """The training step that it is from, where its row has one."""
+        step = self.extras.get("step")
+        return step if type(step) is int else None
 
     @property
     def group_index(self) -> int:

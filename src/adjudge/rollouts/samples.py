@@ -21,7 +21,7 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
 from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
-from adjudge.text import encode_exactly
+from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
 
 _CHECKED_ROWS = 1000
@@ -311,7 +311,7 @@ def _as_sample(
     if isinstance(row, RolloutError):
         return row if str(row).startswith(where) else RolloutError(str(row), where=where)
     try:
-        return sample_from_row(row, index)
+        return msgspec.structs.replace(sample_from_row(row, index), where=where)
     except RolloutError as error:
         return RolloutError(str(error), where=where)
 
@@ -330,6 +330,16 @@ def compute_prompt_key(sample: Sample) -> str | None:
     if opening:
         return msgspec.json.encode(opening, order="deterministic").decode()
     return sample.prompt or None
+
+
+def compute_rollout_key(sample: Sample) -> str:
+    """What was judged, as 32 hexadecimal digits: equal for equal prompt, messages and response.
+
+    Two runs over the same rollouts, and people's labels, are joined by it; references, groups and
+    other columns play no part.
+    """
+    said = [sample.prompt, sample.messages, sample.response]
+    return blake2b(encode_json(said, repr), digest_size=16).hexdigest()
 
 
 class GroupNames:

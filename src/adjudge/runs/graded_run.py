@@ -30,11 +30,19 @@ _GROUP_CHARS, _REASON_CHARS = 80, 500
 
 @dataclass(frozen=True, slots=True)
 class GradedRow:
-    """One sample: its place in the input, its group, and what it got."""
+    """One sample: its place in the input, its group, and what it got.
+
+    ``key`` is what was judged (:func:`~adjudge.rollouts.samples.compute_rollout_key`), ``where``
+    the ``FILE:ROW`` that it was read from, ``step`` the training step that the row names.
+    """
 
     index: int
     group: str
     result: RewardResult
+    key: str = ""
+    where: str = ""
+    step: int | None = None
+    env_reward: float | None = None
 
     @property
     def reward(self) -> float | None:
@@ -57,7 +65,11 @@ class GradedRow:
         result, missing = self.result, self.result.missing
         return {
             "index": self.index,
+            "key": self.key,
+            "where": self.where,
+            "step": self.step,
             "group": self.group,
+            "env_reward": self.env_reward,
             "reward": result.score,
             "missing": missing and {"kind": str(missing.kind), "message": missing.error},
             "reward_info": result.reward_info,

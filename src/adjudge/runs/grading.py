@@ -25,10 +25,7 @@ from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.samples import (
-    GroupNames,
-    SampleReader,
-)
+from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
@@ -237,7 +234,9 @@ class _RunRecorder:
             _failure_kinds(self._names, judged, result),
             lambda: _report_row(self._names, facts, judged, result),
         )
-        row = GradedRow(facts.index, facts.group, result)
+        row = GradedRow(
+            facts.index, facts.group, result, facts.key, facts.where, facts.step, facts.env_reward
+        )
         if self._keep_rows:
             self.rows.append(row)
         return row
@@ -410,6 +409,9 @@ def _sample_facts(sample: Sample, group: str) -> SampleFacts:
         tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
         prompt=(sample.prompt or "")[:_PROMPT_CHARS],
         response=response[:_RESPONSE_CHARS],
+        key=compute_rollout_key(sample),
+        where=sample.where,
+        step=sample.step,
     )
 
 

@@ -211,7 +211,10 @@ SUSPECT_SHARE = 0.1
 
 
 class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run keeps of a sample itself: lengths in characters, snippets of the text."""
+    """What a run keeps of a sample itself: lengths in characters, snippets of the text.
+
+    ``key``: see :func:`~adjudge.rollouts.samples.compute_rollout_key`; ``where``: ``FILE:ROW``.
+    """
 
     index: int
     group: str
@@ -221,6 +224,9 @@ class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int
     prompt: str
     response: str
+    key: str = ""
+    where: str = ""
+    step: int | None = None
 
 
 class NumberColumn(Sequence[float | None]):

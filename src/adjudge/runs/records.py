@@ -1,0 +1,122 @@
+"""The samples of a run folder as later commands read them: rewards, verdicts, rollouts.
+
+A folder of ``adjudge grade`` has ``rewards.jsonl`` beside the rollouts that its ``run.json`` names;
+one of ``adjudge train`` has both in ``rollouts.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.files import iter_rows, warn_damaged_lines
+from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
+from adjudge.runs.folder import read_json_object
+from adjudge.types import Sample
+
+_GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
+_SCORE = "_score"
+
+
+class MissingReason(msgspec.Struct, frozen=True):
+    """Why a reward is missing: the kind of the failure, and its message."""
+
+    kind: str = "missing"
+    message: str = ""
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample of a run: a row of ``rewards.jsonl`` or ``rollouts.jsonl``.
+
+    ``index`` counts the samples of the run (of a step, in a training run); ``key`` is what was
+    judged, empty in folders of older versions; ``where`` is the ``FILE:ROW`` of the rollout.
+    ``reward`` is ``None`` where it is missing, and ``missing`` says why. ``reward_info`` has the
+    parts of the reward, ``details`` what each grader said. ``advantage`` is what the run recorded.
+    """
+
+    index: int
+    group: str | int | None = None
+    reward: float | None = None
+    missing: MissingReason | None = None
+    env_reward: float | None = None
+    key: str = ""
+    where: str = ""
+    step: int | None = None
+    advantage: float | None = None
+    reward_info: dict[str, float | None] = {}
+    details: dict[str, Any] | None = None
+    messages: list[dict[str, Any]] | None = None
+
+    @property
+    def group_key(self) -> tuple[int | None, str]:
+        """What its group is: samples of two steps are never in one group of a training run."""
+        return self.step, str(self.group)
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Each grader's score by its name; ``None`` where it failed."""
+        info = self.reward_info
+        return {key.removesuffix(_SCORE): info[key] for key in info if key.endswith(_SCORE)}
+
+
+class RunRecords:
+    """The samples of the run in ``path``, read as often as they are needed.
+
+    ``facts`` is the folder's ``run.json``, ``summary`` its ``summary.json``, empty where it has
+    none. Raises :class:`~adjudge.errors.RunFolderError` for a folder without samples.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        names = [name for name in (_GRADED, _TRAINED) if (path / name).is_file()]
+        if not names:
+            raise RunFolderError(
+                f"{path}: has neither {_GRADED} nor {_TRAINED}. Give the folder of a finished run "
+                "of `adjudge grade` or `adjudge train`."
+            )
+        self.file = path / names[0]
+        self.facts: Mapping[str, Any] = read_json_object(path / "run.json") or {}
+        self.summary: Mapping[str, Any] = read_json_object(path / "summary.json") or {}
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the rollouts stand in the same file, as a training run writes them."""
+        return self.file.name == _TRAINED
+
+    def __iter__(self) -> Iterator[RunRecord]:
+        damaged: list[int] = []
+        yield from iter_rows(self.file, RunRecord, damaged=damaged)
+        warn_damaged_lines(self.file, damaged, "The sample is left out.")
+
+    def with_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
+        """Each record with its rollout, read again from where the run read it.
+
+        Raises :class:`~adjudge.errors.RunFolderError` where the rollouts are not what was graded.
+        """
+        if self.is_training:
+            for record in self:
+                yield record, sample_from_row({"messages": record.messages}, record.index)
+            return
+        samples = iter(SampleReader(self._inputs(), self.facts.get("map") or {}))
+        for record in self:
+            sample = next((one for one in samples if one.index == record.index), None)
+            if sample is None or (record.key and compute_rollout_key(sample) != record.key):
+                raise RunFolderError(
+                    f"{record.where or self.path}: is not what was graded any more. Run "
+                    "`adjudge grade` again, or restore the rollouts."
+                )
+            yield record, sample
+
+    def _inputs(self) -> list[Path]:
+        inputs = [Path(str(one)) for one in self.facts.get("inputs") or []]
+        gone = [str(one) for one in inputs if not one.exists()]
+        if gone or not inputs:
+            raise RunFolderError(
+                f"{self.path}: needs the rollouts that were graded, and they are not there: "
+                f"{', '.join(gone) or 'its run.json names none'}. Put them back."
+            )
+        return inputs
