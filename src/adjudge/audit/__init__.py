@@ -1,0 +1,35 @@
+"""What is wrong with a run that is already there: no spec, no judge, no key.
+
+:func:`read_run` measures rollouts, :func:`audit_run` asks every check in :data:`CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from adjudge.audit.findings import Check, CheckOutcome, decide
+from adjudge.audit.rewards import REWARD_CHECKS
+from adjudge.audit.rollouts import AuditedRun, read_audited
+
+__all__ = ["CHECKS", "audit_run", "read_run"]
+
+CHECKS: tuple[Check, ...] = (*REWARD_CHECKS,)
+"""All checks, in the order in which the documentation lists them."""
+
+
+def read_run(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str] | None = None,
+    checks: Sequence[Check] = CHECKS,
+) -> AuditedRun:
+    """Read and measure dumps and run folders."""
+    run = AuditedRun({name: fn for check in checks for name, fn in check.features.items()})
+    for rollout in read_audited(paths, mapping or {}, run):
+        run.add(rollout)
+    return run
+
+
+def audit_run(run: AuditedRun, checks: Sequence[Check] = CHECKS) -> list[CheckOutcome]:
+    """What each check says of a run, worst first."""
+    return decide(checks, [check.run(run) for check in checks])

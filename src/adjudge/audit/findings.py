@@ -1,0 +1,162 @@
+"""What an audit says: a finding with its effect, or nothing found and what could have been seen.
+
+A check is a function from an :class:`~adjudge.audit.rollouts.AuditedRun` to a
+:class:`AuditResult`. Checks of chance give a p value; :func:`decide` holds the rate of false alarms
+of all of them together at 5 % (Holm 1979, "A Simple Sequentially Rejective Multiple Test
+Procedure"). Checks of facts (a NaN is a NaN) have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from adjudge.audit.rollouts import AuditedRun, RolloutFeature
+from adjudge.stats.estimates import Estimate
+
+FALSE_ALARM_RATE = 0.05
+"""The most clean runs of which a check finds anything, over all checks together."""
+
+STATED_POWER = 0.9
+"""At which the smallest effect that could have been seen is stated."""
+
+FindingSeverity = Literal["high", "medium", "low"]
+_SEVERITIES: tuple[FindingSeverity, ...] = ("high", "medium", "low")
+_HIGH, _MEDIUM = 0.10, 0.02
+
+
+class AdvantageImpact(msgspec.Struct, frozen=True, kw_only=True):
+    """What the advantages would be without what was found.
+
+    ``affected``: share of the samples that it concerns; ``turned``: share of the samples with an
+    advantage whose advantage turns its sign; ``change``: mean absolute change of the advantage, in
+    standard deviations of a group. ``why``: why neither can be said.
+    """
+
+    affected: float | None = None
+    turned: float | None = None
+    change: float | None = None
+    why: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found.
+
+    ``sentence`` says it in plain words; ``effect`` with its ``unit`` is its size; ``rows`` are the
+    affected samples by their place in the run, worst first. ``harm`` (0 to 1) sorts findings: the
+    larger of the shares of samples that turn, are unusable or learn from something else.
+    """
+
+    sentence: str
+    effect: Estimate
+    unit: str
+    rows: tuple[int, ...] = ()
+    affected: int = 0
+    impact: AdvantageImpact = AdvantageImpact()
+    harm: float = 0.0
+    severity: FindingSeverity = "low"
+    advice: str = ""
+    series: tuple[tuple[float, float], ...] = ()
+    """Points (step, value) where the finding is one over steps."""
+
+
+class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check says of a run.
+
+    ``finding``: what it found, or would if chance is ruled out; ``p_value``: of chance, ``None``
+    for facts; ``detectable``: the smallest effect that it would have seen with 90 % power, in
+    ``unit``; ``skipped``: why it does not apply. ``effect``: what it measured, found or not.
+    """
+
+    finding: Finding | None = None
+    p_value: float | None = None
+    effect: Estimate = Estimate()
+    unit: str = ""
+    detectable: float | None = None
+    detectable_why: str = ""
+    skipped: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that can be wrong with a run.
+
+    ``features``: what is measured of each rollout while its texts are at hand, by names that begin
+    with the check's; ``run`` reads them as ``run.feature(name)``.
+    """
+
+    name: str
+    title: str
+    looks_for: str
+    run: Callable[[AuditedRun], AuditResult]
+    features: Mapping[str, RolloutFeature] = field(default_factory=dict)
+
+
+class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A check and its result after all have been decided together."""
+
+    name: str
+    title: str
+    looks_for: str
+    result: AuditResult
+    state: Literal["found", "nothing_found", "not_applicable"]
+
+
+def severity_of(harm: float) -> FindingSeverity:
+    """``high`` from a tenth of the training signal on, ``medium`` from a fiftieth on."""
+    return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"
+
+
+def not_applicable(why: str) -> AuditResult:
+    """The result of a check that the run cannot answer."""
+    return AuditResult(skipped=why)
+
+
+def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[CheckOutcome]:
+    """Which findings stand, worst first; then what was not found, then what does not apply.
+
+    Holm's step-down over the p values of all checks that have one. A finding of chance that does
+    not stand becomes "nothing found".
+    """
+    rejected = reject_by_holm([result.p_value for result in results])
+    outcomes = []
+    for check, result, stands in zip(checks, results, rejected, strict=True):
+        found = result.finding is not None and (result.p_value is None or stands)
+        state: Literal["found", "nothing_found", "not_applicable"] = (
+            "not_applicable" if result.skipped else "found" if found else "nothing_found"
+        )
+        outcomes.append(
+            CheckOutcome(
+                name=check.name,
+                title=check.title,
+                looks_for=check.looks_for,
+                result=result,
+                state=state,
+            )
+        )
+    states = ("found", "nothing_found", "not_applicable")
+    return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
+
+
+def _badness(one: CheckOutcome) -> tuple[int, float]:
+    if one.state != "found" or one.result.finding is None:
+        return 0, 0.0
+    return _SEVERITIES.index(one.result.finding.severity), -one.result.finding.harm
+
+
+def reject_by_holm(p_values: Sequence[float | None], level: float = FALSE_ALARM_RATE) -> list[bool]:
+    """Which of the p values are too small for chance, all together at ``level``.
+
+    >>> reject_by_holm([0.001, None, 0.04, 0.03])
+    [True, False, False, False]
+    """
+    order = sorted((value, place) for place, value in enumerate(p_values) if value is not None)
+    rejected = [False] * len(p_values)
+    for number, (value, place) in enumerate(order):
+        if value > level / (len(order) - number):
+            break
+        rejected[place] = True
+    return rejected

@@ -1,0 +1,435 @@
+"""What an audit looks at: each rollout once with its texts, then numbers of all of them.
+
+An :class:`AuditedRollout` is one rollout with its texts, rewards and verdicts. It is read, measured
+and dropped: of each rollout an :class:`AuditedRun` keeps numbers in columns alone, so that 100,000
+long rollouts fit in memory. The texts of the few that a page shows are read again.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from adjudge.errors import RunFolderError
+from adjudge.messages import content_text, format_tool_call
+from adjudge.rollouts.samples import GroupNames, SampleReader
+from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.runs.view.index import STD_EPSILON
+from adjudge.stats.estimates import np
+from adjudge.types import Sample
+
+_ADVANTAGES = ("advantage", "advantages")
+_NO_COMPONENTS = frozenset(
+    {
+        *("step", "index", "epoch", "trial", "sample", "sample_idx", "seed", "temperature"),
+        *("task_id", "doc_id", "example_id", "rollout_id", "seqlen", "prompt_len", "num_turns"),
+        *("entropy", "loss", "duration", "tokens", "turns", "time", "timestamp", "level"),
+        *("remove_sample", "parallel_tool_calls", "is_truncated", "truncated", *_ADVANTAGES),
+    }
+)
+_NO_COMPONENT_ENDS = (
+    *("_id", "_ids", "_idx", "_index", "_version", "_ms", "_s", "_cost", "_len", "_length"),
+    *("_tokens", "_time", "_seconds", "_count", "_turns"),
+)
+_REWARD_COPIES = frozenset({"reward", "rewards", "score", "env_reward"})
+_FINISH_KEYS = (
+    *("finish_reason", "stop_reason", "status", "stop_condition", "exit_status"),
+    "termination_reason",
+)
+_CUT = frozenset(
+    {
+        *("length", "max_tokens", "truncated", "max_length", "model_length", "max_output_tokens"),
+        *("max_steps", "max_turns", "exit_context", "exit_max_turns", "max_turns_reached"),
+        *("prompt_too_long", "context_length", "max_seq_len", "incomplete"),
+    }
+)
+_MOST_COMPONENTS = 32
+
+
+@dataclass(slots=True, kw_only=True)
+class AuditedRollout:
+    """One rollout with its texts, as it is measured.
+
+    ``reward`` is what the trainer got, ``None`` where it is missing, and ``missing`` then names the
+    kind of the failure where the run says it. ``components`` are the numbers that the reward was
+    made of; not finite ones stay as they are. ``env_reward`` is the environment's, where a judge
+    gave ``reward``; ``advantage`` is what the run recorded. ``reasons`` has what each grader said
+    in words, failures included. ``truncated``: whether it was cut off; ``None`` where nothing
+    says so. ``has_texts`` is false where the rollouts of a run folder are gone.
+    """
+
+    index: int
+    where: str
+    group: str
+    step: int | None = None
+    reward: float | None = None
+    env_reward: float | None = None
+    advantage: float | None = None
+    components: dict[str, float | None] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    missing: str = ""
+    prompt: str = ""
+    response: str = ""
+    messages: Sequence[Mapping[str, Any]] = ()
+    finish: str = ""
+    truncated: bool | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    has_texts: bool = True
+
+    @property
+    def generated(self) -> str:
+        """All that the policy wrote: its turns with their tool calls, or the response."""
+        turns = [m for m in self.messages if m.get("role") == "assistant"]
+        if not turns:
+            return self.response
+        return "\n".join(
+            "\n".join([content_text(turn.get("content")) or "", *_format_calls(turn)]).strip()
+            for turn in turns
+        )
+
+    @property
+    def tool_calls(self) -> list[str]:
+        """Its tool calls in order, each as ``name(arguments)``."""
+        return [
+            call
+            for message in self.messages
+            if message.get("role") == "assistant"
+            for call in _format_calls(message)
+        ]
+
+
+RolloutFeature = Callable[[AuditedRollout], float | None]
+"""A number of one rollout; ``None`` where it has none."""
+
+
+def _format_calls(message: Mapping[str, Any]) -> list[str]:
+    calls = message.get("tool_calls")
+    return [format_tool_call(call) for call in calls] if isinstance(calls, list) else []
+
+
+def _length(rollout: AuditedRollout) -> float | None:
+    return float(len(rollout.generated)) if rollout.has_texts else None
+
+
+def _truncated(rollout: AuditedRollout) -> float | None:
+    return None if rollout.truncated is None else float(rollout.truncated)
+
+
+BASE_FEATURES: Mapping[str, RolloutFeature] = {"length": _length, "truncated": _truncated}
+"""What every audit measures; each check may name more."""
+
+
+class AuditedRun:
+    """The numbers of all rollouts of a run, in columns; a row is a rollout.
+
+    Columns are numpy arrays of floats with NaN for absent: ``reward``, ``env_reward``,
+    ``recorded`` (advantages that the run wrote), ``step``, ``component(name)``, ``feature(name)``.
+    ``advantage`` is computed from ``reward`` within groups, as GRPO does, and is the recorded one
+    where the run has no single reward. ``group`` has the number of each row's group, ``place`` its
+    place in the group. ``places`` and ``where`` lead back to the rollout.
+    """
+
+    def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
+        self._features = {**BASE_FEATURES, **(features or {})}
+        self._columns: dict[str, array[float]] = {
+            name: array("d") for name in ("reward", "env_reward", "recorded", "step", "index")
+        }
+        self._measured = {name: array("d") for name in self._features}
+        self._parts: dict[str, array[float]] = {}
+        self._groups: dict[str, int] = {}
+        self._group_of = array("l")
+        self.where: list[str] = []
+        self.kinds: list[str] = []
+        self.notes: list[str] = []
+        self.broken: list[str] = []
+        self.broken_count = 0
+        self.with_texts = 0
+        self.formats: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def add(self, rollout: AuditedRollout) -> None:
+        """Measure a rollout."""
+        row = len(self.where)
+        values = (
+            rollout.reward,
+            rollout.env_reward,
+            rollout.advantage,
+            rollout.step,
+            rollout.index,
+        )
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(_as_float(value))
+        for name, measure in self._features.items():
+            self._measured[name].append(_as_float(measure(rollout)))
+        for name, part in rollout.components.items():
+            parts = self._parts.get(name)
+            if parts is None:
+                if len(self._parts) >= _MOST_COMPONENTS:
+                    continue
+                parts = self._parts[name] = array("d")
+            parts.extend([math.nan] * (row - len(parts)))
+            parts.append(_as_float(part))
+        self._group_of.append(self._groups.setdefault(rollout.group, len(self._groups)))
+        self.where.append(rollout.where)
+        self.kinds.append(rollout.missing)
+        self.with_texts += rollout.has_texts
+
+    @cached_property
+    def reward(self) -> Any:
+        """The trainer's reward; NaN where missing."""
+        return self._column("reward")
+
+    @cached_property
+    def env_reward(self) -> Any:
+        """The environment's reward beside a judge's; NaN where there is none."""
+        return self._column("env_reward")
+
+    @cached_property
+    def recorded(self) -> Any:
+        """The advantages that the run wrote down."""
+        return self._column("recorded")
+
+    @cached_property
+    def step(self) -> Any:
+        """The training step; NaN where the run has none."""
+        return self._column("step")
+
+    @cached_property
+    def index(self) -> Any:
+        """The place of the rollout among the rows that were read."""
+        return self._column("index").astype(int)
+
+    @cached_property
+    def group(self) -> Any:
+        """The number of each row's group."""
+        return np.frombuffer(self._group_of, dtype=f"i{self._group_of.itemsize}").astype(int)
+
+    @cached_property
+    def group_names(self) -> list[str]:
+        """The name of each group by its number."""
+        return list(self._groups)
+
+    @cached_property
+    def group_sizes(self) -> Any:
+        """How many rollouts each group has."""
+        return np.bincount(self.group, minlength=len(self._groups))
+
+    @cached_property
+    def place(self) -> Any:
+        """The place of each row within its group, from 0, in the order of the run."""
+        order = np.argsort(self.group, kind="stable")
+        sizes = self.group_sizes
+        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        found = np.empty(len(self), dtype=float)
+        found[order] = np.arange(len(self)) - starts
+        return found
+
+    @cached_property
+    def advantage(self) -> Any:
+        """Computed within groups from ``reward``; the recorded one where there is no reward."""
+        finite = np.isfinite(self.reward)
+        return compute_advantage_column(self.reward, self.group) if finite.any() else self.recorded
+
+    @property
+    def components(self) -> list[str]:
+        """The names of the numbers that the reward was made of."""
+        return list(self._parts)
+
+    def component(self, name: str) -> Any:
+        """A part of the reward."""
+        parts = self._parts[name]
+        parts.extend([math.nan] * (len(self) - len(parts)))
+        return np.array(parts, dtype=float)
+
+    def feature(self, name: str) -> Any:
+        """What was measured of the texts."""
+        return np.array(self._measured[name], dtype=float)
+
+    def _column(self, name: str) -> Any:
+        return np.array(self._columns[name], dtype=float)
+
+
+def _as_float(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def compute_advantage_column(reward: Any, group: Any, used: Any = None) -> Any:
+    """(r − mean)/(std + 1e-4) within groups for whole columns; NaN where there is no reward.
+
+    ``used``: a mask of the rows that count; the others get NaN. It is 0 in a group without spread
+    and for one alone.
+    """
+    present = np.isfinite(reward) if used is None else np.isfinite(reward) & used
+    size = int(group.max()) + 1 if len(group) else 0
+    counts = np.bincount(group[present], minlength=size)
+    sums = np.bincount(group[present], weights=reward[present], minlength=size)
+    mean = sums / np.maximum(counts, 1)
+    off = np.where(present, reward - mean[group], 0.0)
+    off[np.abs(off) <= 1e-9 * np.maximum(np.abs(mean[group]), 1e-300)] = 0.0  # rounding
+    square = np.bincount(group, weights=off * off, minlength=size)
+    std = np.sqrt(square / np.maximum(counts - 1, 1))
+    return np.where(present, off / (std[group] + STD_EPSILON), np.nan)
+
+
+def read_audited(
+    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
+) -> Iterator[AuditedRollout]:
+    """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
+    names, count = GroupNames(), 0
+    for path in paths:
+        found = _read_folder(path, run) if _is_run_folder(path) else None
+        if found is None:
+            found = _read_dump([path], mapping, run, names)
+        for rollout in found:
+            rollout.index = count
+            if len(paths) > 1 and _is_run_folder(path):
+                rollout.group = f"{path}: {rollout.group}"
+            count += 1
+            yield rollout
+
+
+def _is_run_folder(path: Path) -> bool:
+    rows = (path / "rewards.jsonl", path / "rollouts.jsonl")
+    return (path / "run.json").is_file() and any(file.is_file() for file in rows)
+
+
+def _read_dump(
+    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
+) -> Iterator[AuditedRollout]:
+    reader = SampleReader(paths, mapping)
+    for sample in reader:
+        yield from_sample(sample, names.name(sample))
+    run.broken_count += len(reader.broken)
+    run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
+    for title, files in reader.count_formats().items():
+        run.formats[title] = run.formats.get(title, 0) + files
+
+
+def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
+    """The samples of a run folder; without their texts where the rollouts are gone."""
+    records = RunRecords(path)
+    run.formats["run folder"] = run.formats.get("run folder", 0) + 1
+    done = 0
+    try:
+        for record, sample in records.with_samples():
+            yield from_record(record, sample)
+            done += 1
+    except RunFolderError as error:
+        run.notes.append(f"{error} Until then only rewards are audited, no texts.")
+        for number, record in enumerate(records):
+            if number >= done:
+                yield from_record(record, None)
+
+
+def from_sample(sample: Sample, group: str) -> AuditedRollout:
+    """A rollout of a dump; its reward is the dump's."""
+    extras = sample.extras
+    finish = _find_finish(extras)
+    recorded = next((extras[name] for name in _ADVANTAGES if name in extras), None)
+    return AuditedRollout(
+        index=sample.index,
+        where=sample.where,
+        group=group,
+        step=sample.step,
+        reward=sample.env_reward,
+        advantage=_number(recorded),
+        components=_find_components(extras),
+        reasons=_find_reasons(extras),
+        prompt=sample.prompt or "",
+        response=sample.response or "",
+        messages=sample.messages or (),
+        finish=finish,
+        truncated=_is_truncated(extras, finish),
+        extras=extras,
+    )
+
+
+def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
+    """A sample of a run folder, with its rollout where that is still there."""
+    details = record.details or {}
+    extras = sample.extras if sample else {}
+    finish = _find_finish(extras)
+    return AuditedRollout(
+        index=record.index,
+        where=record.where or (sample.where if sample else ""),
+        group=f"{record.step}/{record.group}" if record.step is not None else str(record.group),
+        step=record.step,
+        reward=record.reward,
+        env_reward=record.env_reward,
+        advantage=record.advantage,
+        components=dict(record.scores),
+        reasons={
+            name: text
+            for name, detail in details.items()
+            if isinstance(detail, Mapping) and (text := _reason_text(detail))
+        },
+        missing=record.missing.kind if record.missing else "",
+        prompt=(sample.prompt or "") if sample else "",
+        response=(sample.response or "") if sample else "",
+        messages=(sample.messages or ()) if sample else (),
+        finish=finish,
+        truncated=_is_truncated(extras, finish),
+        extras=extras,
+        has_texts=sample is not None,
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A number as it stands, NaN included; no truth value is an advantage."""
+    if type(value) is int or type(value) is float:
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    return None
+
+
+def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
+    """Numbers beside the texts that may be parts of a reward: neither ids nor counts."""
+    return {
+        name: _number(float(value) if isinstance(value, bool) else value)
+        for name, value in extras.items()
+        if isinstance(value, int | float)
+        and name not in _NO_COMPONENTS
+        and name not in _REWARD_COPIES
+        and not name.startswith("_")
+        and not name.endswith(_NO_COMPONENT_ENDS)
+    }
+
+
+def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:
+    """What judges said in words, where a dump has columns of it."""
+    return {
+        name: value
+        for name, value in extras.items()
+        if isinstance(value, str)
+        and any(
+            part in name.lower() for part in ("reason", "judge", "verdict", "critique", "rational")
+        )
+        and name not in _FINISH_KEYS
+    }
+
+
+def _reason_text(detail: Mapping[str, Any]) -> str:
+    for name in ("reason", "error", "message"):
+        if isinstance(text := detail.get(name), str) and text:
+            return text
+    return ""
+
+
+def _find_finish(extras: Mapping[str, Any]) -> str:
+    return next((v for k in _FINISH_KEYS if isinstance(v := extras.get(k), str) and v), "")
+
+
+def _is_truncated(extras: Mapping[str, Any], finish: str) -> bool | None:
+    for name in ("is_truncated", "truncated"):
+        if isinstance(value := extras.get(name), bool):
+            return value
+    return finish.lower() in _CUT if finish else None
