@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 
 _FRAME = __package__ or ""
+_MAX_EXACT = 2**53
+"""The largest whole number that JavaScript has exactly."""
+_DEPTH = 60
 
 
 class SafeHtml(str):
@@ -144,6 +148,24 @@ def read_script(package: str, name: str) -> SafeHtml:
     """A script of a package, after what makes elements for all of them."""
     shared = read_asset(_FRAME, "elements.js").replace("export ", "")
     return SafeHtml(f"{shared}\n{read_asset(package, name)}")
+
+
+def to_browser_json(value: Any, depth: int = 0) -> Any:
+    """``value`` from a file as JSON that a browser reads: no NaN, no bottomless nesting.
+
+    A whole number that JavaScript would round is given as text.
+    """
+    if depth > _DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        return {str(key): to_browser_json(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [to_browser_json(inner, depth + 1) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if type(value) is int and abs(value) > _MAX_EXACT:
+        return str(value) if value.bit_length() < 4000 else "a very large number"
+    return value
 
 
 def embed_json(data: Mapping[str, Any]) -> SafeHtml:

@@ -32,6 +32,7 @@ from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_fac
 from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
+from adjudge.runs.story import describe_graders
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
 from adjudge.text import encode_json
 from adjudge.types import AnySample, GradedSample, GraderError, RewardResult, Sample
@@ -255,7 +256,8 @@ class _RunRecorder:
 def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> RunFolder:
     facts = {
         **spec_facts(job.spec, graders, job.paths, job.mapping),
-        "reward": job.spec.reward.model_dump(mode="json"),  # for `adjudge view`
+        "reward": job.spec.reward.model_dump(mode="json"),  # these two are for `adjudge view`
+        "graders": describe_graders(job.spec, graders),
     }
     if job.rows is not None:  # what is in memory is known by its content
         facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]

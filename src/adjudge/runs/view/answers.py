@@ -15,6 +15,7 @@ from adjudge.report.elements import format_integer, format_number, format_percen
 from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
 from adjudge.runs.view.index import (
+    AdvantageComparison,
     Curves,
     RolloutIndex,
     drawable_number,
@@ -323,7 +324,7 @@ GROUP_FILTERS = ("all", "missing", "turned", "flat")
 """Which groups a list can be narrowed to."""
 
 _PAGE = 20
-_MOST_MEMBERS = 256
+_MAX_MEMBERS = 256
 _SNIPPET = 200
 
 
@@ -434,7 +435,7 @@ def describe_group(reading: RunReader, one: int) -> dict[str, Any] | None:
             "as_zero": both.as_zero[place],
             "turned": place in turned,
         }
-        for place, row in enumerate(found.rows[:_MOST_MEMBERS])
+        for place, row in enumerate(found.rows[:_MAX_MEMBERS])
     ]
     return {
         **_group_line(rollouts, one),
@@ -482,7 +483,8 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
 
     ``turns`` has, by place in ``messages``, what belongs to a reply: its number, the environment's
     reward, the advantage, the verdicts. ``formula`` is how the reward came together, if known.
-    ``None`` where there is no such sample, or its file has changed since it was indexed.
+    ``story`` is :meth:`adjudge.runs.story.StoryTeller.tell`'s. ``None`` where there is no such
+    sample, or its file has changed since it was indexed.
     """
     rollouts = reading.rollouts
     if not 0 <= row < len(rollouts):
@@ -505,7 +507,29 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
         "formula": explain_reward(reading.combination, found),
         "turns": _reply_details(found),
         "sample": found,
+        "story": reading.tell(found, _compared_members(rollouts, one, both)),
     }
+
+
+def _compared_members(
+    rollouts: RolloutIndex, group: int, both: AdvantageComparison
+) -> list[dict[str, Any]]:
+    """A group's rewards and advantages, without a look into the file."""
+    turned = set(both.turned)
+    return [
+        {
+            "row": row,
+            "index": rollouts.places[row],
+            "reward": present_number(rollouts.reward[row]),
+            "missing": rollouts.kinds[rollouts.kind_of[row]],
+            "env_reward": present_number(rollouts.env_reward[row]),
+            "advantage": present_number(rollouts.advantage[row]),
+            "left_out": both.left_out[place],
+            "as_zero": both.as_zero[place],
+            "turned": place in turned,
+        }
+        for place, row in enumerate(rollouts.groups[group].rows[:_MAX_MEMBERS])
+    ]
 
 
 def _reply_details(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -274,7 +274,6 @@ def _sentence(mode: str, env: float | None, scale: float, judge: float, reward: 
 MAX_SCORES = 48
 _MAX_STEP = 2**53
 _MAX_KINDS = 200
-_DEPTH = 60
 _ABSENT = math.nan
 
 
@@ -534,21 +533,3 @@ def _close(one: float, other: float) -> bool:
 def present_number(value: float) -> float | None:
     """The number that a column holds; ``None`` for NaN, which is none."""
     return None if math.isnan(value) else value
-
-
-def to_browser_json(value: Any, depth: int = 0) -> Any:
-    """``value`` from a file as JSON that a browser reads: no NaN, no bottomless nesting.
-
-    A whole number that JavaScript would round is given as text.
-    """
-    if depth > _DEPTH:
-        return "…"
-    if isinstance(value, dict):
-        return {str(key): to_browser_json(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [to_browser_json(inner, depth + 1) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if type(value) is int and abs(value) > _MAX_STEP:
-        return str(value) if value.bit_length() < 4000 else "a very large number"
-    return value

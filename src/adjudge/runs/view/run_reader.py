@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from adjudge.report.page import to_browser_json
+from adjudge.runs.story import StoryTeller, read_grader_facts
 from adjudge.runs.view.index import (
     Curves,
     RewardCombination,
@@ -21,7 +23,6 @@ from adjudge.runs.view.index import (
     combination_from_table,
     decode_json_leniently,
     parse_combination,
-    to_browser_json,
 )
 
 MAX_LINE_BYTES = 64 * 2**20
@@ -330,6 +331,11 @@ class RunReader:
             return None
         found = _decode_json(data)
         return to_browser_json(found) if isinstance(found, dict) else None
+
+    def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The story of a sample: its row with what the folder keeps of it."""
+        teller = StoryTeller(read_grader_facts(self.run, self.summary))
+        return teller.tell(row, members=members)
 
     @property
     def total_bytes_read(self) -> int:

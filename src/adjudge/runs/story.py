@@ -1,0 +1,371 @@
+"""The story of one sample as plain data: what `adjudge view` and the report draw of it.
+
+Its rollout, its reward, each grader's verdict with what that rests on, the judge's calls, its
+group. All texts in it come from rollouts, judges and files, and any of them may be hostile: they
+are data for a page to show as text, never markup, code or a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import AdjudgeError
+from adjudge.messages import last_answer
+from adjudge.report.page import to_browser_json
+from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.rubrics import Rubric, parse_rubric
+from adjudge.runs.transcripts import JudgeCall
+from adjudge.types import MISSING, Role, Sample, get_path
+
+_NOT_GRADERS = {"source", "events"}
+_WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
+
+
+class GraderFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run folder says of a grader, whatever it was asked (``graders`` of ``run.json``).
+
+    ``criteria``: name, text and points of each, where the rubric is the spec's own; else
+    ``rubric_field`` says where a sample has it.
+    """
+
+    name: str
+    type: str = ""
+    asks_judge: bool = False
+    judges: list[str] = []
+    role: str = "score"
+    weight: float = 1.0
+    scope: str = "outcome"
+    range: tuple[float | None, float | None] | None = None
+    parameters: dict[str, Any] = {}
+    criteria: list[dict[str, Any]] = []
+    rubric_field: str = ""
+
+
+def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[GraderFacts]:
+    """The facts of a spec's graders, which are built."""
+    return [_describe_grader(spec, entry, graders[entry.name]) for entry in spec.graders]
+
+
+def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> GraderFacts:
+    source = getattr(grader, "source", None)
+    fixed = getattr(source, "fixed", None)
+    judges = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
+    return GraderFacts(
+        name=entry.name,
+        type=entry.type,
+        asks_judge=spec.asks_judge(entry),
+        judges=judges,
+        role=str(Role(getattr(grader, "role", Role.SCORE))),
+        weight=entry.weight,
+        scope=entry.scope,
+        range=getattr(grader, "score_range", None),
+        parameters=to_browser_json(msgspec.to_builtins(entry.model_extra or {}, enc_hook=str)),
+        criteria=_list_criteria(fixed),
+        rubric_field=getattr(source, "field", "") if fixed is None else "",
+    )
+
+
+def _list_criteria(rubric: Any) -> list[dict[str, Any]]:
+    if not isinstance(rubric, Rubric):
+        return []
+    return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
+
+
+def read_grader_facts(
+    facts: Mapping[str, Any], summary: Mapping[str, Any]
+) -> dict[str, GraderFacts]:
+    """The graders of a run by name, from its ``run.json``; of an older run, from its summary."""
+    found = facts.get("graders")
+    if not isinstance(found, list):
+        found = [
+            {
+                **{key: one[key] for key in ("type", "role", "weight") if key in one},
+                "name": name,
+                "range": one.get("score_range"),
+                "asks_judge": bool(one.get("judge")),
+            }
+            for name, one in _table(summary.get("graders")).items()
+            if isinstance(one, dict)
+        ]
+    try:
+        graders = msgspec.convert(found, list[GraderFacts])
+    except msgspec.ValidationError:
+        return {}
+    return {one.name: one for one in graders}
+
+
+class StoryTeller:
+    """Tells the stories of a run's samples; ``graders`` by name, as far as they are known."""
+
+    def __init__(self, graders: Mapping[str, GraderFacts]) -> None:
+        self._graders = graders
+
+    def tell(
+        self,
+        row: Mapping[str, Any],
+        *,
+        sample: Sample | None = None,
+        calls: Mapping[str, Sequence[JudgeCall]] | None = None,
+        members: Sequence[Mapping[str, Any]] = (),
+        unkept: str = "",
+    ) -> dict[str, Any]:
+        """The story of a row of ``rewards.jsonl`` or ``rollouts.jsonl`` as JSON for a browser.
+
+        ``sample``: its rollout, where the row has no messages; ``calls``: those of its judges by
+        grader; ``members``: its group, itself included, as whoever compares them describes them;
+        ``unkept``: why the rollout and the calls are not there.
+
+        * ``index``, ``key``, ``where``, ``group``, ``step``, ``reward``, ``missing`` (``kind``,
+          ``message``), ``env_reward``, ``advantage`` (as recorded), ``reward_info``, ``source``;
+        * ``messages``, or ``prompt`` and ``response`` where there are none; ``reference``;
+        * ``graders``: ``name``, ``type``, ``asks_judge``, ``judges``, ``role``, ``weight``,
+          ``range``, and the verdict: ``score`` or ``rank``, ``reason``, ``failure`` (``kind``,
+          ``error``) or null, ``evaluable``, ``metadata``, ``criteria``, ``orders``, ``votes``,
+          ``places``, ``calls``;
+        * ``turns``: by reply its ``message``, ``number``, ``env_reward``, ``advantage`` and its own
+          ``graders``;
+        * ``members``, and ``kept``: ``transcript``, and ``why`` not.
+        """
+        messages = _messages(row, sample)
+        details = _table(row.get("details"))
+        calls = calls or {}
+        response = sample.response if sample is not None else None
+        if sample is not None and sample.messages and response == last_answer(sample.messages):
+            response = None
+        found = {
+            "index": row.get("index"),
+            "key": row.get("key") or "",
+            "where": row.get("where") or "",
+            "group": row.get("group"),
+            "step": row.get("step"),
+            "reward": row.get("reward"),
+            "missing": row.get("missing"),
+            "env_reward": row.get("env_reward", _table(row.get("reward_info")).get("env_reward")),
+            "advantage": row.get("advantage"),
+            "reward_info": row.get("reward_info"),
+            "source": details.get("source"),
+            "messages": messages,
+            "prompt": sample.prompt if sample is not None and messages is None else None,
+            "response": response,
+            "reference": None if sample is None else sample.reference,
+            "graders": self._verdicts(details, "outcome", sample, calls),
+            "turns": self._turns(row, messages or [], sample, calls),
+            "members": list(members),
+            "kept": {"transcript": messages is not None or response is not None, "why": unkept},
+        }
+        return dict(to_browser_json(found))
+
+    def _verdicts(
+        self,
+        details: Mapping[str, Any],
+        scope: str,
+        sample: Sample | None,
+        calls: Mapping[str, Sequence[JudgeCall]],
+    ) -> list[dict[str, Any]]:
+        """The verdicts of one scope, in the order of the spec, then what else was written."""
+        known = [name for name, one in self._graders.items() if one.scope == scope]
+        others = [
+            name
+            for name, said in details.items()
+            if name not in self._graders and name not in _NOT_GRADERS and isinstance(said, dict)
+        ]
+        return [
+            self._grader(name, _table(details.get(name)), sample, calls.get(name, ()))
+            for name in (*known, *others)
+        ]
+
+    def _grader(
+        self,
+        name: str,
+        said: Mapping[str, Any],
+        sample: Sample | None,
+        calls: Sequence[JudgeCall],
+    ) -> dict[str, Any]:
+        facts = self._graders.get(name, GraderFacts(name=name))
+        criteria = facts.criteria
+        if facts.rubric_field and sample is not None:
+            criteria = _own_criteria(sample, facts.rubric_field)
+        return {
+            "name": name,
+            "type": facts.type,
+            "asks_judge": facts.asks_judge or bool(calls),
+            "judges": facts.judges,
+            "role": facts.role,
+            "weight": facts.weight,
+            "range": facts.range,
+            **_describe_verdict(said, criteria),
+            "calls": [_describe_call(call) for call in calls],
+        }
+
+    def _turns(
+        self,
+        row: Mapping[str, Any],
+        messages: Sequence[Any],
+        sample: Sample | None,
+        calls: Mapping[str, Sequence[JudgeCall]],
+    ) -> list[dict[str, Any]]:
+        """What is known of each reply. Lists shorter than the replies are of the last ones."""
+        replies = [
+            place
+            for place, message in enumerate(messages)
+            if isinstance(message, dict) and message.get("role") == "assistant"
+        ]
+        said = _list(_table(row.get("details")).get("events"))
+        places: list[Any] = list(replies) or [None] * len(said)
+        found = []
+        for number, message in enumerate(places):
+            event = _of_reply(said, number, len(places))
+            own = f"#{number - (len(places) - len(said))}"
+            found.append(
+                {
+                    "message": message,
+                    "number": number + 1,
+                    "env_reward": _of_reply(_list(row.get("turn_rewards")), number, len(places)),
+                    "advantage": _of_reply(_list(row.get("turn_advantages")), number, len(places)),
+                    "graders": self._verdicts(event, "event", sample, _calls_of(calls, own))
+                    if isinstance(event, dict)
+                    else [],
+                }
+            )
+        return found
+
+
+def _calls_of(
+    calls: Mapping[str, Sequence[JudgeCall]], event: str
+) -> dict[str, Sequence[JudgeCall]]:
+    """The calls about one event, which the store has under ``GRADER#NUMBER``."""
+    return {name.removesuffix(event): some for name, some in calls.items() if name.endswith(event)}
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _of_reply(values: Sequence[Any], number: int, replies: int) -> Any:
+    place = number - (replies - len(values))
+    return values[place] if 0 <= place < len(values) else None
+
+
+def _messages(row: Mapping[str, Any], sample: Sample | None) -> list[Any] | None:
+    if isinstance(found := row.get("messages"), list):
+        return found
+    return None if sample is None else sample.messages
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+
+def _describe_verdict(
+    said: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What one grader said, as the row has it; ``criteria``: those that it was to mark."""
+    metadata = _table(said.get("metadata"))
+    failed = "error" in said or "kind" in said
+    reason = said.get("reason") or ""
+    return {
+        "score": said.get("score"),
+        "rank": said.get("rank", metadata.get("rank")),
+        "reason": reason,
+        "failure": {"kind": said.get("kind"), "error": said.get("error")} if failed else None,
+        "evaluable": metadata.get("evaluable", True) is not False,
+        "metadata": metadata,
+        "criteria": _criteria(metadata, criteria),
+        "orders": _orders(metadata, str(reason)),
+        "votes": _votes(metadata, criteria),
+        "places": [one for one in _list(metadata.get("places")) if isinstance(one, dict)],
+    }
+
+
+def _criteria(
+    metadata: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each criterion with its verdict: of a rubric, of instructions, of a code's tests."""
+    if isinstance(marks := metadata.get("criteria"), dict):
+        texts: dict[str, Mapping[str, Any]] = {str(one.get("name")): one for one in criteria}
+        names = dict.fromkeys([*texts, *marks, *map(str, _list(metadata.get("missing")))])
+        return [_criterion(name, texts.get(name, {}), marks.get(name)) for name in names]
+    followed, asked = _list(metadata.get("followed")), _list(metadata.get("instructions"))
+    if asked and len(asked) == len(followed):
+        pairs = zip(asked, followed, strict=True)
+        return [_criterion(str(name), {}, {"met": ok}) for name, ok in pairs]
+    if (outcomes := _list(metadata.get("outcomes"))) and "passed" in metadata:
+        return [
+            _criterion(f"test {number}", {}, {"met": text == "passed", "reason": text})
+            for number, text in enumerate(outcomes, 1)
+        ]
+    return []
+
+
+def _criterion(name: str, facts: Mapping[str, Any], mark: object) -> dict[str, Any]:
+    """``verdict``: ``met``, ``not met``, ``share`` (met to ``share``), ``not applicable``, or
+    ``none``: the judge gave none.
+    """
+    found = _table(mark)
+    met = found.get("met", MISSING)
+    share = float(met) if isinstance(met, int | float) and not isinstance(met, bool) else None
+    verdict = "none" if met is MISSING else "not applicable" if met is None else "share"
+    if isinstance(met, bool):
+        verdict = "met" if met else "not met"
+    return {
+        "name": name,
+        "text": facts.get("text", ""),
+        "points": facts.get("points"),
+        "verdict": verdict,
+        "share": share,
+        "reason": found.get("reason", ""),
+    }
+
+
+def _orders(metadata: Mapping[str, Any], reason: str) -> list[dict[str, Any]]:
+    """A pair's verdicts by order, seen from this response.
+
+    ``first``: who was shown first, ``response`` (this one) or ``other``.
+    """
+    verdicts, failures = _table(metadata.get("verdicts")), _table(metadata.get("failures"))
+    first, _, second = reason.partition("[swapped] ")
+    reasons = {"as_given": first.removeprefix("[as_given] ").rstrip(), "swapped": second}
+    return [
+        {
+            "order": order,
+            "first": shown_first,
+            "verdict": verdicts.get(order),
+            "score": _WORTH.get(str(verdicts.get(order))),
+            "reason": reasons[order],
+            "failure": failures.get(order),
+        }
+        for order, shown_first in (("as_given", "response"), ("swapped", "other"))
+        if order in verdicts or order in failures
+    ]
+
+
+def _votes(
+    metadata: Mapping[str, Any], criteria: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What each of several judges, or draws of one, said; ``label`` names it."""
+    answers = _table(metadata.get("members"))
+    failed = _table(metadata.get("missing")) if answers or "asked" in metadata else {}
+    return [
+        {"label": label, **_describe_verdict(_table(said), criteria)}
+        for label, said in (*answers.items(), *failed.items())
+    ]
+
+
+def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
+    """The criteria that the sample brought; none where they are no rubric."""
+    try:
+        return _list_criteria(parse_rubric(get_path(sample.content(), field)))
+    except (AdjudgeError, ValueError, TypeError, RecursionError):
+        return []
+
+
+def _describe_call(call: JudgeCall) -> dict[str, Any]:
+    """One call with every field, those that have nothing to say as null or empty."""
+    found = {name: getattr(call, name) for name in call.__struct_fields__}
+    return {**found, "usage": None if call.usage is None else msgspec.to_builtins(call.usage)}

@@ -1,0 +1,138 @@
+"""The story of one sample: what a page gets of a row, its rollout and its judges' calls."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
+from adjudge.runs.view.answers import describe_sample
+from adjudge.runs.view.run_reader import RunReader
+from adjudge.types import Sample
+
+CRITERIA = [{"criterion": "Names a dose", "points": 3}, {"criterion": "Says when", "points": 1}]
+
+
+def _tell(details: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    teller = StoryTeller({"g": GraderFacts(name="g", **facts)})
+    [found] = teller.tell({"index": 0, "details": {"g": details}})["graders"]
+    return dict(found)
+
+
+def test_the_first_row_of_a_graded_folder(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g"}
+        for text in ("4", "5")
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [
+                {"name": "right", "type": "string_match"},
+                {"name": "quality", "type": "rubric", "judge": "j", "criteria": CRITERIA,
+                 "weight": 2.0},
+            ],
+            "judges": {"j": {"type": "scripted", "script": json.dumps(
+                {"1": {"reason": "500 mg", "verdict": "MET"},
+                 "2": {"reason": "not said", "verdict": "UNMET"}})}},
+        }
+    )  # fmt: skip
+    job = GradingJob([tmp_path / "in.jsonl"], spec, tmp_path / "run", show_progress=False)
+    grade_rollouts(job)
+    reader = RunReader(tmp_path / "run")
+    reader.refresh()
+    story = describe_sample(reader, 0)["story"]  # type: ignore[index]
+    right, quality = story["graders"]
+    assert (story["index"], story["group"], story["missing"]) == (0, "g", None)
+    assert (right["type"], right["asks_judge"], right["score"]) == ("string_match", False, 1.0)
+    assert (quality["judges"], quality["weight"], quality["score"]) == (["j"], 2.0, 0.75)
+    assert [(one["text"], one["points"], one["verdict"]) for one in quality["criteria"]] == [
+        ("Names a dose", 3, "met"),
+        ("Says when", 1, "not met"),
+    ]
+    assert [one["reward"] for one in story["members"]] == [
+        one["reward"]
+        for one in map(json.loads, (tmp_path / "run/rewards.jsonl").read_text().splitlines())
+    ]
+
+
+def test_a_criterion_without_an_answer_has_no_verdict() -> None:
+    metadata = {"criteria": {"a": {"met": True, "reason": "r"}}, "missing": ["b"]}
+    told = _tell(
+        {"kind": "incomplete", "error": "1 of 2", "metadata": metadata},
+        criteria=[{"name": "a", "text": "A", "points": 1}, {"name": "b", "text": "B", "points": 2}],
+    )
+    assert told["failure"] == {"kind": "incomplete", "error": "1 of 2"}
+    assert [one["verdict"] for one in told["criteria"]] == ["met", "none"]
+    assert told["score"] is None
+
+
+def test_both_orders_of_a_pair_with_their_reasons() -> None:
+    metadata = {"verdicts": {"as_given": "win", "swapped": "loss"}, "outcome": "inconsistent"}
+    reason = "[as_given] it is [short]\n\n[swapped] the other"
+    orders = _tell({"score": 0.5, "reason": reason, "metadata": metadata})["orders"]
+    assert [(one["first"], one["verdict"], one["score"], one["reason"]) for one in orders] == [
+        ("response", "win", 1.0, "it is [short]"),
+        ("other", "loss", 0.0, "the other"),
+    ]
+
+
+def test_instructions_and_tests_are_criteria_and_members_are_votes() -> None:
+    followed = {"instructions": ["x:y", "z:w"], "followed": [True, False]}
+    assert [one["verdict"] for one in _tell({"metadata": followed})["criteria"]] == [
+        "met",
+        "not met",
+    ]
+    tests = {"passed": 1, "total": 2, "outcomes": ["passed", "wrong answer"]}
+    assert [one["reason"] for one in _tell({"metadata": tests})["criteria"]][1] == "wrong answer"
+    votes = {
+        "members": {"a/1": {"score": 1.0, "reason": "yes"}},
+        "missing": {"a/2": {"kind": "timeout", "error": "late"}},
+        "asked": 2,
+    }
+    first, second = _tell({"score": 1.0, "metadata": votes})["votes"]
+    assert (first["label"], first["score"]) == ("a/1", 1.0)
+    assert (second["score"], second["failure"]["kind"]) == (None, "timeout")
+
+
+def test_a_rubric_that_the_sample_brought_and_one_that_is_none() -> None:
+    teller = StoryTeller({"g": GraderFacts(name="g", rubric_field="r")})
+    row = {"details": {"g": {"score": 1.0, "metadata": {"criteria": {"1": {"met": True}}}}}}
+    for brought, text in ((["Names a dose"], "Names a dose"), (7, ""), ({"criteria": 1}, "")):
+        sample = Sample(response="x", extras={"r": brought})
+        [told] = teller.tell(row, sample=sample)["graders"]
+        assert [one["text"] for one in told["criteria"]] == [text]
+
+
+def test_turns_have_their_own_verdicts_and_the_last_ones_where_there_are_fewer() -> None:
+    messages = [{"role": "user"}, {"role": "assistant"}, {"role": "tool"}, {"role": "assistant"}]
+    row = {
+        "messages": messages,
+        "turn_rewards": [0.0, 1.0],
+        "details": {"events": [{"g": {"score": 0.5, "reason": "last"}}]},
+    }
+    turns = StoryTeller({"g": GraderFacts(name="g", scope="event")}).tell(row)["turns"]
+    assert [(one["message"], one["env_reward"], len(one["graders"])) for one in turns] == [
+        (1, 0.0, 0),
+        (3, 1.0, 1),
+    ]
+    assert turns[1]["graders"][0]["reason"] == "last"
+
+
+def test_whatever_stands_in_a_row_is_json_for_a_browser() -> None:
+    hostile: list[Any] = [None, 3, "<script>", [1], {"score": math.nan, "metadata": [2**80]}]
+    for said in hostile:
+        row = {"index": 2**80, "details": {"g": said, "events": said}, "messages": [said, "x"]}
+        told = StoryTeller({}).tell(row)
+        assert json.loads(json.dumps(told, allow_nan=False)) == told
+
+
+def test_an_older_run_has_its_graders_in_the_summary() -> None:
+    one = {"type": "llm", "weight": 1.0, "role": "score", "score_range": [0, 1], "judge": {"x": 1}}
+    facts = read_grader_facts({}, {"graders": {"g": one}})["g"]
+    assert (facts.asks_judge, facts.range, facts.type) == (True, (0, 1), "llm")
+    assert read_grader_facts({"graders": [{"name": 3}]}, {}) == {}
