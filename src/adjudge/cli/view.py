@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 import threading
@@ -29,6 +30,15 @@ def view(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as JSON and open no browser.")
     ] = False,
+    author: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Who labels samples on the page [default: the user's name]."
+        ),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Take no labels; nothing is written.")
+    ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Show a training run or a grading run on a live page.
@@ -37,14 +47,24 @@ def view(
     click), and each sample with its messages, verdicts and reward. Works before, during and after
     the run. Nothing leaves this machine. Ctrl-C stops the page, not the run.
 
+    People can label samples there: labels.jsonl in the run's folder is the only file that the page
+    writes.
+
     Example: adjudge view runs/first
     """
     if not run.exists():
         errors().print(f"{clean(run)}: does not exist yet; the page waits for it")
-    settings = ViewSettings(run, host, port)
+    settings = ViewSettings(run, host, port, author or _user_name(), read_only)
     serve_view(
         settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
     )
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        return "anonymous"
 
 
 def _announce_page(server: ViewServer, *, as_json: bool, no_open: bool) -> None:

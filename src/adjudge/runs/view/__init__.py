@@ -1,6 +1,7 @@
 """The live page of a run folder, and its server.
 
-The server answers this machine only, read only, at fixed paths, with numbers as the only questions.
+The server answers this machine only, at fixed paths, and changes nothing but ``labels.jsonl``
+(:mod:`adjudge.runs.view.labelling`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from aiohttp import web
 
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.runs.labels import check_author
 from adjudge.runs.view import answers
+from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
 from adjudge.runs.view.run_reader import RunReader
 
 __all__ = ["ViewServer", "ViewSettings", "serve_view"]
@@ -47,7 +50,7 @@ _ASSETS = {
         "text/css",
         [
             f"adjudge.{name}.css"
-            for name in ("report/page", "runs.report/grading", "runs.view/page")
+            for name in ("report/page", "runs.report/grading", "runs.view/page", "runs.view/labels")
         ],
     ),
     "/elements.js": (
@@ -56,7 +59,7 @@ _ASSETS = {
     ),
     **{
         f"/{name}.js": ("text/javascript", [f"adjudge.runs.view/{name}.js"])
-        for name in ("page", "charts", "explorer", "story")
+        for name in ("page", "charts", "explorer", "story", "labels")
     },
 }
 _MAX_NUMBER = 2**53
@@ -72,19 +75,16 @@ class _Question(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any."""
+    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any.
+
+    ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
+    """
 
     folder: Path
     host: str = "127.0.0.1"
     port: int = 0
-
-
-class _RequestRefused(Exception):
-    """A request that is not answered: an HTTP status and why."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    author: str = "anonymous"
+    read_only: bool = False
 
 
 class ViewServer:
@@ -100,6 +100,7 @@ class ViewServer:
         self.settings = settings
         self.port = settings.port
         self.reading = RunReader(settings.folder)
+        self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
         self._lock = asyncio.Lock()
         self._runner: web.AppRunner | None = None
 
@@ -110,12 +111,15 @@ class ViewServer:
         return f"http://{host}:{self.port}/"
 
     async def __aenter__(self) -> ViewServer:
-        app = web.Application(middlewares=[_guard])
+        app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY)
         for path, (kind, files) in _ASSETS.items():
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
         for name, question in _QUESTIONS.items():
             app.router.add_get(f"/api/{name}", partial(self._answered, question=question))
+        app.router.add_get("/api/labels", self._labels)
+        app.router.add_get("/api/labels/queue", self._label_queue)
+        app.router.add_post("/api/labels", self._write_label)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         listener = self._listen()
@@ -152,14 +156,40 @@ class ViewServer:
         asked = {key: _parse_parameter(key, value) for key, value in request.query.items()}
         async with self._lock:
             if asked.get("generation") != self.reading.generation:
-                raise _RequestRefused(409, "the run was written anew")
+                raise RequestRefused(409, "the run was written anew")
             numbers = [_required_number(asked, key) for key in question.numbers]
             choices = {key: asked[key] for key in question.choices if key in asked}
             find = partial(question.answer, self.reading, *numbers, **choices)
             found = await asyncio.to_thread(_json, find)
         if found == b"null":
-            raise _RequestRefused(404, "no such sample or group")
+            raise RequestRefused(404, "no such sample or group")
         return _response(found)
+
+    async def _labels(self, request: web.Request) -> web.Response:
+        """The author's own labels of a sample, and what the page needs to send more."""
+        asked = dict(request.query)
+        author = parse_author(asked.pop("author", None), self.settings.author)
+        numbers = {key: _parse_parameter(key, value) for key, value in asked.items()}
+        row = _required_number(numbers, "row") if "row" in numbers else None
+        async with self._lock:
+            if row is not None and numbers.get("generation") != self.reading.generation:
+                raise RequestRefused(409, "the run was written anew")
+            find = partial(self.desk.describe, author, row)
+            return _response(await asyncio.to_thread(_json, find))
+
+    async def _label_queue(self, request: web.Request) -> web.Response:
+        author = parse_author(request.query.get("author"), self.settings.author)
+        async with self._lock:
+            find = partial(self.desk.next_entries, author)
+            return _response(await asyncio.to_thread(_json, find))
+
+    async def _write_label(self, request: web.Request) -> web.Response:
+        """Append one label; it is on the disk when this is answered."""
+        self.desk.check_request(request.headers, request.content_length)
+        body = await request.read()
+        async with self._lock:
+            written = await asyncio.to_thread(_json, partial(self.desk.write, body))
+        return _response(written)
 
 
 def _check_settings(settings: ViewSettings) -> None:
@@ -169,6 +199,10 @@ def _check_settings(settings: ViewSettings) -> None:
             "served on this machine only (allowed: 127.0.0.1, localhost, ::1). From elsewhere, "
             "run: ssh -L 8000:127.0.0.1:PORT this-machine"
         )
+    try:
+        check_author(settings.author)
+    except ValueError as error:
+        raise ConfigError(f"--author {settings.author!r}: {error}") from None
     if settings.folder.exists() and not settings.folder.is_dir():
         raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
 
@@ -200,14 +234,14 @@ def _parse_parameter(key: str, value: str) -> int | str:
         return value
     digits = value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or key == "show":
-        raise _RequestRefused(400, f"{key[:40]!r} is not a whole number")
+        raise RequestRefused(400, f"{key[:40]!r} is not a whole number")
     return int(value)
 
 
 def _required_number(asked: Mapping[str, int | str], key: str) -> int:
     found = asked.get(key)
     if not isinstance(found, int) or abs(found) > _MAX_NUMBER:
-        raise _RequestRefused(400, f"{key!r} must be a whole number")
+        raise RequestRefused(400, f"{key!r} must be a whole number")
     return found
 
 
@@ -230,7 +264,7 @@ async def _guard(
     try:
         _check_origin(request)
         return await handler(request)
-    except _RequestRefused as refused:
+    except RequestRefused as refused:
         return _error_response(refused.status, str(refused))
     except web.HTTPException as error:
         return _error_response(error.status, error.reason)
@@ -238,10 +272,10 @@ async def _guard(
 
 def _check_origin(request: web.Request) -> None:
     if not is_loopback_header(request.headers.get("Host", "")):
-        raise _RequestRefused(403, "this page answers to 127.0.0.1, localhost and [::1] only")
+        raise RequestRefused(403, "this page answers to 127.0.0.1, localhost and [::1] only")
     site = request.headers.get("Sec-Fetch-Site", "none")
     if request.path.startswith("/api/") and site not in {"none", "same-origin"}:
-        raise _RequestRefused(403, "asked by another site")
+        raise RequestRefused(403, "asked by another site")
 
 
 def _error_response(status: int, message: str) -> web.Response:

@@ -100,6 +100,7 @@ async function samples() {
     $("hists").replaceChildren(...found.charts.map(histogram));
   }
   await explorer.show(run, view.range);
+  story.offer(run);
 }
 
 function ranged(mode) {

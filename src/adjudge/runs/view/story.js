@@ -1,5 +1,6 @@
 // One sample from its messages to its verdicts to its reward.
 import { $, ask, figure, labelCells, make, shown, signed, whole } from "./elements.js";
+import { mountLabels } from "./labels.js";
 
 const LONG = 20000;
 const MANY = 60;
@@ -132,8 +133,14 @@ export class Story {
     $("sample-next").addEventListener("click", () => guard(this.open(this.run, this.story.next)));
   }
 
+  // Labels can be asked for before a sample was chosen.
+  offer(run) {
+    if (!this.story && $("labels").hidden) mountLabels($("labels"), null, { run, open: (row) => this.open(run, row) });
+  }
+
   reset() {
     this.story = null;
+    $("labels").hidden = true;
     $("story-body").replaceChildren();
     $("story-title").textContent = "One sample";
     $("story-steps").hidden = true;
@@ -154,6 +161,7 @@ export class Story {
     const facts = [["reward", typeof sample.reward === "number" ? figure(sample.reward) : "missing"]];
     for (const name of ["seed", "policy_version", "tokens"]) if (typeof sample[name] === "number") facts.push([name.replace("_", " "), whole(sample[name])]);
     $("story-body").replaceChildren(make("div", { className: "sums" }, entries(facts)), messages(story), outcome(sample), reward(story), advantage(story));
+    await mountLabels($("labels"), story, { run, open: (other) => this.open(run, other) });
     $("story-title").focus({ preventScroll: true });
     $("story").scrollIntoView({ block: "start" });
   }

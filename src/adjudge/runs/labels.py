@@ -1,0 +1,185 @@
+"""What people say of a run's samples: ``labels.jsonl`` in the run folder, which only grows.
+
+A label says one thing: that the judge is right or wrong about a sample, a person's own score, that
+one sample of a group is better than another, or a note. It is about one grader, or about the reward
+as a whole. Nothing is ever changed: of several labels of an author about the same thing the last
+one counts, and a withdrawal is a row of its own that names the row it takes back.
+
+Several processes may write at once. Each row is one append under a lock and is on the disk when
+:meth:`LabelLog.append` returns, so a kill loses the row that was being written and no other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import secrets
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.files import warn_damaged_lines
+from adjudge.text import encode_json
+
+LABELS_FILE = "labels.jsonl"
+MAX_NOTE, MAX_NAME = 4_000, 80
+"""Characters of a note, and of the name of an author or a grader."""
+
+LabelKind = Literal["verdict", "score", "preferred", "note"]
+QueueReason = Literal["random", "disagreement", "near tie"]
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of ``labels.jsonl``: what ``author`` said of one sample, or took back.
+
+    The sample is named by ``key``, the hash of what was judged, and by ``step`` and ``index`` as
+    the run counts it. ``grader`` is ``None`` for the reward as a whole. ``verdict``: whether the
+    judge is right. ``score``: the person's own, on the judge's scale. ``preferred_over``: the key
+    of the sample that this one is better than, and ``over_index`` its index. ``judge_score``: what
+    the judge gave when the label was made, ``None`` where that is not known. ``blind``: whether the
+    judge's words and numbers were hidden then. ``queue``: why the sample was proposed, ``None``
+    where the person chose it. ``withdrawn``: the ``id`` of the label of the same author that this
+    row takes back; what that author said before then counts again.
+
+    Raises ``ValueError`` for a row that says nothing or two things, or that is too long.
+    """
+
+    id: str
+    time: str
+    author: str
+    index: int
+    key: str = ""
+    step: int | None = None
+    group: str | None = None
+    grader: str | None = None
+    verdict: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    preferred_over: str | None = None
+    over_index: int | None = None
+    note: str = ""
+    judge_score: float | None = None
+    blind: bool = False
+    queue: QueueReason | None = None
+    withdrawn: str | None = None
+
+    def __post_init__(self) -> None:
+        check_author(self.author)
+        if len(self.note) > MAX_NOTE:
+            raise ValueError(f"note: has {len(self.note):,} characters (allowed: {MAX_NOTE:,})")
+        for name in ("score", "judge_score"):
+            if not math.isfinite(getattr(self, name) or 0.0):
+                raise ValueError(f"{name}: must be a finite number")
+        kinds = [self.verdict, self.score, self.preferred_over, self.withdrawn]
+        count = sum(one is not None for one in kinds)
+        if count > 1 or (count == 0 and not self.note):
+            raise ValueError(
+                "must have one of verdict, score, preferred_over, withdrawn, or a note"
+            )
+
+    @property
+    def kind(self) -> LabelKind:
+        """What it says; a note beside something else is no label of its own."""
+        if self.verdict is not None:
+            return "verdict"
+        if self.score is not None:
+            return "score"
+        return "note" if self.preferred_over is None else "preferred"
+
+    @property
+    def sample(self) -> tuple[int | None, int, str]:
+        """Which sample it is about: step, index and key."""
+        return self.step, self.index, self.key
+
+    @property
+    def _subject(self) -> Hashable:
+        """A later label of the same author about the same replaces it."""
+        if self.kind != "preferred":
+            return self.author, self.grader, self.kind, self.sample
+        pair = frozenset({(self.index, self.key), (self.over_index, self.preferred_over)})
+        return self.author, self.grader, self.kind, self.step, pair
+
+
+def check_author(name: str) -> str:
+    """``name`` as it is; raises ``ValueError`` for one that cannot stand in a table."""
+    if not 0 < len(name.strip()) <= len(name) <= MAX_NAME or not name.isprintable():
+        raise ValueError(f"author: must be 1 to {MAX_NAME} printable characters")
+    return name
+
+
+def stamp_label() -> dict[str, Any]:
+    """A new label's ``id``, which no other has, and its ``time``."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"id": secrets.token_hex(8), "time": now}
+
+
+def select_current(rows: Iterable[Label]) -> list[Label]:
+    """The labels that count, oldest first: what was withdrawn or replaced is left out."""
+    rows = list(rows)
+    back = {(one.author, one.withdrawn) for one in rows if one.withdrawn is not None}
+    current: dict[Hashable, Label] = {}
+    for one in rows:
+        if one.withdrawn is None and (one.author, one.id) not in back:
+            current.pop(one._subject, None)  # noqa: SLF001 (so that the last one comes last)
+            current[one._subject] = one  # noqa: SLF001
+    return list(current.values())
+
+
+class LabelLog:
+    """The labels of the run in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LABELS_FILE
+
+    def append(self, *labels: Label) -> None:
+        """Write labels so that no other writer's are lost, and wait until the disk has them.
+
+        Raises :class:`~adjudge.errors.RunFolderError` where the file cannot be written.
+        """
+        data = b"".join(encode_json(one) + b"\n" for one in labels)
+        with self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as handle:
+            size = os.fstat(handle).st_size
+            # Whoever was killed while writing left half a row: it ends here, and the next begins.
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                data = b"\n" + data
+            while data:
+                data = data[os.write(handle, data) :]
+            os.fsync(handle)
+
+    def read(self) -> list[Label]:
+        """All rows in the order of writing; a damaged one is passed over with a warning."""
+        if not self.path.exists():
+            return []
+        with self._opened(os.O_RDONLY, fcntl.LOCK_SH), self.path.open("rb") as file:
+            lines = file.read().split(b"\n")
+        found, damaged = [], []
+        for number, line in enumerate(lines, start=1):
+            try:
+                if line:
+                    found.append(_decoder.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                damaged.append(number)
+        warn_damaged_lines(self.path, damaged, "The label is left out.")
+        return found
+
+    @contextmanager
+    def _opened(self, flags: int, lock: int) -> Iterator[int]:
+        try:
+            handle = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, lock)
+            yield handle
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be used: {error.strerror}") from error
+        finally:
+            os.close(handle)
+
+
+_decoder = msgspec.json.Decoder(Label)

@@ -1,0 +1,279 @@
+"""What the live page writes and reads of people's labels.
+
+It is the only thing that the page's server ever writes, and it only appends to ``labels.jsonl``. A
+request that writes must come from the page itself: from the same origin by two headers that a
+browser sets and a page cannot, as JSON, which a form of another site cannot send, and with the
+token of this server, which another site cannot read. It names a sample by its row; key, index,
+group and the judge's score are taken from the run, not from the request.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.runs.label_queue import QUEUE_SIZE, QueueEntry, QueueSample, build_queue
+from adjudge.runs.labels import (
+    Label,
+    LabelLog,
+    QueueReason,
+    check_author,
+    select_current,
+    stamp_label,
+)
+from adjudge.runs.view.index import present_number
+from adjudge.runs.view.run_reader import RunReader
+
+MAX_BODY = 65_536
+"""Bytes of a request that writes; a note of the longest kind fits."""
+TOKEN_HEADER = "X-Adjudge-Token"  # noqa: S105 (a header's name)
+_MAX_LEVELS = 20
+
+
+class RequestRefused(Exception):
+    """A request that is not answered: an HTTP status and why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LabelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request that writes one label, or takes one back."""
+
+    generation: int
+    row: int
+    author: str
+    grader: str | None = None
+    verdict: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    over: int | None = None
+    """The row of the sample that this one is better than."""
+    note: str = ""
+    blind: bool = False
+    queue: QueueReason | None = None
+    withdrawn: str | None = None
+
+
+class LabelDesk:
+    """Takes labels for one run folder, and says which are there and what comes next.
+
+    ``reading`` is refreshed by others; ``author`` is who labels if the page says nothing else.
+    """
+
+    def __init__(self, reading: RunReader, author: str, *, read_only: bool = False) -> None:
+        self.reading, self.author, self.read_only = reading, author, read_only
+        self.token = secrets.token_urlsafe(24)
+        self._log = LabelLog(reading.folder)
+        self._stamp: tuple[int, int] | None = None
+        self._labels: list[Label] = []
+        self._queue_of: tuple[int, int] | None = None
+        self._queue: list[QueueEntry] = []
+
+    def check_request(self, headers: Mapping[str, str], length: int | None) -> None:
+        """Raise :class:`RequestRefused` unless a request to write comes from our own page."""
+        if self.read_only:
+            raise RequestRefused(403, "this page is read only (adjudge view --read-only)")
+        # The host was found to be this machine before; a page of another port has another origin.
+        if headers.get("Sec-Fetch-Site") != "same-origin":
+            raise RequestRefused(403, "labels are taken from this page only (Sec-Fetch-Site)")
+        if headers.get("Origin") != f"http://{headers.get('Host', '')}":
+            raise RequestRefused(403, "labels are taken from this page only (Origin)")
+        kind, _, parameters = headers.get("Content-Type", "").partition(";")
+        if kind.strip().lower() != "application/json" or parameters.strip():
+            raise RequestRefused(415, "a label must be sent as application/json")
+        given = headers.get(TOKEN_HEADER, "")
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
+            raise RequestRefused(403, "the server was started anew: load the page again")
+        if length is None:
+            raise RequestRefused(411, "a label must say how long it is")
+        if length > MAX_BODY:
+            raise RequestRefused(413, f"a label may have {MAX_BODY:,} bytes")
+
+    def write(self, body: bytes) -> dict[str, Any]:
+        """Append what a request says; the label as written."""
+        try:
+            asked = msgspec.json.decode(body, type=LabelRequest)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestRefused(400, f"not a label: {error}") from None
+        if asked.generation != self.reading.generation:
+            raise RequestRefused(409, "the run was written anew")
+        label = self._label(asked)
+        if label.withdrawn is not None and not any(
+            (one.id, one.author) == (label.withdrawn, label.author) for one in self._current()
+        ):
+            raise RequestRefused(404, "there is no such label of this author to take back")
+        self._log.append(label)
+        return {"label": msgspec.to_builtins(label)}
+
+    def _label(self, asked: LabelRequest) -> Label:
+        place = self._place(asked.row)
+        known = {name for name, _ in self._targets()}
+        if asked.grader is not None and asked.grader not in known:
+            raise RequestRefused(400, "grader: the run has no such grader")
+        over: dict[str, Any] = {}
+        if asked.over is not None:
+            rollouts = self.reading.rollouts
+            other = self._place(asked.over)
+            if asked.over == asked.row or (
+                rollouts.group_of[asked.over] != rollouts.group_of[asked.row]
+            ):
+                raise RequestRefused(400, "over: must be another sample of the same group")
+            over = {"preferred_over": other["key"], "over_index": other["index"]}
+        try:
+            return Label(
+                **stamp_label(),
+                **place,
+                **over,
+                author=asked.author,
+                grader=asked.grader,
+                verdict=asked.verdict,
+                score=asked.score,
+                note=asked.note,
+                judge_score=self._judge_score(asked.row, asked.grader),
+                blind=asked.blind,
+                queue=asked.queue,
+                withdrawn=asked.withdrawn,
+            )
+        except ValueError as error:
+            raise RequestRefused(400, str(error)) from None
+
+    def _place(self, row: int) -> dict[str, Any]:
+        """What names the sample of a row: key, index, step, group."""
+        rollouts = self.reading.rollouts
+        found = self.reading.row(row) if 0 <= row < len(rollouts) else None
+        if found is None:
+            raise RequestRefused(404, "no such sample")
+        group = rollouts.groups[rollouts.group_of[row]]
+        key = found.get("key")
+        return {
+            "key": key if isinstance(key, str) else "",
+            "index": rollouts.places[row],
+            "step": group.step if self.reading.kind == "train" else None,
+            "group": group.name,
+        }
+
+    def _judge_score(self, row: int, grader: str | None) -> float | None:
+        rollouts = self.reading.rollouts
+        if grader is None:
+            return present_number(rollouts.reward[row])
+        return rollouts.score(f"{grader}_score", row)
+
+    def _targets(self) -> list[tuple[str, str]]:
+        """Graders by name, each with its column."""
+        ending = "_score"
+        return [
+            (key.removesuffix(ending), key)
+            for key in self.reading.rollouts.scores
+            if key.endswith(ending)
+        ]
+
+    # --- what there is --------------------------------------------------------------------------
+
+    def describe(self, author: str, row: int | None = None) -> dict[str, Any]:
+        """Who labels, with what token, on which scales; and the author's labels of one sample.
+
+        Labels of others are counted and not shown: they would lead whoever labels.
+        """
+        own = [one for one in self._current() if one.author == author]
+        found: dict[str, Any] = {
+            "author": author,
+            "read_only": self.read_only,
+            "token": "" if self.read_only else self.token,
+            "scales": self._scales(),
+            "labelled": len({one.sample for one in own}),
+        }
+        if row is not None and 0 <= row < len(self.reading.rollouts):
+            sample = self._sample(row)
+            found["labels"] = [
+                msgspec.to_builtins(one) for one in own if (one.step, one.index) == sample
+            ]
+        return found
+
+    def next_entries(self, author: str) -> dict[str, Any]:
+        """What is left of the author's round of the queue, and how many of it are done."""
+        own = [one for one in self._current() if one.author == author]
+        # A random one that the person had chosen is asked again: left out, it would bias the rest.
+        done = {(one.step, one.index) for one in own if one.queue is not None}
+        done |= {
+            (one.step, one.over_index)
+            for one in own
+            if one.queue is not None and one.over_index is not None
+        }
+        by_choice = {(one.step, one.index) for one in own}
+        queue = self._ordered_queue()
+        left = [
+            one
+            for one in queue
+            if self._sample(one.row) not in (done if one.queue == "random" else by_choice)
+        ]
+        labelled = len({one.sample for one in own if one.queue is not None}) % QUEUE_SIZE
+        round_size = min(QUEUE_SIZE, labelled + len(left))
+        return {
+            "of": round_size,
+            "labelled": labelled,
+            "left": len(left),
+            "entries": [one._asdict() for one in left[: round_size - labelled]],
+        }
+
+    def _ordered_queue(self) -> list[QueueEntry]:
+        rollouts = self.reading.rollouts
+        version = (self.reading.generation, len(rollouts))
+        if version != self._queue_of:
+            columns = [column for _, column in self._targets()]
+            self._queue = build_queue(
+                [
+                    QueueSample(
+                        row,
+                        rollouts.groups[rollouts.group_of[row]].step,
+                        rollouts.places[row],
+                        rollouts.group_of[row],
+                        present_number(rollouts.reward[row]),
+                        present_number(rollouts.env_reward[row]),
+                        [rollouts.score(column, row) for column in columns],
+                    )
+                    for row in range(len(rollouts))
+                ]
+            )
+            self._queue_of = version
+        return self._queue
+
+    def _sample(self, row: int) -> tuple[int | None, int]:
+        rollouts = self.reading.rollouts
+        step = rollouts.groups[rollouts.group_of[row]].step
+        return step if self.reading.kind == "train" else None, rollouts.places[row]
+
+    def _scales(self) -> list[dict[str, Any]]:
+        """What the judge's numbers range over; ``levels`` where there are few."""
+        rollouts = self.reading.rollouts
+        columns = [(None, rollouts.reward), *((n, rollouts.scores[c]) for n, c in self._targets())]
+        found = []
+        for name, column in columns:
+            levels = sorted({value for value in column if value == value})  # noqa: PLR0124 (NaN)
+            ends = (levels[0], levels[-1]) if levels else (None, None)
+            few = levels if len(levels) <= _MAX_LEVELS else []
+            found.append({"grader": name, "low": ends[0], "high": ends[1], "levels": few})
+        return found
+
+    def _current(self) -> list[Label]:
+        """The labels that count; the file is read again when it has changed."""
+        try:
+            found = self._log.path.stat()
+            stamp = (found.st_size, found.st_mtime_ns)
+        except OSError:
+            return []
+        if stamp != self._stamp:
+            self._stamp, self._labels = stamp, select_current(self._log.read())
+        return self._labels
+
+
+def parse_author(name: str | None, default: str) -> str:
+    """Who labels; raises :class:`RequestRefused` for a name that is none."""
+    try:
+        return check_author(name) if name else default
+    except ValueError as error:
+        raise RequestRefused(400, str(error)) from None

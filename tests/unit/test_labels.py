@@ -1,0 +1,211 @@
+"""Labels of people: nothing is lost by two writers or a kill, and the last word counts."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.runs.label_queue import QUEUE_SHARES, QueueSample, build_queue, measure_disagreement
+from adjudge.runs.labels import Label, LabelLog, select_current, stamp_label
+
+HOSTILE = ("=cmd()", "</script>\u2028", "a\nb", "lone \ud800", '"' * 9, "\x00", "ü" * 4_000)
+
+
+def label(author: str = "ada", index: int = 0, **more: Any) -> Label:
+    said: dict[str, Any] = (
+        {} if {"verdict", "score", "withdrawn"} & more.keys() else {"verdict": "right"}
+    )
+    return Label(**stamp_label(), author=author, index=index, key=f"k{index}", **said, **more)
+
+
+def write_many(folder: Path, author: str, count: int) -> None:
+    log = LabelLog(folder)
+    for index in range(count):
+        log.append(label(author, index, note="x" * (index % 97)))
+
+
+def write_forever(folder: Path) -> None:
+    log, index = LabelLog(folder), 0
+    while True:
+        log.append(label("ada", index, note="x" * 3_000))
+        index += 1
+        (folder / "acknowledged").write_text(str(index))
+
+
+def test_two_people_at_once_lose_nothing(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("fork")
+    writers = [
+        spawn.Process(target=write_many, args=(tmp_path, name, 500)) for name in ("ada", "bo")
+    ]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    found = LabelLog(tmp_path).read()
+    assert len(found) == len({one.id for one in found}) == 1_000
+    for name in ("ada", "bo"):
+        assert [one.index for one in found if one.author == name] == list(range(500))
+
+
+def test_a_kill_loses_no_label_that_was_acknowledged(tmp_path: Path) -> None:
+    for _ in range(3):
+        writer = multiprocessing.get_context("fork").Process(target=write_forever, args=(tmp_path,))
+        writer.start()
+        time.sleep(random.uniform(0.05, 0.15))
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        acknowledged = (tmp_path / "acknowledged").read_text()
+        found = LabelLog(tmp_path).read()
+        assert len(found) >= int(acknowledged or 0)
+        (tmp_path / "labels.jsonl").unlink()
+
+
+def test_a_torn_row_is_named_and_does_not_swallow_the_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LabelLog(tmp_path)
+    log.append(label(index=1))
+    with log.path.open("ab") as file:
+        file.write(b'{"id":"torn","time":"20')
+    log.append(label(index=2))
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert [one.index for one in log.read()] == [1, 2]
+    assert f"{log.path}:2: the line is damaged" in caplog.text
+    assert "The label is left out." in caplog.text
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "labels.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Exception, match="cannot be used"):
+        LabelLog(tmp_path).append(label())
+    assert (tmp_path / "elsewhere").read_text() == ""
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_any_text_comes_back(tmp_path: Path, text: str) -> None:
+    log = LabelLog(tmp_path)
+    log.append(label(note=text), label(index=1))
+    assert log.read()[0].note == text.replace("\ud800", "?")
+    assert len(log.path.read_bytes().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"verdict": "right", "score": 1.0},
+        {"note": ""},
+        {"verdict": "maybe"},
+        {"score": "1"},
+        {"note": "x" * 4_001},
+        {"author": ""},
+        {"author": "a\nb"},
+        {"author": "a" * 81},
+    ],
+)
+def test_a_row_that_says_nothing_or_two_things_is_damaged(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
+    log = LabelLog(tmp_path)
+    line = {"id": "1", "time": "t", "author": "ada", "index": 0, **row}
+    log.path.write_bytes(msgspec.json.encode(line) + b"\n")
+    assert log.read() == []
+
+
+def test_the_last_one_of_an_author_counts_and_undo_brings_the_former_back() -> None:
+    first = label(verdict="right")
+    second = label(verdict="wrong")
+    score = label(score=0.5)
+    other = label("bo", verdict="right")
+    assert select_current([first, second, score, other]) == [second, score, other]
+    back = label(withdrawn=second.id)
+    assert select_current([first, second, score, back]) == [first, score]
+    stranger = label("bo", withdrawn=second.id)
+    assert select_current([first, second, stranger]) == [second]
+
+
+def test_a_preference_is_of_the_pair_whichever_comes_first() -> None:
+    def better(index: int, over: int) -> Label:
+        return Label(
+            **stamp_label(), author="ada", index=index, key=f"k{index}",
+            preferred_over=f"k{over}", over_index=over,
+        )  # fmt: skip
+
+    rows = [better(0, 1), better(1, 0), better(0, 2)]
+    assert select_current(rows) == rows[1:]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 8))))
+def test_what_counts_is_what_a_plain_replay_says(script: list[tuple[str, int, int]]) -> None:
+    rows: list[Label] = []
+    for author, index, back in script:
+        withdrawn = rows[back].id if 0 <= back < len(rows) and back < 4 else None
+        more = {"withdrawn": withdrawn} if withdrawn else {"score": float(len(rows))}
+        rows.append(label(author, index, **more))
+    gone = {(one.author, one.withdrawn) for one in rows if one.withdrawn}
+    expected: dict[tuple[str, int], Label] = {}
+    for one in rows:
+        if one.withdrawn is None and (one.author, one.id) not in gone:
+            expected[one.author, one.index] = one
+    assert {one.id for one in select_current(rows)} == {one.id for one in expected.values()}
+
+
+# --- the queue ----------------------------------------------------------------------------------
+
+
+def samples(count: int, seed: int = 0) -> list[QueueSample]:
+    rng = random.Random(seed)
+    return [
+        QueueSample(row, 0, row, row // 8, rng.random(), float(rng.random() < 0.5), [rng.random()])
+        for row in range(count)
+    ]
+
+
+def test_the_queue_has_its_shares_and_no_sample_twice() -> None:
+    queue = build_queue(samples(1_000))
+    assert len({one.row for one in queue}) == len(queue)
+    for reason, share in QUEUE_SHARES.items():
+        assert sum(one.queue == reason for one in queue[:50]) == round(50 * share)
+    assert build_queue(samples(1_000)) == queue
+    assert build_queue(samples(1_000), seed=1) != queue
+
+
+def test_random_ones_are_no_better_and_no_worse_than_the_run() -> None:
+    """The share of disputed samples among the random ones is that of the run, over many seeds."""
+    run = samples(400)
+    apart = measure_disagreement(run)
+    disputed = {row for row, size in apart.items() if size > 0.4}
+    shares = []
+    for seed in range(60):
+        first = [one.row for one in build_queue(run, seed=seed) if one.queue == "random"][:40]
+        shares.append(sum(row in disputed for row in first) / len(first))
+    whole = len(disputed) / len(run)
+    assert abs(sum(shares) / len(shares) - whole) < 3 * (whole * (1 - whole) / 2_400) ** 0.5
+    selected = [one.row for one in build_queue(run) if one.queue == "disagreement"][:40]
+    assert all(row in disputed for row in selected)
+
+
+def test_missing_rewards_are_not_proposed_and_a_near_tie_names_the_other() -> None:
+    run = samples(64)
+    run[3] = run[3]._replace(reward=None)
+    queue = build_queue(run)
+    assert 3 not in {one.row for one in queue}
+    ties = [one for one in queue if one.queue == "near tie"]
+    assert ties
+    assert all(
+        run[one.row].group == run[one.beside].group for one in ties if one.beside is not None
+    )
+    assert all(one.beside is not None for one in ties)
+    assert build_queue([]) == []

@@ -1,0 +1,232 @@
+"""Labels over the live page's server: from the page itself only, one at a time, and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from adjudge.errors import ConfigError
+from adjudge.runs.labels import LabelLog
+from adjudge.runs.view import ViewServer, ViewSettings
+
+REWARDS = (0.0, 1.0, 1.0, None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text('{"spec_hash": "x"}')
+    rows = [
+        {"index": i, "group": f"g{i // 4}", "key": f"key{i}", "reward": REWARDS[i % 4],
+         "env_reward": float(i % 3 == 0), "reward_info": {"quality_score": REWARDS[i % 4]}}
+        for i in range(40)
+    ]  # fmt: skip
+    (run / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+Use = Callable[[aiohttp.ClientSession, ViewServer], Awaitable[Any]]
+
+
+def served(folder: Path, use: Use, **settings: Any) -> Any:
+    async def go() -> Any:
+        settings.setdefault("author", "ada")
+        server = ViewServer(ViewSettings(folder, **settings))
+        async with server, aiohttp.ClientSession(server.url) as session:
+            async with session.get("/api/overview") as answer:
+                assert answer.status == 200
+            return await use(session, server)
+
+    return asyncio.run(go())
+
+
+def headers_of(server: ViewServer, **more: str | None) -> dict[str, str]:
+    """What a browser sends from the page itself."""
+    found = {
+        "Origin": server.url.rstrip("/"),
+        "Sec-Fetch-Site": "same-origin",
+        "Content-Type": "application/json",
+        "X-Adjudge-Token": server.desk.token,
+        **more,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def body_of(**more: Any) -> bytes:
+    return json.dumps({"generation": 2, "row": 1, "author": "ada", **more}).encode()
+
+
+async def post(
+    session: aiohttp.ClientSession, server: ViewServer, body: bytes | None = None, **headers: Any
+) -> tuple[int, Any]:
+    data = body_of(verdict="right") if body is None else body
+    sent = headers_of(server, **headers)
+    async with session.post("/api/labels", data=data, headers=sent) as answer:
+        text = await answer.text()
+        return answer.status, json.loads(text) if answer.status == 200 else text
+
+
+async def get(session: aiohttp.ClientSession, path: str) -> Any:
+    async with session.get(path) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        generation = server.reading.generation
+        sent = body_of(
+            generation=generation, grader="quality", score=0.5, note="=1+1", blind=True,
+            queue="random",
+        )  # fmt: skip
+        status, found = await post(session, server, sent)
+        assert status == 200, found
+        label = found["label"]
+        assert {"key": "key1", "index": 1, "group": "g0", "grader": "quality", "score": 0.5,
+                "note": "=1+1", "judge_score": 1.0, "blind": True, "queue": "random",
+                "author": "ada"}.items() <= label.items()  # fmt: skip
+        assert "step" not in label
+        facts = await get(session, f"/api/labels?row=1&generation={generation}")
+        assert facts["labels"] == [label]
+        assert facts["scales"][1] == {"grader": "quality", "low": 0.0, "high": 1.0,
+                                      "levels": [0.0, 1.0]}  # fmt: skip
+        others = await get(session, f"/api/labels?row=1&generation={generation}&author=bo")
+        assert others["labels"] == []
+        over = body_of(generation=generation, over=0)
+        status, found = await post(session, server, over)
+        assert (found["label"]["preferred_over"], found["label"]["over_index"]) == ("key0", 0)
+        back = body_of(generation=generation, withdrawn=label["id"])
+        assert (await post(session, server, back))[0] == 200
+        assert (await post(session, server, back))[0] == 404
+        facts = await get(session, f"/api/labels?row=1&generation={generation}")
+        assert [one["preferred_over"] for one in facts["labels"]] == ["key0"]
+
+    served(folder, use)
+    assert len(LabelLog(folder).read()) == 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "https://127.0.0.1"}, 403),
+        ({"Sec-Fetch-Site": None}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "application/json; charset=x"}, 415),
+        ({"X-Adjudge-Token": None}, 403),
+        ({"X-Adjudge-Token": "wrong"}, 403),
+        ({"Host": "evil.example"}, 403),
+    ],
+)
+def test_only_the_page_itself_may_write(folder: Path, headers: dict[str, Any], status: int) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        found = await post(session, server, **headers)
+        assert found[0] == status, found
+
+    served(folder, use)
+    assert not (folder / "labels.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"[]", 400, "not a label"),
+        (b"\xff", 400, "not a label"),
+        (b"[" * 30_000, 400, "not a label"),
+        (b" " * 70_000, 413, "65,536 bytes"),
+        (body_of(), 400, "must have one of"),
+        (body_of(verdict="right", score=1), 400, "must have one of"),
+        (body_of(verdict="maybe"), 400, "not a label"),
+        (body_of(verdict="right", more=1), 400, "unknown field"),
+        (body_of(verdict="right", row=99), 404, "no such sample"),
+        (body_of(verdict="right", row=-1), 404, "no such sample"),
+        (body_of(verdict="right", generation=77), 409, "written anew"),
+        (body_of(verdict="right", author="a\nb"), 400, "author"),
+        (body_of(verdict="right", grader="nobody"), 400, "no such grader"),
+        (body_of(verdict="right", note="x" * 4_001), 400, "4,001 characters"),
+        (body_of(over=5), 400, "same group"),
+        (body_of(over=1), 400, "same group"),
+        (body_of(withdrawn="x"), 404, "no such label"),
+        (b'{"generation":2,"row":1,"author":"ada","score":1e999}', 400, ""),
+        (b'{"generation":2,"row":1,"author":"ada","score":NaN}', 400, "not a label"),
+    ],
+)
+def test_what_is_no_label_is_not_written(
+    folder: Path, body: bytes, status: int, words: str
+) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        found = await post(
+            session,
+            server,
+            body.replace(b'"generation": 2', b'"generation": %d' % server.reading.generation),
+        )
+        assert found[0] == status, found
+        assert words in found[1]
+
+    served(folder, use)
+    assert not (folder / "labels.jsonl").exists()
+
+
+def test_read_only_takes_nothing_and_has_no_token(folder: Path) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        facts = await get(session, "/api/labels")
+        assert (facts["read_only"], facts["token"]) == (True, "")
+        assert (await post(session, server))[0] == 403
+
+    served(folder, use, read_only=True)
+
+
+def test_two_servers_of_one_folder_see_each_others_labels(folder: Path) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        second = ViewServer(ViewSettings(folder, author="bo"))
+        async with second, aiohttp.ClientSession(second.url) as other:
+            await get(other, "/api/overview")
+            body = body_of(generation=server.reading.generation, verdict="wrong")
+            for row in (0, 1, 2):
+                sent = body.replace(b'"row": 1', b'"row": %d' % row)
+                assert (await post(session, server, sent))[0] == 200
+                assert (await post(other, second, sent.replace(b"ada", b"bo")))[0] == 200
+            assert (await get(session, "/api/labels?author=bo"))["labelled"] == 3
+            assert (await get(other, "/api/labels?author=ada"))["labelled"] == 3
+
+    served(folder, use)
+    assert len(LabelLog(folder).read()) == 6
+
+
+def test_the_queue_leaves_out_what_the_author_has_labelled(folder: Path) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        queue = await get(session, "/api/labels/queue")
+        assert queue["labelled"] == 0
+        assert queue["of"] == len(queue["entries"]) == queue["left"] <= 30
+        first = queue["entries"][0]
+        body = body_of(
+            generation=server.reading.generation, verdict="right", row=first["row"],
+            queue=first["queue"],
+        )  # fmt: skip
+        assert (await post(session, server, body))[0] == 200
+        after = await get(session, "/api/labels/queue")
+        assert (after["labelled"], after["of"]) == (1, queue["of"])
+        assert after["entries"] == queue["entries"][1:]
+        other = await get(session, "/api/labels/queue?author=bo")
+        assert other["entries"] == queue["entries"]
+
+    served(folder, use)
+
+
+def test_an_author_that_is_none_is_refused_in_words(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="--author"):
+        ViewServer(ViewSettings(folder, author="a\nb"))
