@@ -9,12 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adjudge.audit.findings import Check, CheckOutcome, decide
+from adjudge.audit.judge_texts import JUDGE_TEXT_CHECKS
+from adjudge.audit.responses import RESPONSE_CHECKS
 from adjudge.audit.rewards import REWARD_CHECKS
 from adjudge.audit.rollouts import AuditedRun, read_audited
+from adjudge.audit.tool_loops import TOOL_CHECKS
 
 __all__ = ["CHECKS", "audit_run", "read_run"]
 
-CHECKS: tuple[Check, ...] = (*REWARD_CHECKS,)
+CHECKS: tuple[Check, ...] = (
+    *REWARD_CHECKS,
+    *RESPONSE_CHECKS,
+    *TOOL_CHECKS,
+    *JUDGE_TEXT_CHECKS,
+)
 """All checks, in the order in which the documentation lists them."""
 
 

@@ -72,7 +72,7 @@ class ActionLoopDetectionGrader(ParametricRule):
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
         trajectory = parse_trajectory(messages)
-        texts = _action_texts([step.call for step in trajectory.steps])
+        texts = action_texts([step.call for step in trajectory.steps])
         calls = len(texts)
         if calls < 2:
             reason = f"{calls} answered tool calls: nothing to compare"
@@ -93,7 +93,8 @@ class ActionLoopDetectionGrader(ParametricRule):
         )
 
 
-def _action_texts(calls: list[ToolCall]) -> list[str]:
+def action_texts(calls: list[ToolCall]) -> list[str]:
+    """Each call as ``name: key: value, key: value`` with sorted keys: equal for equal calls."""
     known: dict[tuple[str, str], str] = {}
     texts = []
     for call in calls:

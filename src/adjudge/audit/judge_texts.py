@@ -1,0 +1,410 @@
+"""Checks of what judges said in words: verdicts against their reasons, errors that became rewards.
+
+Rules, no model, and precise rather than complete: a reason counts only where a number or a plain
+statement about the answer stands in it, once and without a condition, and only the two ends of the
+scale contradict a statement.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from adjudge.audit.effects import EXPECTED_CHECKS, impact_without
+from adjudge.audit.findings import (
+    FALSE_ALARM_RATE,
+    STATED_POWER,
+    AuditResult,
+    Check,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.audit.responses import rank_rows, share_by_group
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.stats.estimates import np, special
+from adjudge.verdicts import Verdict, read_score
+
+_MAXIMUM = re.compile(
+    r"[0-9](?:\.[0-9]+)?\s?(?:/|\bout\sof)\s?([0-9]{1,3})\b(?!/|%|\.[0-9])", re.IGNORECASE
+)
+_SCORE_WORDS = re.compile(r"score|rating|\brate|\bgive|award|grade|points|评|分", re.IGNORECASE)
+_LONGEST = 4_000
+
+
+def read_stated_score(reason: str) -> float | None:
+    """The score that a reason states, as a number out of what it says is the maximum.
+
+    The value itself where no maximum is named; ``None`` where there is no one clear score.
+
+    >>> read_stated_score("Mostly wrong. Score: 2/10"), read_stated_score("Rating: 4")
+    (0.2, 4.0)
+    >>> read_stated_score("It lists 3 of 5 rivers."), read_stated_score("The answer is 42.")
+    (None, None)
+    """
+    text = reason[-_LONGEST:]
+    maxima = {int(found) for found in _MAXIMUM.findall(text)} - {0}
+    if len(maxima) > 1:
+        return None
+    high = float(maxima.pop()) if maxima else None
+    read = read_score(text, low=0.0 if high else None, high=high)
+    if not isinstance(read, Verdict) or (read.form == "phrase" and not _SCORE_WORDS.search(text)):
+        return None
+    return float(read.value) / (high or 1.0)
+
+
+_NOUN = r"(?:answer|response|solution|output|submission|completion|reply|assistant|model|candidate)"
+_SUBJECT = (
+    r"\b(?:the|this|its|their)\s(?:(?:final|model's|assistant's|candidate's|student's|provided|given|"
+    rf"submitted|proposed)\s)?{_NOUN}(?:'s\s(?:final\s)?{_NOUN})?"
+)
+_VERY = r"(?:(?:clearly|completely|entirely|totally|simply|factually|fully|also|therefore|thus)\s)?"
+_NEGATIVE = re.compile(
+    rf"{_SUBJECT}\s(?:is|was)\s{_VERY}(?:incorrect|wrong|not\s(?:\w+ly\s)?(?:correct|right|accurate|"
+    r"acceptable|valid)|inaccurate|unacceptable|irrelevant|off-topic|nonsens\w+|useless)\b"
+    rf"|{_SUBJECT}\s(?:(?:does\snot|doesn't|did\snot|didn't)\s(?:\w+ly\s)?(?:answer|address|satisfy|"
+    r"meet|match|follow|solve|fulfil\w*|comply|pass)\b|(?:completely\s|entirely\s)?"
+    r"(?:fails|failed)\sto\s)"
+    r"|(?:^|[\n.]\s?)(?:(?:final\s)?(?:verdict|judge?ment|grade|result)\s?[:=]\s?)?"
+    r"(?:incorrect|wrong|fail(?:ed|s)?)\s?(?:[.!:;,\n]|$)",
+    re.IGNORECASE,
+)
+_POSITIVE = re.compile(
+    rf"{_SUBJECT}\s(?:is|was)\s{_VERY}(?:correct|right|accurate|excellent|perfect|flawless)\b"
+    rf"|{_SUBJECT}\s(?:fully|correctly|successfully|perfectly|completely)\s(?:answers|addresses|"
+    r"satisfies|meets|matches|follows|solves|fulfil\w*|complies|answered|solved)\b"
+    rf"|{_SUBJECT}\s(?:meets|satisfies|follows|fulfil\w+)\s(?:all|every|each)\b"
+    r"|(?:^|[\n.]\s?)(?:(?:final\s)?(?:verdict|judge?ment|grade|result)\s?[:=]\s?)?"
+    r"(?:correct|pass(?:ed|es)?)\s?(?:[.!:;,\n]|$)",
+    re.IGNORECASE,
+)
+# What turns or weakens a statement: then the reason is left alone.
+_HEDGED = re.compile(
+    r"\b(?:but|however|although|though|while|whereas|except|despite|nevertheless|yet|if|unless|would|"
+    r"could|might|should|seems?|partly|partially|mostly|almost|nearly|some(?:what)?|minor|slight\w*|"
+    r"not\s(?:\w+\s)?(?:incorrect|wrong|inaccurate|irrelevant)|nothing|says?|said|claims?|claimed|"
+    r"according|argues?|user|reference|expected|only|otherwise|initially|first)\b|\?|n't\s(?:in|wr)",
+    re.IGNORECASE,
+)
+
+
+def read_polarity(reason: str) -> int:
+    """1 where a reason says plainly that the answer is right, −1 that it is wrong, else 0.
+
+    Where both are said, or the statement is hedged, conditional or somebody else's, it is 0.
+
+    >>> read_polarity("The answer is incorrect: Lima is not in Chile.")
+    -1
+    >>> read_polarity("The response fully answers the question.")
+    1
+    >>> read_polarity("The answer is not incorrect."), read_polarity("Nothing is wrong here.")
+    (0, 0)
+    """
+    text = reason if len(reason) <= _LONGEST else f"{reason[:500]}\n{reason[-1500:]}"
+    text = " ".join(text.replace("\n", " . ").split())
+    negative, positive = _NEGATIVE.search(text), _POSITIVE.search(text)
+    if bool(negative) == bool(positive):
+        return 0
+    found = negative or positive
+    if found is None or _HEDGED.search(_sentence_around(text, *found.span())):
+        return 0
+    return -1 if negative else 1
+
+
+def _sentence_around(text: str, start: int, end: int) -> str:
+    left = max(text.rfind(mark, 0, start + 1) for mark in (". ", "! ", "? ", "\n"))
+    rights = [at for mark in (". ", "! ", "? ") if (at := text.find(mark, end - 1)) >= 0]
+    return text[left + 1 : (min(rights) + 1 if rights else len(text))]
+
+
+class _Judgement(NamedTuple):
+    """What a reason says, and the number that was recorded with it."""
+
+    stated: float | None = None
+    stated_with: float | None = None
+    polarity: float | None = None
+    polarity_with: float | None = None
+
+
+_SUFFIXES = re.compile(
+    r"[_.\s]?(?:reason(?:ing|s)?|rationale?|explanation|critique|verdict|feedback|comment|text|"
+    r"response|output|reply|raw)$",
+    re.IGNORECASE,
+)
+
+
+def find_recorded_score(rollout: AuditedRollout, name: str) -> float | None:
+    """The number that goes with the reason ``name``: its grader's, else the reward."""
+    stem = _SUFFIXES.sub("", name)
+    for one in (name, stem, f"{stem}_score", f"{stem}_reward"):
+        if one in rollout.components:
+            return rollout.components[one]
+    return rollout.reward
+
+
+@lru_cache(maxsize=4)
+def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
+    said = _Judgement()
+    for reason, recorded in pairs:
+        if recorded is None or math.isnan(recorded) or is_judge_error(reason):
+            continue
+        if said.stated is None and (stated := read_stated_score(reason)) is not None:
+            said = said._replace(stated=stated, stated_with=recorded)
+        if said.polarity is None and (polarity := read_polarity(reason)):
+            said = said._replace(polarity=float(polarity), polarity_with=recorded)
+    return said
+
+
+def _judgement_column(field: str) -> Any:
+    def measure(rollout: AuditedRollout) -> float | None:
+        pairs = tuple(
+            (text, find_recorded_score(rollout, name)) for name, text in rollout.reasons.items()
+        )
+        value: float | None = getattr(_judge_reasons(pairs), field)
+        return value
+
+    return measure
+
+
+_SCALES = (1.0, 4.0, 5.0, 7.0, 10.0, 100.0)
+_MATCHED, _ALSO_MATCHED = 0.6, 0.25
+_TOLERANCE = 0.006  # of a number that was rounded to two places
+
+
+def find_mismatches(stated: Any, recorded: Any) -> tuple[Any, bool] | None:
+    """Which recorded scores are not what was stated; and whether the scale is reversed.
+
+    The two are related in one of the usual ways (as stated, as a share of a scale's maximum, from 1
+    to a maximum; straight or reversed): the one that holds for most rows, and any that holds for a
+    quarter of them. ``None`` where none holds for 60 %, so that they are not the same number. On a
+    reversed scale a row is no mismatch that says the same in both directions.
+    """
+    straight, reversed_ = [stated], []
+    for top in _SCALES:
+        straight += [stated / top, stated * top, 2 * stated / top - 1]
+        reversed_ += [(top - stated, stated), (1 - stated / top, stated / top)]
+        if top > 1:
+            shift = (stated - 1) / (top - 1)
+            straight += [shift, 1 + stated * (top - 1)]
+            reversed_ += [(top + 1 - stated, stated), (1 - shift, shift)]
+    least = _MATCHED * len(stated)
+    hits = [_agree(recorded, one) for one in straight]
+    best = max(int(one.sum()) for one in hits)
+    turned, both = max(
+        ((_agree(recorded, one), _agree(recorded, other)) for one, other in reversed_),
+        key=lambda pair: int(pair[0].sum()),
+    )
+    if int(turned.sum()) > max(best, least):
+        return turned & ~both, True
+    if best < least:
+        return None
+    explained = [one for one in hits if int(one.sum()) >= _ALSO_MATCHED * len(stated)]
+    return ~np.logical_or.reduce(explained), False
+
+
+def _agree(recorded: Any, value: Any) -> Any:
+    return np.abs(recorded - value) <= _TOLERANCE * np.maximum(1, np.abs(value))
+
+
+_READING_ERRORS = 0.02
+"""Reasons that the rules may misread: fewer contradictions than this share are no finding."""
+
+_END_OF_SCALE = 0.1
+_MIN_READ = 8
+
+
+def _find_contradictions(run: AuditedRun) -> AuditResult:
+    stated, stated_with, polarity, polarity_with = (
+        run.feature(f"contradictions.{field}") for field in _Judgement._fields
+    )
+    numbers, statements = np.isfinite(stated), np.isfinite(polarity)
+    wrong_number = np.zeros(len(run), dtype=bool)
+    is_reversed = False
+    if int(numbers.sum()) >= _MIN_READ:
+        found = find_mismatches(stated[numbers], stated_with[numbers])
+        if found is None:
+            numbers = np.zeros_like(numbers)
+        else:
+            wrong_number[numbers], is_reversed = found
+    else:
+        numbers = np.zeros_like(numbers)
+    low, high = _ends(polarity_with[statements])
+    margin = _END_OF_SCALE * (high - low)
+    opposed = statements & (
+        ((polarity < 0) & (polarity_with >= high - margin))
+        | ((polarity > 0) & (polarity_with <= low + margin))
+    )
+    if high <= low:
+        statements = opposed = np.zeros_like(statements)
+    read = numbers | statements
+    count = int(read.sum())
+    if count < _MIN_READ:
+        return not_applicable("there are too few reasons that state a score or a clear opinion")
+    mask = wrong_number | opposed
+    affected = int(mask.sum())
+    unit = "share of the reasons that can be read"
+    effect = share_by_group(mask[read], run.group[read])
+    p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
+    detectable = least_detectable_share(count)
+    if not affected:
+        return AuditResult(effect=effect, p_value=1.0, unit=unit, detectable=detectable)
+    parts = []
+    if wrong_number.any():
+        what = "the reverse of the score" if is_reversed else "another score than the one"
+        parts.append(f"{int(wrong_number.sum())} record {what} that the reason states")
+    if opposed.any():
+        parts.append(
+            f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
+        )
+    harm = affected / len(run)
+    finding = Finding(
+        sentence=(
+            f"{affected} of {count} verdicts whose reason can be read contradict it: "
+            f"{'; '.join(parts)}."
+        ),
+        effect=effect,
+        unit=unit,
+        rows=rank_rows(mask, run),
+        affected=affected,
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity_of(harm),
+        advice=(
+            "Read the samples. A swapped scale or a parser that takes the first number are the "
+            "usual causes; ask for the score in a form that a strict reader checks."
+        ),
+    )
+    return AuditResult(
+        finding=finding, p_value=p_value, effect=effect, unit=unit, detectable=detectable
+    )
+
+
+def _ends(values: Any) -> tuple[float, float]:
+    return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+
+
+def least_detectable_share(count: int) -> float:
+    """The smallest share of ``count`` reasons that would be found with 90 % power."""
+    level = FALSE_ALARM_RATE / EXPECTED_CHECKS
+    hits = np.arange(count + 1)
+    enough = np.flatnonzero(special.bdtrc(hits - 1, count, _READING_ERRORS) <= level)
+    least = int(enough[0]) if len(enough) else count
+    return float(special.bdtri(least - 1, count, 1 - STATED_POWER)) if least > 0 else 0.0
+
+
+_ERROR = re.compile(
+    r"\b(?:APITimeoutError|APIConnectionError|APIError|APIStatusError|RateLimitError|"
+    r"InternalServerError|ReadTimeout|ConnectTimeout|ConnectionError|TimeoutError|"
+    r"ServiceUnavailableError|JSONDecodeError|ContextWindowExceededError)\b"
+    r"|\brate[\s-]?limit(?:ed|s)?\b|\btoo\smany\srequests\b"
+    r"|\b(?:HTTP|status(?:\scode)?|error(?:\scode)?)[\s:]{0,3}(?:429|5[0-9]{2})\b"
+    r"|\b(?:judge|grader|scorer|reward\smodel|llm|api|request|call|evaluation)\s(?:call\s|request\s)?"
+    r"(?:has\s)?(?:failed|timed\sout|errored|crashed|unavailable|error|timeout)\b"
+    r"|\b(?:could\snot|couldn't|cannot|can't|failed\sto|unable\sto)\s(?:be\s)?(?:parse|parsed|decode|"
+    r"extract|read|get|connect|reach)\b(?!\sthe\s(?:question|answer\skey))"
+    r"|\b(?:parse|parsing|decoding|validation|connection|timeout|server)\s(?:error|failure|failed)\b"
+    r"|\b(?:defaulting|default(?:s|ed)?)\sto\b|\b(?:fallback|default)\s(?:score|reward|value)\b"
+    r"|\bafter\s[0-9]+\s(?:retries|attempts)\b|^(?:timeout|timed\sout|error|none|null|n/a|nan)[.!]?$"
+    r"|^Traceback\s\(most\srecent\scall\slast\)|^(?:[A-Za-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+_ABOUT_THE_ANSWER = re.compile(
+    rf"\b(?:the|this|its|their|your|user'?s?|student'?s?)\s(?:\w+\s)?(?:{_NOUN}|code|program|function|script|test|"
+    r"tests|agent|implementation)\b",
+    re.IGNORECASE,
+)
+_LONGEST_ERROR = 600
+
+
+def is_judge_error(reason: str) -> bool:
+    """Whether what stands where a reason should is the error of a judge's call.
+
+    Short, with the words of a failed call or of a reply that could not be read, and nothing about
+    the answer: a reason may say that the *answer's* code has a timeout.
+
+    >>> is_judge_error("RateLimitError: 429, defaulting to 0.5")
+    True
+    >>> is_judge_error("The code fails with a timeout error on the third test.")
+    False
+    """
+    text = reason.strip()
+    if not text or (len(text) > _LONGEST_ERROR and not text.startswith("Traceback (most recent")):
+        return False
+    found = _ERROR.search(text)
+    return found is not None and (
+        text.startswith("Traceback (most recent") or not _ABOUT_THE_ANSWER.search(text)
+    )
+
+
+def _error_column(rollout: AuditedRollout) -> float | None:
+    if not any(rollout.reasons.values()):
+        return None
+    return float(any(map(is_judge_error, rollout.reasons.values())))
+
+
+_FIXED_SHARE = 0.8
+
+
+def _find_judge_errors(run: AuditedRun) -> AuditResult:
+    error = run.feature("judge_errors.error")
+    known = np.isfinite(error)
+    count = int(known.sum())
+    if not count:
+        return not_applicable("no judge's words are there")
+    mask = known & (error > 0) & np.isfinite(run.reward)
+    unit = "share of the samples with a judge's words"
+    effect = share_by_group(mask[known], run.group[known])
+    values = run.reward[mask]
+    value, times = _most_common(values.tolist())
+    if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
+        return AuditResult(effect=effect, unit=unit, detectable=3 / count)
+    harm = float(mask.sum()) / len(run)
+    finding = Finding(
+        sentence=(
+            f"In {int(mask.sum())} of {count} samples the judge's words are an error, and "
+            f"{times} of them still have a reward, {value:g} each: a failure became a number."
+        ),
+        effect=effect,
+        unit=unit,
+        rows=rank_rows(mask, run),
+        affected=int(mask.sum()),
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity_of(2 * harm),
+        advice=(
+            "Mark these samples as missing, so that the trainer leaves them out, and ask the judge "
+            "again: `adjudge grade` does both."
+        ),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=unit)
+
+
+def _most_common(values: Iterable[float]) -> tuple[float, int]:
+    times: dict[float, int] = {}
+    for value in values:
+        rounded = round(value, 9)
+        times[rounded] = times.get(rounded, 0) + 1
+    return max(times.items(), key=lambda one: one[1], default=(0.0, 0))
+
+
+JUDGE_TEXT_CHECKS = (
+    Check(
+        name="judge_errors",
+        title="Judge errors that became rewards",
+        looks_for="words of a failed judge call beside a reward",
+        run=_find_judge_errors,
+        features={"judge_errors.error": _error_column},
+    ),
+    Check(
+        name="contradictions",
+        title="Verdicts against their reasons",
+        looks_for="scores that are not what the judge's reason says",
+        run=_find_contradictions,
+        features={
+            f"contradictions.{field}": _judgement_column(field) for field in _Judgement._fields
+        },
+    ),
+)

@@ -1,0 +1,426 @@
+"""Checks of what the policy wrote: copies, degenerate outputs, cut-off answers that are rewarded.
+
+Copies are found by content hashes and, where a text differs in a few words, by MinHash over
+3-word shingles (Broder, "On the resemblance and containment of documents", 1997): sketches are kept
+of each rollout and no texts, and compared in buckets, so the time is linear in the rollouts.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from adjudge.audit.effects import MeasuredEffect, impact_without, measure_difference
+from adjudge.audit.findings import (
+    AuditResult,
+    Check,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.messages import content_text
+from adjudge.stats.estimates import Estimate, estimate_share, np
+
+MAX_ROWS = 200
+"""Affected samples that a finding names."""
+
+MIN_COPY_WORDS = 8
+"""Shorter answers are the same by nature: "Yes.", "42"."""
+
+_SKETCH_COLUMNS = 8
+_HALF = 1 << 26  # a column holds two hashes, and a float's 53 bits hold them exactly
+_MIN_SHINGLES = 12
+_SAME_OF_16 = 13  # a Jaccard index of about 0.8
+_MULTIPLIERS = tuple(0x9E3779B97F4A7C15 * (2 * number + 1) % (1 << 64) for number in range(16))
+
+
+def hash_text(text: str) -> float:
+    """52 bits of the words of a text, as a float: equal where case and white space alone differ.
+
+    >>> hash_text("An  Answer") == hash_text("an answer") != hash_text("an answer.")
+    True
+    """
+    words = " ".join(text.lower().split()).encode("utf-8", "surrogatepass")
+    return float(int.from_bytes(blake2b(words, digest_size=8).digest(), "big") >> 12)
+
+
+@lru_cache(maxsize=2)
+def sketch_text(text: str) -> tuple[float, ...] | None:
+    """The MinHash sketch of a text's 3-word shingles; ``None`` for a text too short for one."""
+    words = text.lower().split()
+    if len(words) < _MIN_SHINGLES + 2:
+        return None
+    hashes = np.array([_hash_word(word) for word in words], dtype=np.uint64)
+    shingles = hashes[:-2] * np.uint64(3) ^ hashes[1:-1] * np.uint64(5) ^ hashes[2:]
+    lowest = [int((shingles * np.uint64(one) >> np.uint64(38)).min()) for one in _MULTIPLIERS]
+    pairs = zip(lowest[::2], lowest[1::2], strict=True)
+    return tuple(float(one * _HALF + other) for one, other in pairs)
+
+
+@lru_cache(maxsize=65_536)
+def _hash_word(word: str) -> int:
+    data = word.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+def _content(rollout: AuditedRollout) -> float | None:
+    if not rollout.has_texts or len(rollout.generated.split(None, MIN_COPY_WORDS)) < MIN_COPY_WORDS:
+        return None
+    return hash_text(rollout.generated)
+
+
+def _prompt(rollout: AuditedRollout) -> float | None:
+    return hash_text(rollout.prompt) if rollout.prompt else None
+
+
+def _sketch_column(place: int) -> Any:
+    def measure(rollout: AuditedRollout) -> float | None:
+        sketch = sketch_text(rollout.generated) if rollout.has_texts else None
+        return None if sketch is None else sketch[place]
+
+    return measure
+
+
+def find_copies(content: Any, sketch: Any, among: Any) -> Any:
+    """For each row the first row that it copies, or −1.
+
+    ``content`` has the hashes of the texts, ``sketch`` a row of columns for each; NaN is a text too
+    short. ``among`` numbers what rows may be copies within: their group, say. Each row is compared
+    with the first of each of its buckets, never with all.
+    """
+    first = np.full(len(content), -1)
+    seen: dict[tuple[Any, ...], int] = {}
+    sketched = np.isfinite(sketch).all(axis=1)
+    halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), _HALF), axis=1)
+    for row in np.flatnonzero(np.isfinite(content)).tolist():
+        place = int(among[row])
+        keys: list[tuple[Any, ...]] = [(place, -1, float(content[row]))]
+        if sketched[row]:
+            keys += [(place, number, float(one)) for number, one in enumerate(sketch[row])]
+        for key in keys:
+            other = seen.setdefault(key, row)
+            if other == row or first[row] >= 0:
+                continue
+            if key[1] < 0 or int((halves[row] == halves[other]).sum()) >= _SAME_OF_16:
+                first[row] = first[other] if first[other] >= 0 else other
+    return first
+
+
+def _find_duplicates(run: AuditedRun) -> AuditResult:
+    content = run.feature("duplicates.content")
+    known = np.isfinite(content)
+    count = int(known.sum())
+    if not count:
+        return not_applicable(f"no response of {MIN_COPY_WORDS} words or more")
+    sketch = np.stack(
+        [run.feature(f"duplicates.sketch{n}") for n in range(_SKETCH_COLUMNS)], axis=1
+    )
+    within = find_copies(content, sketch, run.group)
+    across = find_copies(content, sketch, np.zeros(len(run), dtype=int))
+    prompt = run.feature("duplicates.prompt")
+    source = np.where(across >= 0, across, 0)
+    elsewhere = (
+        (across >= 0) & (within < 0) & np.isfinite(prompt) & np.isfinite(prompt[source])
+    ) & (prompt != prompt[source])  # the same prompt again in a later epoch is no surprise
+    copies, strangers = within >= 0, elsewhere
+    mask = copies | strangers
+    effect = share_by_group(mask[known], run.group[known])
+    result = AuditResult(effect=effect, unit="share of responses", detectable=_MIN_SHARE)
+    if not is_notable(mask, known):
+        return result
+    parts = []
+    if copies.any():
+        differ = _count_different(run.reward, within)
+        told = f", {differ} of them with another reward" if differ else ""
+        parts.append(f"{copies.sum()} copy another answer of their group{told}")
+    if strangers.any():
+        parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
+    sentence = (
+        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
+        f"word or nearly: {'; '.join(parts)}."
+    )
+    harm = float(mask.sum()) / len(run)
+    finding = Finding(
+        sentence=sentence,
+        effect=effect,
+        unit="share of responses",
+        rows=rank_rows(mask, run),
+        affected=int(mask.sum()),
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity_of(harm),
+        advice=(
+            "Within a group: raise the sampling temperature or check that seeds differ. Across "
+            "prompts: read the text; a stock answer that is rewarded is what the policy will learn."
+        ),
+    )
+    return AuditResult(finding=finding, effect=effect, unit="share of responses")
+
+
+def _count_different(reward: Any, first: Any) -> int:
+    source = np.where(first >= 0, first, 0)
+    both = (first >= 0) & np.isfinite(reward) & np.isfinite(reward[source])
+    return int((both & (np.abs(reward - reward[source]) > 1e-9)).sum())
+
+
+EMPTY, NO_WORDS, LOOP, REPETITION = 1.0, 2.0, 3.0, 4.0
+_KINDS = {
+    EMPTY: "empty",
+    NO_WORDS: "without a letter or digit",
+    LOOP: "ending in a loop",
+    REPETITION: "repeating the same words",
+}
+_LOOP_TIMES, _LOOP_CHARS, _LOOP_SHARE, _LONGEST_PERIOD = 6, 200, 0.25, 2_000
+_REPETITION_WORDS, _REPETITION_RATE, _NGRAM = 100, 0.6, 4
+_WORD = re.compile(r"\w")
+
+
+def measure_repetition(text: str) -> float:
+    """The share of a text's 4-grams of words that repeat an earlier one; 0 for a short text.
+
+    Of 541 answers of GPT-4 to IFEval the highest is 0.33; of Llama-3.1-8B's, the eight above 0.6
+    are loops.
+
+    >>> measure_repetition("and so on " * 100) > 0.95, measure_repetition("a short text")
+    (True, 0.0)
+    """
+    words = text.lower().split()
+    count = len(words) - _NGRAM + 1
+    if len(words) < _REPETITION_WORDS:
+        return 0.0
+    grams = set(zip(*(words[start:] for start in range(_NGRAM)), strict=False))
+    return 1.0 - len(grams) / count
+
+
+def has_loop(text: str) -> bool:
+    """Whether a text ends by saying the same thing over and over.
+
+    The end repeats with a period that holds a letter or digit, at least 6 times, over at least 200
+    characters and a quarter of the text.
+
+    >>> has_loop("It is what it is. " * 30), has_loop("A plain answer. " + "-" * 500)
+    (True, False)
+    """
+    text = text.rstrip()
+    tail = text[-24:]
+    end = len(text) - len(tail)
+    if end < _LOOP_CHARS - len(tail):
+        return False
+    before = text.rfind(tail, max(0, end - _LONGEST_PERIOD), len(text) - 1)
+    if before < 0 or not _WORD.search(text[before + len(tail) :]):
+        return False
+    period = end - before
+    start = before
+    while start > 0 and text[start - 1] == text[start - 1 + period]:
+        start -= 1
+    covered = len(text) - start
+    return covered >= max(_LOOP_CHARS, _LOOP_TIMES * period, _LOOP_SHARE * len(text))
+
+
+def classify_output(rollout: AuditedRollout) -> float | None:
+    """How a rollout's text is degenerate, by number; 0 where it is not."""
+    if not rollout.has_texts:
+        return None
+    text = rollout.generated
+    if not text.strip():
+        return EMPTY
+    if not _WORD.search(text):
+        return NO_WORDS
+    turns = [
+        content_text(message.get("content"))
+        for message in rollout.messages
+        if message.get("role") == "assistant"
+    ] or [rollout.response]  # without tool calls: those that repeat are another check's
+    if any(map(has_loop, turns)):
+        return LOOP
+    return REPETITION if max(map(measure_repetition, turns)) > _REPETITION_RATE else 0.0
+
+
+def _find_degenerate(run: AuditedRun) -> AuditResult:
+    kind = run.feature("degenerate.kind")
+    known = np.isfinite(kind)
+    count = int(known.sum())
+    if not count:
+        return not_applicable("the texts of the rollouts are not there")
+    mask = known & (kind > 0)
+    effect = share_by_group(mask[known], run.group[known])
+    if not is_notable(mask, known):
+        return AuditResult(effect=effect, unit="share of responses", detectable=_MIN_SHARE)
+    kinds = [
+        f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
+    ]
+    earned = measure_difference(mask, run.advantage, run.group)
+    sentence = (
+        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
+        f"{', '.join(kinds)}. {describe_earned(earned)}"
+    )
+    finding = _shared_finding(run, mask, effect, sentence)
+    return AuditResult(finding=finding, effect=effect, unit="share of responses")
+
+
+def _shared_finding(run: AuditedRun, mask: Any, effect: Estimate, sentence: str) -> Finding:
+    harm = float(mask.sum()) / len(run)
+    return Finding(
+        sentence=sentence,
+        effect=effect,
+        unit="share of responses",
+        rows=rank_rows(mask, run),
+        affected=int(mask.sum()),
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity_of(harm),
+        advice=(
+            "Read the samples. Where they are rewarded, the reward pays for them: add a gate or a "
+            "penalty (`ngram_repetition`, `length`), or ask the judge about it."
+        ),
+    )
+
+
+_SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
+_FENCE = re.compile(r"^```", re.MULTILINE)
+
+
+def looks_cut(text: str) -> bool:
+    """Whether a text stops in the middle: of a word's sentence, or of a fenced block.
+
+    >>> looks_cut("It is done."), looks_cut("and so the third of these is the"), looks_cut("B")
+    (False, True, False)
+    """
+    text = text.rstrip()
+    if len(_FENCE.findall(text)) % 2:
+        return True
+    line = text[text.rfind("\n") + 1 :]
+    if len(line.split()) < 4 or line.lstrip().startswith(("-", "*", "#", "|", "+", "•")):
+        return False  # a heading, a list, a table, a bare answer: they need no full stop
+    return text[-1] == "," or (text[-1].isalpha() and text[-1].isascii())
+
+
+def _cut(rollout: AuditedRollout) -> float | None:
+    return float(looks_cut(rollout.response)) if rollout.has_texts and rollout.response else None
+
+
+def _find_truncation(run: AuditedRun) -> AuditResult:
+    stated = run.feature("truncated")
+    says = bool(np.isfinite(stated).any())
+    cut = stated if says else run.feature("truncation.cut")
+    name = "were cut off by the length limit" if says else "stop in the middle of a sentence"
+    if not np.nansum(cut):
+        if not np.isfinite(cut).any():
+            return not_applicable("nothing says which responses were cut off, and no text is there")
+        return not_applicable(f"no responses {name}")
+    found = measure_difference(cut, run.advantage, run.group)
+    value = found.estimate.value
+    if found.p_value is None or value is None:
+        return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
+    unit = "standard deviations of the advantage"
+    result = AuditResult(
+        effect=found.estimate, p_value=found.p_value, unit=unit, detectable=found.detectable
+    )
+    if value <= 0:
+        return AuditResult(
+            effect=found.estimate, p_value=1.0, unit=unit, detectable=found.detectable
+        )
+    mask = np.nan_to_num(cut) > 0
+    impact = impact_without(run, mask)
+    harm = max(impact.turned or 0.0, float((mask & (run.advantage > 0)).mean()))
+    finding = Finding(
+        sentence=(
+            f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and "
+            f"they are rewarded for it: {value:+.2f} standard deviations against the others of "
+            "their group."
+        ),
+        effect=found.estimate,
+        unit=unit,
+        rows=rank_rows(mask, run),
+        affected=int(mask.sum()),
+        impact=impact,
+        harm=harm,
+        severity=severity_of(harm),
+        advice=(
+            "A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or raise "
+            "the length limit."
+        ),
+    )
+    return AuditResult(
+        finding=finding,
+        p_value=result.p_value,
+        effect=found.estimate,
+        unit=unit,
+        detectable=found.detectable,
+    )
+
+
+_MIN_ROWS, _MIN_SHARE = 3, 0.01
+
+
+def is_notable(mask: Any, known: Any) -> bool:
+    """Whether so many are affected that it is worth a word: three, and one in a hundred."""
+    count = int(mask.sum())
+    return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
+
+
+def share_by_group(mask: Any, group: Any) -> Estimate:
+    """The share of rows for which ``mask`` holds, groups as clusters."""
+    size = int(group.max()) + 1
+    totals = np.bincount(group, minlength=size)
+    hits = np.bincount(group, weights=mask.astype(float), minlength=size)
+    present = totals > 0
+    return estimate_share(list(zip(hits[present].tolist(), totals[present].tolist(), strict=True)))
+
+
+def describe_earned(effect: MeasuredEffect) -> str:
+    """What a kind of sample earned against the others of its group, as a sentence."""
+    estimate = effect.estimate
+    if estimate.value is None:
+        return "What they earned against others of their group cannot be said."
+    unsure = "" if estimate.low is None else f" ({estimate.low:+.2f} to {estimate.high:+.2f})"
+    verb = "earn more" if (estimate.low or 0.0) > 0 else "earned"
+    if verb == "earn more":
+        return (
+            f"They are rewarded: {estimate.value:+.2f} standard deviations{unsure} above the "
+            "others of their group."
+        )
+    return f"Against the others of their group they earned {estimate.value:+.2f} SD{unsure}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
+    """The affected rows, the best rewarded first."""
+    rows = np.flatnonzero(mask)
+    order = np.argsort(-np.nan_to_num(run.advantage[rows], nan=-np.inf), kind="stable")
+    return tuple(rows[order][:MAX_ROWS].tolist())
+
+
+RESPONSE_CHECKS = (
+    Check(
+        name="duplicates",
+        title="Copied responses",
+        looks_for="the same or nearly the same response twice in a group, or for other prompts",
+        run=_find_duplicates,
+        features={
+            "duplicates.content": _content,
+            "duplicates.prompt": _prompt,
+            **{f"duplicates.sketch{n}": _sketch_column(n) for n in range(_SKETCH_COLUMNS)},
+        },
+    ),
+    Check(
+        name="degenerate",
+        title="Degenerate outputs",
+        looks_for="empty responses, loops and endless repetition",
+        run=_find_degenerate,
+        features={"degenerate.kind": classify_output},
+    ),
+    Check(
+        name="truncation",
+        title="Truncation that is rewarded",
+        looks_for="responses that were cut off and earn more than the others of their group",
+        run=_find_truncation,
+        features={"truncation.cut": _cut},
+    ),
+)

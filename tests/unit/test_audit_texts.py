@@ -1,0 +1,260 @@
+"""The audit's checks of texts: copies, degenerate outputs, tool loops, what judges said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from adjudge.audit import CHECKS, audit_run
+from adjudge.audit.findings import CheckOutcome
+from adjudge.audit.judge_texts import (
+    find_mismatches,
+    is_judge_error,
+    read_polarity,
+    read_stated_score,
+)
+from adjudge.audit.responses import classify_output, has_loop, looks_cut
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.audit.tool_loops import count_repeats
+from adjudge.stats.estimates import np
+
+PARAGRAPH = (
+    "The river rises in the hills of the north, crosses the plain, and reaches the sea by way of a "
+    "wide delta; its floods feed the fields of eleven towns, and in dry years they quarrel over it."
+)
+
+
+def outcomes(rollouts: list[AuditedRollout]) -> dict[str, CheckOutcome]:
+    run = AuditedRun({name: one for check in CHECKS for name, one in check.features.items()})
+    for rollout in rollouts:
+        run.add(rollout)
+    return {one.name: one for one in audit_run(run)}
+
+
+def rollout(index: int, response: str, reward: float = 0.0, **others: Any) -> AuditedRollout:
+    group = others.pop("group", str(index // 4))
+    prompt = others.pop("prompt", f"prompt {group}")
+    return AuditedRollout(
+        index=index,
+        where=f"f:{index}",
+        group=group,
+        reward=reward,
+        prompt=prompt,
+        response=response,
+        **others,
+    )
+
+
+def varied(index: int) -> str:
+    return " ".join(f"word{(index * 7919 + place * 104729) % 99991}" for place in range(40)) + "."
+
+
+def test_copies_are_found_word_for_word_and_nearly() -> None:
+    texts = [varied(index) for index in range(40)]
+    texts[5], texts[6], texts[7] = texts[4], texts[4].upper(), texts[4].replace("word1", "wort1", 1)
+    found = outcomes([rollout(i, text, i % 2) for i, text in enumerate(texts)])["duplicates"]
+    assert found.state == "found"
+    assert found.result.finding is not None
+    assert set(found.result.finding.rows) == {5, 6, 7}
+    assert "3 copy another answer of their group, 2 of them with another reward" in (
+        found.result.finding.sentence
+    )
+
+
+def test_an_answer_to_many_prompts_is_found_and_one_to_the_same_prompt_is_not() -> None:
+    texts = [PARAGRAPH if index % 8 == 0 else varied(index) for index in range(40)]
+    rollouts = [rollout(i, text, i % 2) for i, text in enumerate(texts)]
+    finding = outcomes(rollouts)["duplicates"].result.finding
+    assert finding is not None
+    assert finding.affected == 4
+    again = [rollout(i, text, i % 2, prompt="the same") for i, text in enumerate(texts)]
+    assert outcomes(again)["duplicates"].state == "nothing_found"
+
+
+def test_short_answers_are_no_copies() -> None:
+    rollouts = [rollout(index, "It is 42.", index % 2) for index in range(40)]
+    assert outcomes(rollouts)["duplicates"].state == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", 1),
+        (" \n", 1),
+        ("......", 2),
+        (PARAGRAPH + " and so" * 60, 3),
+        (PARAGRAPH + "\nNo, wait." * 40, 3),
+        (" ".join(f"{'the same old song again and again' if i % 6 else i}" for i in range(90)), 4),
+        ("4", 0),
+        (PARAGRAPH, 0),
+        (PARAGRAPH + "\n" + "-" * 400, 0),
+        ("| a | b |\n|---|---|\n" + "".join(f"| {i} | {i * i} |\n" for i in range(60)), 0),
+        ("\n".join(f"print({number})" for number in range(80)), 0),
+    ],
+)
+def test_degenerate_outputs(text: str, kind: int) -> None:
+    assert classify_output(rollout(0, text)) == kind
+
+
+def test_a_loop_needs_a_sixth_repetition() -> None:
+    line = "All work and no play makes Jack a dull boy, said the man in the hotel.\n"
+    assert not has_loop(line * 3)
+    assert has_loop(line * 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("Here is the code:\n```python\nprint(1)\n", True),
+        ("The first reason is that the sea", True),
+        ("The reasons are these:\n- the tall trees of the forest", False),
+        ("Paris", False),
+        ("He said that it is done.", False),
+    ],
+)
+def test_texts_that_stop_in_the_middle(text: str, cut: bool) -> None:
+    assert looks_cut(text) is cut
+
+
+def call(number: int, query: str, result: str) -> list[dict[str, Any]]:
+    arguments = json.dumps({"q": query})
+    function = {"name": "search", "arguments": arguments}
+    return [
+        {"role": "assistant", "tool_calls": [{"id": str(number), "function": function}]},
+        {"role": "tool", "tool_call_id": str(number), "content": result},
+    ]
+
+
+def test_only_the_same_call_with_the_same_result_is_a_loop() -> None:
+    looping = [one for number in range(4) for one in call(number, "x", "nothing")]
+    polling = [one for number in range(4) for one in call(number, "x", f"{number} %")]
+    assert count_repeats(rollout(0, "", messages=looping)) == 4
+    assert count_repeats(rollout(0, "", messages=polling)) == 1
+    assert count_repeats(rollout(0, "", messages=[{"role": "assistant", "tool_calls": 3}])) is None
+    rollouts = [
+        rollout(i, "", i % 3 == 0, messages=looping if i % 3 == 0 else polling) for i in range(40)
+    ]
+    found = outcomes(rollouts)["tool_loops"]
+    assert found.result.finding is not None
+    assert "They are rewarded" in found.result.finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "polarity"),
+    [
+        ("The answer is wrong.", -1),
+        ("Incorrect. It names Chile.", -1),
+        ("The response does not address the question at all.", -1),
+        ("The final solution fails to handle empty lists.", -1),
+        ("The model's answer is not correct.", -1),
+        ("Correct.", 1),
+        ("The response correctly solves the task.", 1),
+        ("The answer meets all criteria.", 1),
+        ("The answer is not wrong.", 0),
+        ("The answer isn't incorrect.", 0),
+        ("The response is correct, but it is too long.", 0),
+        ("If the answer is wrong, give 0.", 0),
+        ("The user says the answer is wrong.", 0),
+        ("Is the answer correct? It names the city.", 0),
+        ("The answer is correct. The response does not follow the format.", 0),
+        ("It explains why the first attempt is wrong.", 0),
+        ("The response would be wrong in the north.", 0),
+        ("Clear and well written.", 0),
+    ],
+)
+def test_what_a_reason_says_plainly(reason: str, polarity: int) -> None:
+    assert read_polarity(reason) == polarity
+
+
+@pytest.mark.parametrize(
+    ("reason", "score"),
+    [
+        ("Score: 2/10", 0.2),
+        ("I give it 4 out of 5.", 0.8),
+        ("[[3]]", 3.0),
+        ('{"score": 7, "reason": "x"}', 7.0),
+        ("It meets 3 of the 5 criteria.", None),
+        ("Clarity: 3/5, tone 7/10", None),
+        ("The answer is 42.", None),
+    ],
+)
+def test_scores_that_reasons_state(reason: str, score: float | None) -> None:
+    assert read_stated_score(reason) == score
+
+
+def test_scales_are_found_before_numbers_are_compared() -> None:
+    stated = np.array([1, 2, 3, 4, 5, 4, 3, 2, 1, 5], dtype=float)
+    recorded = (stated - 1) / 4
+    assert find_mismatches(stated, recorded)[0].sum() == 0  # type: ignore[index]
+    recorded[3] = 0.1
+    mask, turned = find_mismatches(stated, recorded) or (None, None)
+    assert mask is not None
+    assert np.flatnonzero(mask).tolist() == [3]
+    assert not turned
+    swapped, turned = find_mismatches(stated, 6 - stated) or (None, None)
+    assert turned
+    assert swapped is not None
+    assert swapped.sum() == 8  # a 3 is a 3 either way
+    assert find_mismatches(stated, np.linspace(0, 1, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Error: judge call failed after 3 retries", True),
+        ("openai.RateLimitError: Error code: 429", True),
+        ("Could not parse the judge's reply, defaulting to 0", True),
+        ("timeout", True),
+        ("HTTP 503", True),
+        ("Traceback (most recent call last):\n  File x\nKeyError: 'score'", True),
+        ("The agent's request failed with HTTP 500, and it gave up.", False),
+        ("The code raises a TimeoutError on large inputs.", False),
+        ("The answer explains rate limits well.", False),
+        ("Good.", False),
+        ("", False),
+    ],
+)
+def test_errors_of_judges(text: str, error: bool) -> None:
+    assert is_judge_error(text) is error
+
+
+def test_errors_of_judges_with_one_reward_are_failures_that_became_numbers() -> None:
+    rollouts = [
+        rollout(
+            index,
+            varied(index),
+            0.0 if index % 5 == 0 else (index % 3) / 2 + 0.25,
+            reasons={"judge_reason": "RateLimitError: 429" if index % 5 == 0 else "Fine."},
+        )
+        for index in range(40)
+    ]
+    found = outcomes(rollouts)["judge_errors"]
+    assert found.state == "found"
+    assert found.result.finding is not None
+    assert found.result.finding.affected == 8
+
+
+def test_missing_rewards_beside_errors_are_right() -> None:
+    rollouts = [
+        rollout(i, varied(i), None if i % 5 == 0 else i, reasons={"judge": "HTTP 503"})  # type: ignore[arg-type]
+        for i in range(40)
+        if i % 5 == 0
+    ]
+    assert outcomes(rollouts)["judge_errors"].state == "nothing_found"
+
+
+def test_contradicting_verdicts_are_found_from_a_share_on() -> None:
+    def one(index: int, lie: bool) -> AuditedRollout:
+        right = index % 2 == 0
+        said = "The answer is correct." if right else "The answer is incorrect."
+        return rollout(index, varied(index), float(right != lie), reasons={"judge_reason": said})
+
+    rollouts = [one(index, lie=index % 10 == 3) for index in range(80)]
+    found = outcomes(rollouts)["contradictions"]
+    assert found.state == "found"
+    assert found.result.finding is not None
+    assert sorted(found.result.finding.rows) == [3, 13, 23, 33, 43, 53, 63, 73]
+    rollouts = [one(index, lie=index == 3) for index in range(80)]
+    assert outcomes(rollouts)["contradictions"].state == "nothing_found"
