@@ -330,3 +330,18 @@ def test_numbers_read_well() -> None:
     assert shares == ["–", "0\u202f%", "100\u202f%", "< 0.1\u202f%", "> 99.9\u202f%"]
     assert code("a_b").__html__() == "<code>a_<wbr/>b</code>"
     assert quote("<b>").__html__() == "<q>&lt;b&gt;</q>"
+
+
+_MAKES_MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser"
+    r"|parseFromString|srcdoc|setHTML|\beval\(|new Function|javascript:|\.on\w+ = [`'\"]"
+    r"|set(?:Timeout|Interval)\(\s*[`'\"]|setAttribute\(\s*[`'\"]on"
+)
+
+
+def test_no_script_of_a_page_makes_markup_or_code_of_text() -> None:
+    """What samples and judges say becomes text nodes, in every page that has a script."""
+    scripts = [path for source in SOURCES for path in source.rglob("*.js")]
+    assert len(scripts) > 3
+    for path in scripts:
+        assert _MAKES_MARKUP.findall(path.read_text(encoding="utf-8")) == [], path
