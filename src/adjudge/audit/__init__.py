@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from adjudge.audit.advantages import ADVANTAGE_CHECKS
+from adjudge.audit.drift import DRIFT_CHECKS
+from adjudge.audit.filled import FILLED_CHECKS
 from adjudge.audit.findings import Check, CheckOutcome, decide
 from adjudge.audit.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.audit.responses import RESPONSE_CHECKS
@@ -19,6 +22,9 @@ __all__ = ["CHECKS", "audit_run", "read_run"]
 
 CHECKS: tuple[Check, ...] = (
     *REWARD_CHECKS,
+    *FILLED_CHECKS,
+    *ADVANTAGE_CHECKS,
+    *DRIFT_CHECKS,
     *RESPONSE_CHECKS,
     *TOOL_CHECKS,
     *JUDGE_TEXT_CHECKS,

@@ -3,7 +3,10 @@
 A group-relative trainer learns from differences within a group alone, so every effect on advantages
 is one within groups: both sides are centred by group first. Intervals are by the cluster-robust
 variance with groups as clusters (Liang and Zeger 1986, CR1), and Student's t with groups − 1
-degrees of freedom.
+degrees of freedom. Tests permute within groups: where nothing explains advantages, any sample of a
+group could have had any of its advantages, so the test is exact however few or uneven the groups
+are; of many samples it uses the permutations' own variance (Hoeffding 1951, "A Combinatorial
+Central Limit Theorem").
 """
 
 from __future__ import annotations
@@ -13,10 +16,20 @@ from typing import Any, NamedTuple
 
 from adjudge.audit.findings import FALSE_ALARM_RATE, STATED_POWER, AdvantageImpact
 from adjudge.audit.rollouts import AuditedRun, compute_advantage_column
-from adjudge.stats.estimates import CONFIDENCE_LEVEL, Estimate, np, t_quantile, t_tail
+from adjudge.stats.estimates import (
+    CONFIDENCE_LEVEL,
+    Estimate,
+    normal_quantile,
+    normal_tail,
+    np,
+    t_quantile,
+    t_tail,
+)
 
 MIN_GROUPS = 8
-"""Fewer groups say nothing of how much groups differ."""
+"""Fewer groups say nothing of how much groups differ: there is no interval."""
+
+_PERMUTATIONS, _MOST_PERMUTED = 19_999, 600
 
 EXPECTED_CHECKS = 20
 """The smallest effect that could be seen is stated at the strictest level that Holm may ask for."""
@@ -46,7 +59,7 @@ def measure_slope(x: Any, y: Any, group: Any) -> MeasuredEffect:
     """The change of ``y`` a unit of ``x`` within groups; NaN rows are left out."""
     used = np.isfinite(x) & np.isfinite(y)
     xc, yc = (centre_by_group(np.where(used, v, 0.0), group, used) for v in (x, y))
-    return _clustered_slope(xc, yc, group)
+    return _slope_within(xc, yc, group)
 
 
 def measure_correlation(x: Any, y: Any, group: Any) -> MeasuredEffect:
@@ -57,7 +70,27 @@ def measure_correlation(x: Any, y: Any, group: Any) -> MeasuredEffect:
     if not spread_x or not spread_y:
         what = "x" if not spread_x else "the advantage"
         return MeasuredEffect(Estimate(why=f"{what} does not vary within groups"), None, None)
-    return _clustered_slope(xc / spread_x, yc / spread_y, group, bounds=1.0)
+    return _slope_within(xc / spread_x, yc / spread_y, group, bounds=1.0)
+
+
+def measure_partial(x: Any, y: Any, beyond: Any, group: Any) -> MeasuredEffect:
+    """The change of ``y`` a unit of ``x`` within groups that ``beyond`` does not explain."""
+    used = np.isfinite(x) & np.isfinite(y) & np.isfinite(beyond)
+    xc, yc, bc = (centre_by_group(np.where(used, v, 0.0), group, used) for v in (x, y, beyond))
+    square = float((bc * bc).sum())
+    if square > 0:
+        xc, yc = (v - bc * (float((v * bc).sum()) / square) for v in (xc, yc))
+    return _slope_within(xc, yc, group)
+
+
+def measure_pooled_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
+    """How much larger ``y`` is where ``mask`` holds, over all samples, groups as clusters."""
+    used = np.isfinite(y)
+    if not used.any():
+        return MeasuredEffect(Estimate(why="no value"), None, None)
+    x = np.where(used, np.asarray(mask, dtype=float) - float(mask[used].mean()), 0.0)
+    off = np.where(used, np.where(used, y, 0.0) - float(y[used].mean()), 0.0)
+    return _clustered_slope(x, off, group)
 
 
 def measure_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
@@ -65,17 +98,42 @@ def measure_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
     return measure_slope(np.asarray(mask, dtype=float), y, group)
 
 
-def measure_mean(values: Any, group: Any, *, at: float = 0.0) -> MeasuredEffect:
-    """The mean of ``values``, tested against ``at``, groups as clusters; NaN rows left out."""
-    used = np.isfinite(values)
-    size = int(group.max()) + 1 if len(group) else 0
-    count = int(used.sum())
-    if not count:
-        return MeasuredEffect(Estimate(why="no value"), None, None)
-    mean = float(values[used].mean())
-    scores = np.bincount(group[used], weights=values[used] - mean, minlength=size)
-    clusters = int((np.bincount(group[used], minlength=size) > 0).sum())
-    return _finish(mean, at, float((scores**2).sum()) / count**2, clusters)
+def _slope_within(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:
+    """The slope of centred columns: its interval by groups, its test by permutation."""
+    found = _clustered_slope(x, y, group, bounds)
+    if found.estimate.value is None:
+        return found
+    size = int(group.max()) + 1
+    used = (x != 0) | (y != 0)
+    counts = np.bincount(group[used], minlength=size)
+    square_x, square_y = (np.bincount(group, weights=v * v, minlength=size) for v in (x, y))
+    null = math.sqrt(float((square_x * square_y / np.maximum(counts - 1, 1)).sum()))
+    if not null:
+        return MeasuredEffect(Estimate(why="it does not vary within groups"), None, None)
+    product = float((x * y).sum())
+    drawn = _permute(x, y, group, used)
+    if drawn is None:
+        p_value = 2 * normal_tail(abs(product) / null)
+    else:
+        beyond = int((np.abs(drawn) >= abs(product) * (1 - 1e-9)).sum())
+        p_value = (beyond + 1) / (len(drawn) + 1)
+    visible = smallest_visible_effect(null / float(square_x.sum()), math.inf)
+    return MeasuredEffect(found.estimate, min(1.0, p_value), visible)
+
+
+def _permute(x: Any, y: Any, group: Any, used: Any) -> Any:
+    """Σ xy with ``y`` permuted within groups; ``None`` where the samples are many."""
+    if int(used.sum()) > _MOST_PERMUTED:
+        return None
+    x, y, group = x[used], y[used], group[used]
+    order = np.argsort(group, kind="stable")
+    x, y, group = x[order], y[order], group[order]
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(20):
+        keys = rng.random((_PERMUTATIONS // 20 + 1, len(y))) + group
+        drawn.append(y[np.argsort(keys, axis=1)] @ x)
+    return np.concatenate(drawn)[:_PERMUTATIONS]
 
 
 def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:
@@ -85,31 +143,52 @@ def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> Me
     slope = float((x * y).sum()) / square
     size = int(group.max()) + 1
     scores = np.bincount(group, weights=x * (y - slope * x), minlength=size)
-    varies = np.bincount(group, weights=x * x, minlength=size) > 0
-    return _finish(slope, 0.0, float((scores**2).sum()) / square**2, int(varies.sum()), bounds)
-
-
-def _finish(
-    value: float, at: float, variance: float, clusters: int, bounds: float = math.inf
-) -> MeasuredEffect:
-    """With its interval, p value and detectable size, from a variance summed over clusters."""
+    clusters = int((np.bincount(group, weights=x * x, minlength=size) > 0).sum())
+    variance = float((scores**2).sum()) / square**2
     if clusters < MIN_GROUPS:
         why = f"fewer than {MIN_GROUPS} groups in which it varies"
-        return MeasuredEffect(Estimate(value, why=why), None, None)
+        return MeasuredEffect(Estimate(slope, why=why), None, None)
     freedom = clusters - 1
     error = math.sqrt(variance * clusters / freedom)
     if error <= 0:
-        return MeasuredEffect(Estimate(value, why="nothing varied"), 0.0 if value != at else 1.0, 0)
+        return MeasuredEffect(Estimate(slope, why="nothing varied"), 0.0 if slope else 1.0, 0)
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
-    p_value = min(1.0, 2 * t_tail(abs(value - at) / error, freedom))
-    estimate = Estimate(value, max(-bounds, value - half), min(bounds, value + half))
+    p_value = min(1.0, 2 * t_tail(abs(slope) / error, freedom))
+    estimate = Estimate(slope, max(-bounds, slope - half), min(bounds, slope + half))
     return MeasuredEffect(estimate, p_value, smallest_visible_effect(error, freedom))
 
 
-def smallest_visible_effect(error: float, freedom: float) -> float:
-    """The smallest effect seen with 90 % power at the strictest level that Holm may ask for."""
-    level = FALSE_ALARM_RATE / EXPECTED_CHECKS
+def smallest_visible_effect(error: float, freedom: float, looks: int = 1) -> float:
+    """The smallest effect seen with 90 % power at the strictest level that Holm may ask for.
+
+    ``looks``: places that were looked at, of which the strongest is reported.
+    """
+    level = FALSE_ALARM_RATE / EXPECTED_CHECKS / looks
+    if math.isinf(freedom):
+        return error * (normal_quantile(1 - level / 2) + normal_quantile(STATED_POWER))
     return error * (t_quantile(1 - level / 2, freedom) + t_quantile(STATED_POWER, freedom))
+
+
+def live_advantages(run: AuditedRun) -> Any:
+    """The advantages of groups in which they differ; NaN elsewhere: nothing is learned there."""
+    advantage = run.advantage
+    present = np.isfinite(advantage)
+    centred = centre_by_group(np.where(present, advantage, 0.0), run.group, present)
+    spread = np.bincount(run.group, weights=centred * centred, minlength=len(run.group_sizes))
+    return np.where(present & (spread > 1e-9)[run.group], advantage, np.nan)
+
+
+def why_no_advantages(run: AuditedRun) -> str:
+    """Why nothing can be said of advantages; empty where something can."""
+    if not len(run):
+        return "the run has no samples"
+    if not np.isfinite(run.advantage).any():
+        return "the run has neither rewards nor advantages"
+    if (run.group_sizes < 2).all():
+        return "every group has one sample, so there are no advantages within groups"
+    if not np.isfinite(live_advantages(run)).any():
+        return "no group has rewards that differ"
+    return ""
 
 
 def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:

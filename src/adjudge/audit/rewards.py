@@ -1,18 +1,57 @@
-"""Checks of rewards and groups that are counted: NaN, groups of one, groups without spread."""
+"""Checks of rewards and groups that are counted: what is no number, alone, equal or missing."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import Any
 
-from adjudge.audit.effects import impact_without
-from adjudge.audit.findings import AuditResult, Check, Finding, not_applicable, severity_of
-from adjudge.audit.rollouts import AuditedRun
-from adjudge.stats.estimates import Estimate, np
+from adjudge.audit.effects import impact_without, live_advantages, why_no_advantages
+from adjudge.audit.findings import (
+    AdvantageImpact,
+    AuditResult,
+    Check,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.audit.rollouts import NOT_A_NUMBER, AuditedRun
+from adjudge.stats.estimates import Estimate, estimate_share, np
 
 MAX_ROWS = 200
 """Affected samples that a finding names."""
 
-_SHARE = "share of samples"
+MAX_DEAD_SHARE = 0.5
+"""More groups without spread than this are a finding: most of the run teaches nothing."""
+
+MAX_MISSING_SHARE, MAX_MISSING_STEP = 0.02, 0.10
+"""More missing rewards than this, in the run or in one step of ten or more samples."""
+
+MAX_TURNED = 0.01
+"""More recorded advantages than this with another sign than the rewards say are a finding."""
+
+SHARE_OF_SAMPLES = "share of samples"
+_SHARE_OF_GROUPS = "share of groups"
+_MIN_STEP = 10
+
+
+def estimate_share_by_group(run: AuditedRun, hit: Any, used: Any = None) -> Estimate:
+    """The share of the ``used`` samples with ``hit``, groups as clusters."""
+    size = len(run.group_sizes)
+    trials = run.group_sizes if used is None else np.bincount(run.group[used], minlength=size)
+    hits = np.bincount(run.group, weights=np.asarray(hit, dtype=float), minlength=size)
+    rows = [(h, t) for h, t in zip(hits.tolist(), trials.tolist(), strict=True) if t]
+    return estimate_share(rows)
+
+
+def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], ...]:
+    """The mean of ``values`` in each step, NaN left out; empty without steps."""
+    used = np.isfinite(run.step) & np.isfinite(values)
+    steps, places = np.unique(run.step[used], return_inverse=True)
+    if len(steps) < 2:
+        return ()
+    means = np.bincount(places, weights=values[used]) / np.bincount(places)
+    return tuple(zip(steps.tolist(), means.tolist(), strict=True))
 
 
 def count_affected(
@@ -20,35 +59,70 @@ def count_affected(
 ) -> AuditResult:
     """The result of a check of facts: every sample of ``bad`` is one, and chance plays no part.
 
-    ``sentence`` has places for ``count`` and ``of``; ``harm`` is the share of samples if not given.
+    ``sentence`` has places for ``count``, ``of`` and ``share``; ``harm`` is the share of samples if
+    it is not given.
     """
     total, count = len(run), int(bad.sum())
     if not count:
-        return AuditResult(effect=Estimate(0.0), unit=_SHARE, detectable=1 / max(1, total))
+        return AuditResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, detectable=1 / total)
     share = count / total
     harm = share if harm is None else harm
     finding = Finding(
-        sentence=sentence.format(count=f"{count:,}", of=f"{total:,}"),
+        sentence=sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
         effect=Estimate(share, why="counted"),
-        unit=_SHARE,
+        unit=SHARE_OF_SAMPLES,
         rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
         affected=count,
         impact=impact_without(run, bad),
         harm=harm,
         severity=severity_of(harm),
         advice=advice,
+        series=series_by_step(run, bad.astype(float)),
     )
-    return AuditResult(finding=finding, effect=finding.effect, unit=_SHARE)
+    return AuditResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
 
 
 def _find_not_finite(run: AuditedRun) -> AuditResult:
+    files = [where.rpartition(":")[0] for where in run.where]
+    rewarded = {
+        file for file, one in zip(files, run.reward.tolist(), strict=True) if math.isfinite(one)
+    }
+    lost = [
+        kind == NOT_A_NUMBER and file in rewarded
+        for kind, file in zip(run.kinds, files, strict=True)
+    ]
+    bad = np.array(lost, dtype=bool)
+    bad |= np.isinf(run.reward) | np.isinf(run.recorded)
+    if np.isfinite(run.recorded).mean() > 0.5:
+        bad |= np.isnan(run.recorded) & np.isfinite(run.reward)
     return count_affected(
         run,
-        np.isinf(run.reward) | np.isinf(run.recorded),
-        "{count} of {of} rewards or advantages are NaN or infinite.",
+        bad,
+        "{count} of {of} samples have no number as reward or advantage: it is NaN, infinite or "
+        "null in the dump.",
         harm=1.0,
-        advice="Mark them as missing: one of them makes a whole group's advantages NaN.",
+        advice="A NaN reward makes the advantages of its whole group NaN. Find out where it comes "
+        "from, and mark such samples as missing.",
     )
+
+
+def _find_broken_rows(run: AuditedRun) -> AuditResult:
+    total = len(run) + run.broken_count
+    share = run.broken_count / total
+    if not run.broken_count:
+        return AuditResult(effect=Estimate(0.0), unit="share of rows", detectable=1 / total)
+    finding = Finding(
+        sentence=f"{run.broken_count:,} of {total:,} rows are no samples; the first: "
+        f"{run.broken[0]:.300}",
+        effect=Estimate(share, why="counted"),
+        unit="share of rows",
+        affected=run.broken_count,
+        impact=AdvantageImpact(why="the rows cannot be read"),
+        harm=share,
+        severity=severity_of(share),
+        advice="`adjudge grade` would skip them, too. See where they were written.",
+    )
+    return AuditResult(finding=finding, effect=finding.effect, unit=finding.unit)
 
 
 def _find_lone_samples(run: AuditedRun) -> AuditResult:
@@ -57,22 +131,175 @@ def _find_lone_samples(run: AuditedRun) -> AuditResult:
     return count_affected(
         run,
         run.group_sizes[run.group] == 1,
-        "{count} of {of} samples are alone in their group: their advantage is always 0.",
+        "{count} of {of} samples ({share}) are alone in their group: their advantage is always 0.",
         advice="Check the group column, and whether the other samples of the prompt were lost.",
     )
+
+
+def _find_dead_groups(run: AuditedRun) -> AuditResult:
+    advantage = run.advantage
+    present = np.isfinite(advantage)
+    size = len(run.group_sizes)
+    counts = np.bincount(run.group[present], minlength=size)
+    compared = counts > 1
+    if not compared.any():
+        return not_applicable(why_no_advantages(run) or "no group has two rewards")
+    live = np.bincount(run.group[np.isfinite(live_advantages(run))], minlength=size) > 0
+    dead = compared & ~live
+    rows = dead[run.group] & present
+    effect = estimate_share([(float(one), 1.0) for one in dead[compared]])
+    series = series_by_step(run, np.where(compared[run.group] & present, rows, np.nan))
+    result = AuditResult(effect=effect, unit=_SHARE_OF_GROUPS, detectable=MAX_DEAD_SHARE)
+    share = float(dead.sum() / compared.sum())
+    if share <= MAX_DEAD_SHARE:
+        return result
+    # They teach nothing; they do not teach anything wrong.
+    harm = 0.05 * share + (0.05 if share > 0.9 else 0.0)
+    finding = Finding(
+        sentence=f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
+        "these samples have the advantage 0 and teach nothing.",
+        effect=effect,
+        unit=_SHARE_OF_GROUPS,
+        rows=_first_of_groups(run, rows),
+        affected=int(rows.sum()),
+        impact=impact_without(run, rows),
+        harm=harm,
+        severity=severity_of(harm),
+        advice="Prompts that are always or never solved can be left out (dynamic sampling); a "
+        "reward with few values can be refined.",
+        series=series,
+    )
+    return AuditResult(finding=finding, effect=effect, unit=_SHARE_OF_GROUPS)
+
+
+def _ends(run: AuditedRun, rows: Any) -> str:
+    """How many of the equal rewards are the lowest and the highest of the run."""
+    rewards = run.reward[np.isfinite(run.reward)]
+    if not len(rewards) or rewards.min() == rewards.max():
+        return ""
+    own = run.reward[rows]
+    low, high = (float((own == end).mean()) for end in (rewards.min(), rewards.max()))
+    if low + high < 0.5:
+        return ""
+    return f" ({low:.0%} of them at the lowest reward, {high:.0%} at the highest)"
+
+
+def _first_of_groups(run: AuditedRun, rows: Any) -> tuple[int, ...]:
+    """One sample of each group, the first."""
+    places = np.flatnonzero(rows)
+    _, first = np.unique(run.group[places], return_index=True)
+    return tuple(places[np.sort(first)][:MAX_ROWS].tolist())
+
+
+def _find_missing(run: AuditedRun) -> AuditResult:
+    kinds = [kind if kind != NOT_A_NUMBER else "" for kind in run.kinds]
+    bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
+    if not np.isfinite(run.reward).any() and not bad.any():
+        return not_applicable("the run has no rewards")
+    effect = estimate_share_by_group(run, bad)
+    series = series_by_step(run, bad.astype(float))
+    worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
+    share = float(bad.mean())
+    result = AuditResult(effect=effect, unit=SHARE_OF_SAMPLES, detectable=MAX_MISSING_SHARE)
+    if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
+        return result
+    counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
+    listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
+    at = f"; in step {worst[0]:.0f} it is {worst[1]:.0%}" if worst[1] > 1.5 * share else ""
+    finding = Finding(
+        sentence=f"{share:.1%} of the rewards are missing ({listed}){at}.",
+        effect=effect,
+        unit=SHARE_OF_SAMPLES,
+        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
+        affected=int(bad.sum()),
+        impact=AdvantageImpact(affected=share, why="missing rewards are already left out"),
+        harm=share,
+        severity=severity_of(share),
+        advice="See that the trainer leaves them out and does not read them as 0.",
+        series=series,
+    )
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
+    """Steps with enough samples for a share of them."""
+    used = np.isfinite(run.step)
+    steps, places, counts = np.unique(run.step[used], return_inverse=True, return_counts=True)
+    if len(steps) < 2:
+        return []
+    shares = np.bincount(places, weights=bad[used].astype(float)) / counts
+    kept = counts >= _MIN_STEP
+    return list(zip(steps[kept].tolist(), shares[kept].tolist(), strict=True))
+
+
+def _find_other_advantages(run: AuditedRun) -> AuditResult:
+    both = np.isfinite(run.recorded) & np.isfinite(run.reward)
+    if not both.any():
+        return not_applicable("the run has not both rewards and recorded advantages")
+    own, other = run.advantage, run.recorded
+    seen = both & (np.abs(own) > 1e-6) & (np.abs(other) > 1e-6)
+    turned = seen & ((own > 0) != (other > 0))
+    share = float(turned.sum() / max(1, both.sum()))
+    effect = estimate_share_by_group(run, turned, both)
+    unit = "share of advantages with another sign"
+    if share <= MAX_TURNED:
+        return AuditResult(effect=effect, unit=unit, detectable=MAX_TURNED)
+    order = np.argsort(-np.abs(np.where(turned, own - other, 0.0)), kind="stable")
+    finding = Finding(
+        sentence=f"{share:.1%} of the recorded advantages have another sign than the rewards of "
+        "their group say.",
+        effect=effect,
+        unit=unit,
+        rows=tuple(order[: min(MAX_ROWS, int(turned.sum()))].tolist()),
+        affected=int(turned.sum()),
+        impact=AdvantageImpact(
+            affected=share, turned=share, change=float(np.abs(own - other)[both].mean())
+        ),
+        harm=share,
+        severity=severity_of(share),
+        advice="Rewards were changed after they were written (failures as 0, a penalty), or the "
+        "groups of the trainer are others than those of the dump.",
+    )
+    return AuditResult(finding=finding, effect=effect, unit=unit)
 
 
 REWARD_CHECKS = (
     Check(
         name="not_finite",
-        title="NaN or infinite rewards",
-        looks_for="rewards, components or advantages that are NaN or infinite",
+        title="Rewards that are no numbers",
+        looks_for="rewards or advantages that are NaN, infinite or null in a dump",
         run=_find_not_finite,
+    ),
+    Check(
+        name="broken_rows",
+        title="Rows that cannot be read",
+        looks_for="rows that are no samples, such as rollouts that did not end",
+        run=_find_broken_rows,
+    ),
+    Check(
+        name="missing",
+        title="Missing rewards",
+        looks_for=f"more than {MAX_MISSING_SHARE:.0%} of the rewards missing, or more than "
+        f"{MAX_MISSING_STEP:.0%} in a step",
+        run=_find_missing,
     ),
     Check(
         name="lone_samples",
         title="Groups of one",
         looks_for="samples that are alone in their group, so that they teach nothing",
         run=_find_lone_samples,
+    ),
+    Check(
+        name="dead_groups",
+        title="Groups without spread",
+        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards",
+        run=_find_dead_groups,
+    ),
+    Check(
+        name="recorded_advantages",
+        title="Recorded advantages that do not follow from the rewards",
+        looks_for=f"more than {MAX_TURNED:.0%} of the recorded advantages with another sign than "
+        "the rewards of the group give",
+        run=_find_other_advantages,
     ),
 )

@@ -23,6 +23,9 @@ from adjudge.runs.view.index import STD_EPSILON
 from adjudge.stats.estimates import np
 from adjudge.types import Sample
 
+NOT_A_NUMBER = "not_a_number"
+"""The kind of a reward that is NaN, infinite, null or not there in a dump."""
+
 _ADVANTAGES = ("advantage", "advantages")
 _NO_COMPONENTS = frozenset(
     {
@@ -150,6 +153,7 @@ class AuditedRun:
         self.broken_count = 0
         self.with_texts = 0
         self.formats: dict[str, int] = {}
+        self.pairs = 0
 
     def __len__(self) -> int:
         return len(self.where)
@@ -306,6 +310,7 @@ def _read_dump(
     reader = SampleReader(paths, mapping)
     for sample in reader:
         yield from_sample(sample, names.name(sample))
+    run.pairs += sum(bool(one.format and one.format.pairs) for one in reader.readings.values())
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
     for title, files in reader.count_formats().items():
@@ -340,6 +345,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         step=sample.step,
         reward=sample.env_reward,
         advantage=_number(recorded),
+        missing=_why_no_reward(sample),
         components=_find_components(extras),
         reasons=_find_reasons(extras),
         prompt=sample.prompt or "",
@@ -389,6 +395,13 @@ def _number(value: Any) -> float | None:
         except OverflowError:
             return math.inf
     return None
+
+
+def _why_no_reward(sample: Sample) -> str:
+    """Why a row of a dump has no reward; a masked one, whose number is still there, is left out."""
+    numbers = [v for name in _REWARD_COPIES if (v := _number(sample.extras.get(name))) is not None]
+    masked = any(map(math.isfinite, numbers))
+    return "" if sample.env_reward is not None or masked else NOT_A_NUMBER
 
 
 def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:

@@ -1,0 +1,378 @@
+"""Checks of what explains advantages within groups: length, format, place, parts of the reward."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from adjudge.audit.effects import (
+    MIN_GROUPS,
+    MeasuredEffect,
+    centre_by_group,
+    impact_of_removing,
+    live_advantages,
+    measure_correlation,
+    measure_difference,
+    measure_partial,
+    measure_slope,
+    why_no_advantages,
+)
+from adjudge.audit.findings import (
+    AdvantageImpact,
+    AuditResult,
+    Check,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.audit.rewards import MAX_ROWS
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun, RolloutFeature
+from adjudge.stats.estimates import np
+
+MIN_CORRELATION = 0.15
+"""A weaker correlation of length and advantage is no finding, however certain it is."""
+
+MIN_DIFFERENCE = 0.25
+"""A smaller difference of advantages is no finding, in standard deviations of a group."""
+
+REDUNDANT, OPPOSED = 0.95, -0.3
+"""Correlations within groups from which on two components say the same, or pull apart."""
+
+_MAX_PAIRED = 12
+
+
+class _Candidate(NamedTuple):
+    """One thing that may explain advantages."""
+
+    name: str
+    values: Any
+    effect: MeasuredEffect
+
+
+def _removal(run: AuditedRun, x: Any, slope: float) -> tuple[AdvantageImpact, tuple[int, ...], int]:
+    """What the advantages are without ``slope`` times ``x``, and the samples that turn."""
+    used = np.isfinite(x) & np.isfinite(run.advantage)
+    taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
+    before = np.where(used, run.advantage, 0.0)
+    after = before - taken
+    turned = used & (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & (before * after < 0)
+    order = np.argsort(-np.abs(np.where(turned, taken, 0.0)), kind="stable")
+    rows = tuple(order[: min(MAX_ROWS, int(turned.sum()))].tolist())
+    return impact_of_removing(run, x, slope), rows, int(turned.sum())
+
+
+def _find_length(run: AuditedRun) -> AuditResult:
+    if why := why_no_advantages(run):
+        return not_applicable(why)
+    if not run.with_texts:
+        return not_applicable("the texts of the rollouts are not there")
+    y, x = live_advantages(run), np.log1p(run.feature("length"))
+    found = measure_correlation(x, y, run.group)
+    unit = "correlation with the advantage"
+    if found.p_value is None or found.estimate.value is None:
+        return not_applicable(found.estimate.why)
+    result = AuditResult(
+        p_value=found.p_value, effect=found.estimate, unit=unit, detectable=found.detectable
+    )
+    r = found.estimate.value
+    if abs(r) < MIN_CORRELATION:
+        return result
+    slope = measure_slope(x, y, run.group).estimate.value or 0.0
+    impact, rows, affected = _removal(run, np.where(np.isfinite(y), x, np.nan), slope)
+    harm = max(r * r, impact.turned or 0.0)
+    finding = Finding(
+        sentence=f"Within groups, {'longer' if r > 0 else 'shorter'} responses get higher "
+        f"advantages: length explains {r * r:.0%} of their variance.",
+        effect=found.estimate,
+        unit=unit,
+        rows=rows,
+        affected=affected,
+        impact=impact,
+        harm=harm,
+        severity=severity_of(harm),
+        advice="Long and right can go together. Compare a long and a short response of the same "
+        "quality; `adjudge probe` measures a judge's own liking for length.",
+    )
+    return _with_finding(result, finding)
+
+
+def _with_finding(result: AuditResult, finding: Finding) -> AuditResult:
+    return AuditResult(
+        finding=finding,
+        p_value=result.p_value,
+        effect=result.effect,
+        unit=result.unit,
+        detectable=result.detectable,
+    )
+
+
+_HEADING = re.compile(r"^#{1,6} \S", re.MULTILINE)
+_BULLET = re.compile(
+    r"^\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S.*\n(?:.*\n)?\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S", re.MULTILINE
+)
+_BOLD = re.compile(r"\*\*[^*\n]{1,200}\*\*")
+_TABLE = re.compile(r"^\|.*\|\s*\n\|[\s:|-]+\|", re.MULTILINE)
+
+
+def _feature(pattern: re.Pattern[str] | str) -> RolloutFeature:
+    def measure(rollout: AuditedRollout) -> float | None:
+        if not rollout.has_texts:
+            return None
+        text = rollout.response
+        return float(pattern in text if isinstance(pattern, str) else bool(pattern.search(text)))
+
+    return measure
+
+
+_FORMATS: Mapping[str, tuple[str, RolloutFeature]] = {
+    "format.headings": ("headings", _feature(_HEADING)),
+    "format.lists": ("lists", _feature(_BULLET)),
+    "format.bold": ("bold text", _feature(_BOLD)),
+    "format.code": ("code blocks", _feature("```")),
+    "format.tables": ("tables", _feature(_TABLE)),
+}
+
+
+def _find_format(run: AuditedRun) -> AuditResult:
+    if why := why_no_advantages(run):
+        return not_applicable(why)
+    if not run.with_texts:
+        return not_applicable("the texts of the rollouts are not there")
+    y, length = live_advantages(run), np.log1p(run.feature("length"))
+    found = [
+        _Candidate(
+            title, run.feature(name), measure_partial(run.feature(name), y, length, run.group)
+        )
+        for name, (title, _) in _FORMATS.items()
+    ]
+    return _strongest(
+        run,
+        found,
+        y,
+        "advantage with it, minus without it, at equal length",
+        lambda one, value: (
+            f"Within groups, responses with {one.name} get advantages "
+            f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than "
+            "others of the same length."
+        ),
+        "See whether the task asks for this form. `adjudge probe` measures a judge's own liking "
+        "for Markdown.",
+        "no format differs within enough groups",
+    )
+
+
+def _strongest(
+    run: AuditedRun,
+    candidates: list[_Candidate],
+    y: Any,
+    unit: str,
+    sentence: Any,
+    advice: str,
+    none: str,
+) -> AuditResult:
+    """The candidate with the smallest p value, times their number (Bonferroni)."""
+    tested = [one for one in candidates if one.effect.p_value is not None]
+    if not tested:
+        return not_applicable(none)
+    best = min(tested, key=lambda one: (one.effect.p_value, one.name))
+    p_value = min(1.0, (best.effect.p_value or 0.0) * len(tested))
+    value = best.effect.estimate.value or 0.0
+    result = AuditResult(
+        p_value=p_value,
+        effect=best.effect.estimate,
+        unit=unit,
+        detectable=max((one.effect.detectable or 0.0) for one in tested),
+        detectable_why=", ".join(one.name for one in tested),
+    )
+    if abs(value) < MIN_DIFFERENCE:
+        return result
+    impact, rows, affected = _removal(run, np.where(np.isfinite(y), best.values, np.nan), value)
+    harm = max(impact.turned or 0.0, _explained(best.values, y, value, run))
+    finding = Finding(
+        sentence=sentence(best, value),
+        effect=best.effect.estimate,
+        unit=unit,
+        rows=rows,
+        affected=affected,
+        impact=impact,
+        harm=harm,
+        severity=severity_of(harm),
+        advice=advice,
+    )
+    return _with_finding(result, finding)
+
+
+def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
+    """The share of the advantages' variance that ``slope`` times ``x`` has."""
+    used = np.isfinite(x) & np.isfinite(y)
+    off = centre_by_group(np.where(used, x, 0.0), run.group, used)
+    total = float((y[used] ** 2).sum())
+    return min(1.0, slope**2 * float((off * off).sum()) / total) if total else 0.0
+
+
+def _find_position(run: AuditedRun) -> AuditResult:
+    if why := why_no_advantages(run):
+        return not_applicable(why)
+    if run.pairs:
+        return not_applicable("the rows are pairs, whose first is the better by definition")
+    y = live_advantages(run)
+    if _rows_are_sorted(run, y):
+        return not_applicable("the rows of each group are sorted by their reward")
+    last = run.group_sizes[run.group] - 1
+    middle = np.where(last > 0, run.place / np.maximum(last, 1), 0.0)
+    masks = [
+        ("first", run.place == 0),
+        ("last", run.place == last),
+    ]
+    found = [
+        _Candidate(name, np.asarray(mask, dtype=float), measure_difference(mask, y, run.group))
+        for name, mask in masks
+    ]
+    found.append(_Candidate("later", middle, measure_slope(middle, y, run.group)))
+    return _strongest(
+        run,
+        found,
+        y,
+        "advantage of the place, minus the others'",
+        lambda one, value: (
+            f"Within groups, the {one.name} samples get advantages "
+            f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than the "
+            "others."
+        ),
+        "A judge that sees several responses at once may prefer a place: ask in both orders. Else "
+        "look for what is done to the first or last request of a group.",
+        f"fewer than {MIN_GROUPS} groups with advantages",
+    )
+
+
+def _rows_are_sorted(run: AuditedRun, y: Any) -> bool:
+    """Whether rewards only rise, or only fall, in nearly all groups: so the file was written."""
+    order = np.lexsort((run.place, run.group))
+    group, value = run.group[order], y[order]
+    same = (group[1:] == group[:-1]) & np.isfinite(value[1:]) & np.isfinite(value[:-1])
+    steps = np.diff(np.nan_to_num(value))
+    moves = same & (np.abs(steps) > 1e-9)
+    rises = np.bincount(group[1:][moves & (steps > 0)], minlength=len(run.group_sizes)) > 0
+    falls = np.bincount(group[1:][moves & (steps < 0)], minlength=len(run.group_sizes)) > 0
+    groups = int((rises | falls).sum())
+    large = int(np.median(run.group_sizes)) > 2
+    return bool(
+        large and groups and max((rises & ~falls).sum(), (falls & ~rises).sum()) > 0.95 * groups
+    )
+
+
+def _find_components(run: AuditedRun) -> AuditResult:
+    names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
+    if len(names) < 2:
+        return not_applicable("the run has fewer than two components of a reward that vary")
+    if (run.group_sizes < 2).all():
+        return not_applicable("every group has one sample")
+    pairs = [
+        (one, other, measure_correlation(run.component(one), run.component(other), run.group))
+        for one, other in combinations(names, 2)
+    ]
+    tested = [pair for pair in pairs if pair[2].p_value is not None]
+    if not tested:
+        return not_applicable("components do not vary within enough groups")
+    copies = [
+        (one, other, found)
+        for one, other, found in tested
+        if (found.estimate.low or 0.0) > REDUNDANT
+        or (found.estimate.why and (found.estimate.value or 0.0) > REDUNDANT)
+    ]
+    one, other, worst = min(tested, key=lambda pair: pair[2].estimate.value or 0.0)
+    unit = "correlation of two components within groups"
+    detectable = max(found.detectable or 0.0 for _, _, found in tested)
+    p_value = min(1.0, (worst.p_value or 0.0) * len(tested))
+    fights = (worst.estimate.value or 0.0) <= OPPOSED
+    if fights:
+        value = worst.estimate.value or 0.0
+        lost = _cancelled(run.component(one), run.component(other), run.group)
+        finding = Finding(
+            sentence=f"Within groups, {one} and {other} pull apart (correlation {value:.2f}): "
+            "where one is high the other is low, and what one teaches the other undoes.",
+            effect=worst.estimate,
+            unit=unit,
+            rows=lost,
+            affected=len(lost),
+            impact=AdvantageImpact(why="the weights of the components are not known"),
+            harm=value * value / 2,
+            severity=severity_of(value * value / 2),
+            advice="Decide which of the two matters, or make one a condition of the other.",
+        )
+        return AuditResult(
+            finding=finding,
+            p_value=p_value,
+            effect=worst.estimate,
+            unit=unit,
+            detectable=detectable,
+        )
+    if copies:
+        one, other, same = max(copies, key=lambda pair: pair[2].estimate.value or 0.0)
+        finding = Finding(
+            sentence=f"Within groups, {one} and {other} say the same (correlation "
+            f"{same.estimate.value or 0.0:.2f}): one of them is paid twice.",
+            effect=same.estimate,
+            unit=unit,
+            impact=AdvantageImpact(why="the weights of the components are not known"),
+            harm=0.02,
+            severity="low",
+            advice="Leave one out, or give its weight to something else.",
+        )
+        return AuditResult(finding=finding, effect=same.estimate, unit=unit, detectable=detectable)
+    return AuditResult(p_value=p_value, effect=worst.estimate, unit=unit, detectable=detectable)
+
+
+def _is_component(run: AuditedRun, name: str) -> bool:
+    """Whether it varies and is not the reward itself under another name."""
+    values = run.component(name)
+    finite = np.isfinite(values)
+    if finite.mean() < 0.5 or np.ptp(values[finite]) == 0:
+        return False
+    both = finite & np.isfinite(run.reward)
+    return not (both.any() and np.allclose(values[both], run.reward[both]))
+
+
+def _cancelled(one: Any, other: Any, group: Any) -> tuple[int, ...]:
+    """The samples in which two components differ most from their groups, in other directions."""
+    used = np.isfinite(one) & np.isfinite(other)
+    parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in (one, other)]
+    scaled = [v / (math.sqrt(float((v * v).mean())) or 1.0) for v in parts]
+    product = scaled[0] * scaled[1]
+    order = np.argsort(product, kind="stable")
+    return tuple(order[: min(MAX_ROWS, int((product < -0.5).sum()))].tolist())
+
+
+ADVANTAGE_CHECKS = (
+    Check(
+        name="length",
+        title="Length explains advantages",
+        looks_for=f"a correlation of length and advantage within groups of {MIN_CORRELATION} or "
+        "more",
+        run=_find_length,
+    ),
+    Check(
+        name="format",
+        title="Format explains advantages",
+        looks_for="headings, lists, bold text, code blocks or tables that are paid for, at equal "
+        "length",
+        run=_find_format,
+        features={name: feature for name, (_, feature) in _FORMATS.items()},
+    ),
+    Check(
+        name="position",
+        title="The place in the group explains advantages",
+        looks_for="the first, the last or the later samples of a group that get more or less",
+        run=_find_position,
+    ),
+    Check(
+        name="components",
+        title="Components that fight or say the same",
+        looks_for=f"two components of the reward with a correlation within groups of {OPPOSED} or "
+        f"less, or of {REDUNDANT} or more",
+        run=_find_components,
+    ),
+)
