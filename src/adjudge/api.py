@@ -20,6 +20,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.noise import MOST_DRAWS
 from adjudge.trainers import make_trainer_reward
 from adjudge.trainers.scoring import Scorer, ScorerResult, load_spec
 from adjudge.types import Sample
@@ -42,6 +43,7 @@ def grade(
     replay: Path | str | None = None,
     budget_usd: float | None = None,
     wait_for_judge: float = 0.0,
+    draws: int = 1,
 ) -> GradedRun:
     """Grade rollouts with a reward spec: ``adjudge grade`` as a function.
 
@@ -52,8 +54,10 @@ def grade(
     ``{"messages": "traj"}``.
 
     The other options are those of the command. ``output`` is a run folder: the same call with the
-    same folder resumes an interrupted run; without it nothing is written. A row that is no sample
-    is in ``broken`` of the result; with ``strict`` the first one raises ``RolloutError``.
+    same folder resumes an interrupted run; without it nothing is written. With ``draws`` of 2 or
+    more each judge is asked so often, and ``summary["noise"]`` says what its noise is. A row that
+    is no sample is in ``broken`` of the result; with ``strict`` the first one raises
+    ``RolloutError``.
 
     It blocks until all is graded, and works inside a running event loop too (a notebook), because
     all asynchronous work is on adjudge's own loop. Raises ``ConfigError``, ``RolloutError``,
@@ -68,6 +72,8 @@ def grade(
     >>> run.rewards, run.rows[0].scores
     ([0.75], {'good': 4.0})
     """
+    if not 1 <= draws <= MOST_DRAWS:
+        raise ConfigError(f"draws: must be between 1 and {MOST_DRAWS} (found {draws})")
     paths, rows, by_name = _split_input(rollouts)
     job = GradingJob(
         paths=paths,
@@ -80,6 +86,7 @@ def grade(
         show_progress=progress,
         budget_usd=budget_usd,
         startup_patience_s=wait_for_judge,
+        draws=draws,
     )
     job.use_cassette(record=_path(record), replay=_path(replay))
     with _note_how_to_resume(job.folder):

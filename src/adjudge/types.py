@@ -414,7 +414,8 @@ AnySample = Sample | RewardSample
 class GradedSample:
     """What the graders said about one sample; the rollout itself is not kept.
 
-    ``sampled``: its group was drawn.
+    ``sampled``: its group was drawn. ``repeats`` are further draws, which make no reward: graders
+    that take a draw were asked again, and of the others the first answer stands there too.
     """
 
     original_index: int
@@ -424,12 +425,21 @@ class GradedSample:
     outcome: dict[str, GraderResult]
     events: list[dict[str, GraderResult]] | GraderError
     sampled: bool = True
+    repeats: Sequence[GradedSample] = ()
 
     def results(self) -> Iterator[tuple[str, GraderResult]]:
         """Every result with its grader's name, those of events included."""
         if isinstance(self.events, GraderError) or not self.events:
             return iter(self.outcome.items())
         return chain(self.outcome.items(), *(event.items() for event in self.events))
+
+    def list_draws(self, name: str, event: int | None = None) -> list[GraderResult]:
+        """Every draw of a grader about the sample, or an event of it; empty if it has but one."""
+        every = []
+        for one in (self, *self.repeats):
+            events = one.events if isinstance(one.events, list) else []
+            every.append(one.outcome[name] if event is None else events[event][name])
+        return every if any(one is not every[0] for one in every) else []
 
 
 @dataclass

@@ -52,6 +52,7 @@ from adjudge.runs.judge_calls import (
     estimate_scenarios,
     hedge_note,
 )
+from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 
 _ESTIMATE_ROWS = 200
 _SKIPPED_SHOWN = 3
@@ -62,7 +63,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
     check_machine(job.spec, _shipped_graders(job.spec))
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
-    asked = estimate_calls(job.spec, samples, groups)
+    asked = estimate_calls(job.spec, samples, groups, job.draws)
     unknown = {name: one.why for name, one in asked.items() if one.why}
     found = list(estimate_scenarios(job.spec, asked, len(samples))) if asked and not unknown else []
     if as_json:
@@ -147,6 +148,9 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     for name, grader in summary["graders"].items():
         if grader["judge"] and (note := hedge_note(name, grader["judge"])):
             console.print(f"[dim]{escape(note)}[/]")
+    if noise := summary.get("noise"):
+        console.print(noise_table(noise))
+        console.print(f"[dim]{NOISE_NOTE}[/]")
     if summary["env_reward"]:
         console.print(agreement_table(summary))
         console.print(
@@ -235,6 +239,16 @@ def grade(
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
+    draws: Annotated[
+        int,
+        typer.Option(
+            "--draws",
+            min=1,
+            max=MOST_DRAWS,
+            help="Ask each judge so many times about each sample, to tell its noise from its "
+            "signal. The reward is of the first draw.",
+        ),
+    ] = 1,
     engine: Annotated[
         EngineName,
         typer.Option("--engine", help="Where graders run: in this process, or in Ray workers."),
@@ -276,6 +290,9 @@ def grade(
     Judges cost money: --dry-run estimates the cost, --budget-usd limits it, --record keeps replies
     so that no call is paid for twice, --replay repeats a recorded run without a network.
 
+    --draws 2 asks twice and says how much of the advantages is the judge's own noise, and how many
+    votes would halve it. Estimate, budget and resuming count all draws.
+
     --engine ray grades on the machines of a Ray cluster, with the same results. Every machine needs
     adjudge, the judges' keys in its environment, and the spec and rollouts at the same paths.
 
@@ -300,6 +317,7 @@ def grade(
         budget_usd=budget_usd,
         engine=_make_engine(engine, ray_address, ray_workers),
         startup_patience_s=wait_for_judge,
+        draws=draws,
     )
     if dry_run:
         print_estimate(job, as_json=as_json)

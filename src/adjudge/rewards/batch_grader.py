@@ -1,11 +1,16 @@
-"""A spec's graders asked about a batch: once, again where it may help, and through an outage."""
+"""A spec's graders asked about a batch: once, again where it may help, and through an outage.
+
+With several ``draws`` each grader that takes one is asked so many times about each sample, as
+draws 0, 2, 4, …; the odd numbers after them are for replies that could not be read. The first makes
+the reward. The others stand in ``repeats``, and no outage is seen in their failures.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adjudge.engine.clock import Clock, SystemClock
@@ -37,6 +42,8 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
+DRAW_STEP = 2
+"""From one draw of a grader to the next; a reply that cannot be read is drawn again in between."""
 
 
 class OutageWatch:
@@ -108,7 +115,9 @@ class _Call:
             events = [] if isinstance(one.events, GraderError) else one.events
             owners.update((id(results), [one]) for results in (one.outcome, *events))
         self.asked.clear()
-        for _, _, _, results, place, _ in self.items:
+        for _, _, draw, results, place, _ in self.items:
+            if draw >= DRAW_STEP:
+                continue
             if (id(results), place) not in filled or isinstance(results[place], GraderError):
                 self.asked.update(map(id, owners[id(results)]))
 
@@ -118,7 +127,7 @@ class BatchGrader:
 
     ``graders`` are the built objects by name. The same object serves call after call; the outage
     watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
-    been reached; by default ``patience_s`` of the spec.
+    been reached; by default ``patience_s`` of the spec. ``draws``: how often each is asked.
     """
 
     def __init__(
@@ -131,7 +140,9 @@ class BatchGrader:
         show_progress: bool = False,
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
+        draws: int = 1,
     ) -> None:
+        self.draws = draws
         self._startup: StartupCheck | None = StartupCheck(spec, graders)
         self._startup_patience_s = startup_patience_s
         self._clock = clock or SystemClock()
@@ -151,6 +162,12 @@ class BatchGrader:
         self._pool = WorkerPool(
             spec.max_concurrency, journal, tally, show_progress, stop_on_auth=True
         )
+
+    @property
+    def asked_again(self) -> frozenset[str]:
+        """The names of the graders that take a draw, and are asked for each."""
+        graders = (*self._outcome, *self._event, *self._group)
+        return frozenset(one.name for one in graders if one.takes_draw)
 
     @property
     def needs_whole_groups(self) -> bool:
@@ -186,14 +203,20 @@ class BatchGrader:
             self._startup.check_answers(call.graded, samples)
             if self._startup.is_over:
                 self._startup = None
+        for one in call.graded:
+            for repeat in one.repeats:
+                _fill_repeat(repeat, one)
         return call.graded
 
     def journal_keys(
         self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
-    ) -> list[tuple[str, str]]:
-        """Under which sample key and grader the journal would know each answer; asks nobody."""
+    ) -> list[tuple[str, str, int]]:
+        """Under which sample key, grader and draw the journal would know each answer.
+
+        Of a reply that could not be read it is the draw after that. Asks nobody.
+        """
         items = self._lay_out(samples, groups, sampled).items
-        return [(key, grader.name) for grader, _, _, _, _, key in items if key is not None]
+        return [(key, grader.name, draw) for grader, _, draw, _, _, key in items if key is not None]
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -202,6 +225,7 @@ class BatchGrader:
     ) -> _Call:
         call = _Call()
         members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
+        contents: list[tuple[GradedSample, Mapping[str, Any]]] = []
         for sample, group, drawn in zip(samples, groups, sampled, strict=True):
             env_reward = finite_number(sample.env_reward)  # a program may put anything there
             one = GradedSample(
@@ -216,16 +240,45 @@ class BatchGrader:
             fields = sample.content()
             self._add(call, self._outcome, fields, one.outcome)
             if self._event:
-                one.events = self._add_events(call, fields)
+                one.events = self._add_events(call, fields, self._event)
             if self._group:
                 members.setdefault(group, []).append((one, fields))
+            if self.draws > 1:
+                contents.append((one, fields))
             if self._outcome or self._group or (one.events and isinstance(one.events, list)):
                 call.asked.add(id(one))
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
             call.rankings.append((ranks, [one for one, _ in several]))
             self._add(call, self._group, _group_fields([fields for _, fields in several]), ranks)
+        for number in range(1, self.draws):  # what makes rewards is asked first
+            self._add_repeats(call, contents, members.values(), number * DRAW_STEP)
         return call
+
+    def _add_repeats(
+        self,
+        call: _Call,
+        contents: Sequence[tuple[GradedSample, Mapping[str, Any]]],
+        groups: Iterable[Sequence[tuple[GradedSample, Mapping[str, Any]]]],
+        draw: int,
+    ) -> None:
+        """Ask for another draw of all that is asked about, in each sample's ``repeats``."""
+        repeats: dict[int, GradedSample] = {}
+        outcome, event, group = (
+            [grader for grader in graders if grader.takes_draw]
+            for graders in (self._outcome, self._event, self._group)
+        )
+        for one, fields in contents:
+            repeat = replace(one, outcome={}, repeats=())
+            self._add(call, outcome, fields, repeat.outcome, draw)
+            if event:
+                repeat.events = self._add_events(call, fields, event, draw)
+            one.repeats = (*one.repeats, repeat)
+            repeats[id(one)] = repeat
+        for several in groups if group else ():
+            ranks: dict[str, GraderResult] = {}
+            call.rankings.append((ranks, [repeats[id(one)] for one, _ in several]))
+            self._add(call, group, _group_fields([fields for _, fields in several]), ranks, draw)
 
     def _add(
         self,
@@ -233,14 +286,19 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
+        draw: int = 0,
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
-            call.items.append((grader, fields, 0, results, grader.name, key))
+            call.items.append((grader, fields, draw, results, grader.name, key))
 
     def _add_events(
-        self, call: _Call, fields: Mapping[str, Any]
+        self,
+        call: _Call,
+        fields: Mapping[str, Any],
+        graders: Sequence[BoundGrader],
+        draw: int = 0,
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -261,7 +319,7 @@ class BatchGrader:
         for event in events:
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
-            self._add(call, self._event, {**fields, "event": item, **item}, answers[-1])
+            self._add(call, graders, {**fields, "event": item, **item}, answers[-1], draw)
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
@@ -280,18 +338,19 @@ class BatchGrader:
         if again := [at for at, error in call.failed if error.passing]:
             await self._repeat(call, again)
             call.find_failed()
-        if again := [at for at, error in call.failed if error.redrawable and call.items[at][2] < 1]:
-            await self._repeat(call, again, draw=1)
+        unread = (at for at, error in call.failed if error.redrawable)
+        if again := [at for at in unread if call.items[at][2] % DRAW_STEP == 0]:
+            await self._repeat(call, again, redraw=True)
             call.find_failed()
         for ranks, members in call.rankings:
             self._spread_ranks(ranks, members)
 
-    async def _repeat(self, call: _Call, places: Sequence[int], draw: int | None = None) -> None:
-        """Ask these questions again: the same draw, or another one."""
+    async def _repeat(self, call: _Call, places: Sequence[int], *, redraw: bool = False) -> None:
+        """Ask these questions again: the same draw, or the next one."""
         for at in places:
-            grader, fields, _, results, name, key = call.items[at]
-            if draw is not None:
-                call.items[at] = (grader, fields, draw, results, name, key)
+            grader, fields, draw, results, name, key = call.items[at]
+            if redraw:
+                call.items[at] = (grader, fields, draw + 1, results, name, key)
             if self._pool.tally is not None:
                 self._pool.tally.withdraw(results[name])
         await self._run([call.items[at] for at in places])
@@ -301,6 +360,8 @@ class BatchGrader:
     ) -> None:
         """Give each member of a group its share of the listwise results, as rewards in [0, 1]."""
         for grader in self._group:
+            if grader.name not in ranks:  # in a repeat, of graders that take no draw
+                continue
             scores = _rank_scores(ranks[grader.name], len(members), grader.role)
             for one, score in zip(members, scores, strict=True):
                 one.outcome[grader.name] = score
@@ -370,6 +431,15 @@ class BatchGrader:
         if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
             _log.warning("%s", message)
+
+
+def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
+    """Give a repeat the first answers of graders that take no draw, all in the spec's order."""
+    repeat.outcome = {**first.outcome, **repeat.outcome}
+    if isinstance(first.events, list) and isinstance(repeat.events, list):
+        repeat.events = [
+            {**known, **again} for known, again in zip(first.events, repeat.events, strict=True)
+        ]
 
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")

@@ -31,7 +31,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
 
     ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
     caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
-    been reached, by default the spec's ``patience_s``. Holds configuration, and what looks back
+    been reached, by default the spec's ``patience_s``; ``draws``: how often each grader that takes
+    a draw is asked, of which the first makes the reward. Holds configuration, and what looks back
     over calls (the outage watch, who has answered); one object serves any thread, loop and process.
 
     >>> from adjudge import RewardSample, RewardSpec
@@ -51,6 +52,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         show_progress: bool = False,
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
+        draws: int = 1,
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
@@ -63,6 +65,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             show_progress=show_progress,
             tally=tally,
             startup_patience_s=startup_patience_s,
+            draws=draws,
         )
         self._steps = 0
 
@@ -75,6 +78,21 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     def fingerprint(self) -> str:
         """The hash of the spec and of what its graders depend on."""
         return compute_fingerprint(self.spec, self.graders)
+
+    @property
+    def draws(self) -> int:
+        """How often each grader that takes a draw is asked."""
+        return self._grader.draws
+
+    @property
+    def answers_per_sample(self) -> int:
+        """How many answers a sample has, one of each grader and of each further draw."""
+        return len(self.spec.graders) + (self.draws - 1) * len(self.asked_again)
+
+    @property
+    def asked_again(self) -> frozenset[str]:
+        """The names of the graders that take a draw, and are asked for each."""
+        return self._grader.asked_again
 
     @property
     def needs_whole_groups(self) -> bool:

@@ -167,6 +167,39 @@ class RewardReducer:
 
         After the last part, :meth:`check_rewards` says it.
         """
+        states, groups = self._reduce(judged, whole_groups=whole_groups)
+        results = [self._result(state) for state in states]
+        found.add(groups, results)
+        return results
+
+    def draw_values(self, judged: Sequence[GradedSample]) -> list[list[dict[str, float | None]]]:
+        """What each draw of some whole groups came to: for each sample a mapping a draw.
+
+        Its keys are :attr:`info_keys` and ``reward``, which here is ``None`` too where a grader
+        that counts failed: an imputed number, or a fallback's, is no draw. A sample that was not
+        drawn has an empty list.
+        """
+        drawn = [one for one in judged if one.sampled]
+        columns = []
+        for number in range(1 + max((len(one.repeats) for one in drawn), default=0)):
+            ones = [one.repeats[number - 1] if number else one for one in drawn]
+            columns.append(list(map(self._draw_values, self._reduce(ones)[0])))
+        rows = iter(zip(*columns, strict=True))
+        return [list(next(rows)) if one.sampled else [] for one in judged]
+
+    def _draw_values(self, state: _SampleState) -> dict[str, float | None]:
+        counting = self.spec.counting
+        failed = any(
+            isinstance(result, GraderError) and name in counting
+            for name, result in state.one.results()
+        )
+        whole = isinstance(state.reward, float) and not failed and not state.fell_back
+        return {**self._info(state), "reward": cast("float", state.reward) if whole else None}
+
+    def _reduce(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> tuple[list[_SampleState], Collection[list[_SampleState]]]:
+        """The samples with their rewards, and these in groups."""
         imputes = self.spec.missing.suspect == "min"
         idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
         states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
@@ -175,9 +208,7 @@ class RewardReducer:
             if self._compares:
                 self._apply_group_step(group)
             self._snap_ties(group)
-        results = [self._result(state) for state in states]
-        found.add(groups, results)
-        return results
+        return states, groups
 
     def check_rewards(self, found: RewardChecks) -> None:
         """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
@@ -465,18 +496,22 @@ def _event_mean(one: GradedSample, name: str) -> float | None:
 def _details(one: GradedSample, source: str) -> dict[str, Any]:
     details: dict[str, Any] = {"source": source}
     for name, result in one.outcome.items():
-        details[name] = _detail(result)
+        details[name] = _detail(result, one.list_draws(name) if one.repeats else ())
     if isinstance(one.events, list):
         if one.events:
             details["events"] = [
-                {name: _detail(result) for name, result in event.items()} for event in one.events
+                {
+                    name: _detail(result, one.list_draws(name, place) if one.repeats else ())
+                    for name, result in event.items()
+                }
+                for place, event in enumerate(one.events)
             ]
     elif one.sampled:
         details["events"] = _detail(one.events)
     return details
 
 
-def _detail(result: GraderResult) -> dict[str, Any]:
+def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> dict[str, Any]:
     if isinstance(result, GraderScore):
         detail: dict[str, Any] = {"score": result.score, "reason": result.reason}
     elif isinstance(result, GraderError):
@@ -485,6 +520,8 @@ def _detail(result: GraderResult) -> dict[str, Any]:
         detail = {"rank": result.rank, "reason": result.reason}
     if result.metadata:
         detail["metadata"] = result.metadata
+    if draws:
+        detail["draws"] = [one.score if isinstance(one, GraderScore) else None for one in draws]
     return detail
 
 

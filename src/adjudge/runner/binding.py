@@ -217,12 +217,12 @@ class ArgumentBinding:
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self._names = tuple(p.name for p in named)
         self._required = tuple(p.name for p in named if p.default is p.empty)
-        self._wants_draw = "draw" in self._names
+        self.wants_draw = "draw" in self._names
         # The usual case, and the quick one: exactly the named fields, all of them needed.
         self._plain = (
             mapper is None
             and not self._takes_all
-            and not self._wants_draw
+            and not self.wants_draw
             and self._required == self._names
         )
         if isinstance(mapper, Mapping) and not self._takes_all:
@@ -244,7 +244,7 @@ class ArgumentBinding:
         chosen = dict(fields) if self._takes_all else {}
         if not self._takes_all:
             chosen = {name: fields[name] for name in self._names if name in fields}
-        if self._wants_draw:
+        if self.wants_draw:
             chosen["draw"] = draw
         for name in self._required:
             if name not in chosen:
@@ -344,7 +344,8 @@ class BoundGrader:
         score_range = getattr(grader, "score_range", None)
         listwise = is_listwise(grader)
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
-        self._arguments = ArgumentBinding(name, grader, config.mapper).arguments
+        binding = ArgumentBinding(name, grader, config.mapper)
+        self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
         self._call = grader.aevaluate
         self._is_coroutine = inspect.iscoroutinefunction(self._call)
         self._check = getattr(grader, "check_fields", None)

@@ -34,6 +34,7 @@ class GradedRow:
 
     ``key`` is what was judged (:func:`~adjudge.rollouts.samples.compute_rollout_key`), ``where``
     the ``FILE:ROW`` that it was read from, ``step`` the training step that the row names.
+    ``draws``, where graders were asked several times: the reward of each draw, the first first.
     """
 
     index: int
@@ -43,6 +44,7 @@ class GradedRow:
     where: str = ""
     step: int | None = None
     env_reward: float | None = None
+    draws: Sequence[float | None] = ()
 
     @property
     def reward(self) -> float | None:
@@ -71,6 +73,7 @@ class GradedRow:
             "group": self.group,
             "env_reward": self.env_reward,
             "reward": result.score,
+            **({"reward_draws": self.draws} if self.draws else {}),
             "missing": missing and {"kind": str(missing.kind), "message": missing.error},
             "reward_info": result.reward_info,
             "details": result.details,

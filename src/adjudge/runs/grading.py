@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,7 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
+from adjudge.runs.noise import DrawTotals, noise_sentences
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
@@ -85,7 +86,9 @@ class GradingJob:
     nothing is written. ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what
     all judges together may cost, in all invocations of the folder; every one then needs a price.
     ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long to wait
-    for a judge that has never been reached, by default the spec's ``patience_s``.
+    for a judge that has never been reached, by default the spec's ``patience_s``. ``draws``: how
+    often each judge is asked about a sample; the first draw makes the reward, all of them tell the
+    judge's noise.
     """
 
     paths: Sequence[Path]
@@ -98,6 +101,7 @@ class GradingJob:
     budget_usd: float | None = None
     engine: GradingEngine | None = None
     startup_patience_s: float | None = None
+    draws: int = 1
     rows: Sequence[FileRow] | None = None
     rows_of: str = "rollouts in memory"
     by_name: bool = False
@@ -173,7 +177,6 @@ def _grade(
     with ExitStack() as opened:
         opened.enter_context(Progress(tally, show=job.show_progress))
         counted = count_samples(job)
-        tally.total = counted.sizes.total() * len(job.spec.graders)
         folder = journal = None
         if job.folder is not None:
             folder = opened.enter_context(_open_folder(job, job.folder, graders))
@@ -187,19 +190,24 @@ def _grade(
             journal=journal,
             tally=tally,
             startup_patience_s=job.startup_patience_s,
+            draws=job.draws,
         )
+        tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
             asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
-        recorder = _RunRecorder(job.spec, graders, keep_rows=keep_rows)
+        recorder = _RunRecorder(function, keep_rows=keep_rows)
         rewarded = _rewarded_samples(job, asker, function, counted)
-        rows = (recorder.add(*one) for one in rewarded)
+        rows = map(recorder.add, rewarded)
         if folder is None:
             deque(rows, maxlen=0)
         else:
             atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
         tally.note = "writing summary and report"
         summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
+        if recorder.draws is not None:
+            summary["noise"] = recorder.draws.summarise()
+            summary["warnings"] += noise_sentences(summary["noise"])
         summary["groups"]["source"] = counted.groups.source
         summary["endpoints"] = spending.read()
         summary["spending"] = spending.summarise(summary["endpoints"])
@@ -217,26 +225,48 @@ def _combine_calls(
     return here if engine is None else [*engine.endpoints(), *here]
 
 
+class _Rewarded(NamedTuple):
+    """A sample with its reward and, where graders were asked several times, what each draw gave."""
+
+    facts: SampleFacts
+    judged: GradedSample
+    result: RewardResult
+    draws: Sequence[Mapping[str, float | None]] = ()
+
+
 class _RunRecorder:
     """What a run keeps of its samples: numbers, some for the page, and rows if wanted."""
 
-    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], *, keep_rows: bool) -> None:
-        self._names = [entry.name for entry in spec.graders]
+    def __init__(self, function: SpecRewardFunction, *, keep_rows: bool) -> None:
+        self._names = [entry.name for entry in function.spec.graders]
         self._keep_rows = keep_rows
         self._table = ReportRows()
-        self.totals = GradingTotals(spec, graders)
+        self.totals = GradingTotals(function.spec, function.graders)
+        self.draws: DrawTotals | None = None
+        if function.draws > 1:
+            self.draws = DrawTotals(self._names, function.asked_again, function.draws)
         self.rows = GradedRows()
 
-    def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> GradedRow:
+    def add(self, one: _Rewarded) -> GradedRow:
         """Count the next sample."""
+        facts, judged, result, draws = one
         self.totals.add(facts, judged, result)
+        if self.draws is not None:
+            self.draws.add(facts.group, judged, draws)
         self._table.add(
             result.score,
             _failure_kinds(self._names, judged, result),
             lambda: _report_row(self._names, facts, judged, result),
         )
         row = GradedRow(
-            facts.index, facts.group, result, facts.key, facts.where, facts.step, facts.env_reward
+            facts.index,
+            facts.group,
+            result,
+            facts.key,
+            facts.where,
+            facts.step,
+            facts.env_reward,
+            [draw["reward"] for draw in draws],
         )
         if self._keep_rows:
             self.rows.append(row)
@@ -279,7 +309,7 @@ def _journal_on_disk(journal: Journal | None) -> Journal:
 
 def _rewarded_samples(
     job: GradingJob, asker: RolloutGrader, function: SpecRewardFunction, counted: CountedSamples
-) -> Iterator[tuple[SampleFacts, GradedSample, RewardResult]]:
+) -> Iterator[_Rewarded]:
     """Every sample with its reward, in input order, each once its group is whole."""
     found = RewardChecks()
     waiting: deque[_Waiting] = deque()
@@ -292,13 +322,15 @@ def _rewarded_samples(
         closed = [group for group in {one.facts.group: None for one in window} if not left[group]]
         whole = [one for group in closed for one in open_groups.pop(group)]
         whole.sort(key=lambda one: one.facts.index)
-        for one, result in zip(
-            whole, function.reward_part([one.judged for one in whole], found), strict=True
-        ):
+        judged = [one.judged for one in whole]
+        for one, result in zip(whole, function.reward_part(judged, found), strict=True):
             one.result = result
+        if function.draws > 1:
+            for one, draws in zip(whole, function.draw_values(judged), strict=True):
+                one.draws = draws
         while waiting and (done := waiting[0].result) is not None:
             one = waiting.popleft()
-            yield one.facts, one.judged, done
+            yield _Rewarded(one.facts, one.judged, done, one.draws)
     if waiting or any(left.values()):
         raise RolloutError(
             f"{', '.join(job.input_names)}: changed while being read, so its groups are not whole. "
@@ -314,6 +346,7 @@ class _Waiting:
     facts: SampleFacts
     judged: GradedSample
     result: RewardResult | None = None
+    draws: Sequence[Mapping[str, float | None]] = ()
 
 
 @dataclass

@@ -320,11 +320,11 @@ def build_call_meters(
 
 
 def estimate_calls(
-    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str]
+    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str], draws: int = 1
 ) -> dict[str, JudgeCallEstimate]:
     """What each grader would ask its judge about ``samples``; graders without one are left out.
 
-    First asks only: what is asked again after a failure comes on top.
+    First asks of each draw only: what is asked again after a failure comes on top.
     """
     judges = spec.build_judges()
     asked: dict[str, JudgeCallEstimate] = {}
@@ -337,7 +337,7 @@ def estimate_calls(
         graders[entry.name] = spec.build_grader(entry, meters)
     if not graders:
         return {}
-    function = SpecRewardFunction(_with_graders_only(spec, graders), graders=graders)
+    function = SpecRewardFunction(_with_graders_only(spec, graders), graders=graders, draws=draws)
     for judged in run_blocking(function.grade(samples, groups, step=0)):
         for name, result in judged.results():
             if isinstance(result, GraderError) and result.kind is not ErrorKind.NOT_SAMPLED:

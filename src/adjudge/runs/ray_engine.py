@@ -89,11 +89,12 @@ class RayEngine:
             str(Path.cwd()),
             window=_WINDOW,
             startup_patience_s=job.startup_patience_s,
+            draws=job.draws,
         )
         answers = _WorkerAnswers(function, journal, tally)
         with _ray_cluster(self.address, self.workers):
             workers = self.workers or _cluster_cpus()
-            samples = (tally.total or 0) // len(job.spec.graders)
+            samples = (tally.total or 0) // function.answers_per_sample
             rows, parts = _shard_sizes(samples, workers)
             shards = _sampled_shards(
                 job, function, cut_files(list(job.samples().find_readings()), rows, parts=parts)
@@ -126,7 +127,9 @@ class _WorkerAnswers:
         together = select_graders(function.spec, function.graders, listwise=True)
         self._together: BatchGrader | None = None
         if together is not None:
-            self._together = BatchGrader(together, function.graders, journal=journal, tally=tally)
+            self._together = BatchGrader(
+                together, function.graders, journal=journal, tally=tally, draws=function.draws
+            )
 
     def add(self, judged: Sequence[GradedSample]) -> None:
         """Answers of a worker; the same again changes nothing."""
@@ -151,10 +154,7 @@ class _WorkerAnswers:
             return judged
         drawn = [one.sampled for one in judged]
         ranked = await self._together.grade(samples, groups, drawn)
-        return [
-            replace(one, outcome={**one.outcome, **more.outcome})
-            for one, more in zip(judged, ranked, strict=True)
-        ]
+        return [_join(*both) for both in zip(judged, ranked, strict=True)]
 
     def _of(self, sample: AnySample, group: str) -> GradedSample:
         said = self._said.pop(sample.original_index, None)
@@ -164,6 +164,12 @@ class _WorkerAnswers:
                 "not changed."
             )
         return replace(said, group_index=sample.group_index, group=group)
+
+
+def _join(one: GradedSample, more: GradedSample) -> GradedSample:
+    """What graders of single samples and listwise ones said of a sample, in every draw."""
+    repeats = tuple(_join(*both) for both in zip(one.repeats, more.repeats, strict=True))
+    return replace(one, outcome={**one.outcome, **more.outcome}, repeats=repeats)
 
 
 def _shard_sizes(samples: int, workers: int) -> tuple[int, int]:

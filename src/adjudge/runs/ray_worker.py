@@ -30,7 +30,7 @@ from adjudge.files import UNENCODABLE
 from adjudge.graders.base import is_listwise
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.batch_grader import DRAW_STEP, BatchGrader
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 from adjudge.rollouts.formats.recognition import find_reading
 from adjudge.rollouts.samples import HEAD_ROWS, sample_from_row
@@ -100,16 +100,16 @@ class Ledger:
         begun.counts = LedgerCounts()
         return begun.attempt, begun.entries, not begun.claimed and len(self._journal) > 0
 
-    def claim(self, shard: int, wanted: Sequence[tuple[str, str]]) -> list[LedgerEntry]:
-        """What the journal of an earlier run knows of (sample key, grader) pairs.
+    def claim(self, shard: int, wanted: Sequence[tuple[str, str, int]]) -> list[LedgerEntry]:
+        """What the journal of an earlier run knows of sample keys, graders and draws.
 
         Each answer is given out once: equal samples are separate questions.
         """
         begun = self._begun[shard]
         if not begun.claimed:
             begun.claimed = True
-            for key, grader in wanted:
-                for draw in (0, 1):
+            for key, grader, first in wanted:
+                for draw in range(first, first + DRAW_STEP):
                     found = self._journal.take(key, grader, draw)
                     if found is not None:
                         begun.entries.append((key, grader, draw, encode_result(found)))
@@ -161,7 +161,7 @@ class WorkerPlan:
     """What all workers of a run are told.
 
     ``cwd`` is the driver's working directory, which relative paths of the spec start from;
-    ``window`` how many samples a worker holds at once; ``startup_patience_s`` as of a batch grader.
+    ``window`` how many samples a worker holds at once; the rest is as of a batch grader.
     """
 
     spec: RewardSpec
@@ -170,6 +170,7 @@ class WorkerPlan:
     cwd: str
     window: int
     startup_patience_s: float | None = None
+    draws: int = 1
 
 
 @dataclass
@@ -286,6 +287,7 @@ class _WorkerGraders:
             journal=journal,
             tally=journal.tally,
             startup_patience_s=plan.startup_patience_s,
+            draws=plan.draws,
         )
 
     def judged(self, window: list[Sample], drawn: list[bool]) -> list[GradedSample]:
@@ -325,8 +327,8 @@ class ShardJournal(Journal):
         self._learn(entries)
         return self._attempt > 0
 
-    def claim(self, wanted: Sequence[tuple[str, str]]) -> None:
-        """Learn what an earlier run knew of these sample keys and graders."""
+    def claim(self, wanted: Sequence[tuple[str, str, int]]) -> None:
+        """Learn what an earlier run knew of these sample keys, graders and draws."""
         self._learn(_get(self._ledger.claim.remote(self._shard, wanted)))
 
     def _learn(self, entries: Sequence[LedgerEntry]) -> None:

@@ -281,6 +281,10 @@ class _GraderTotals:
         if len(causes) == 1 and (cause := causes.pop()) is not None:
             self._causes[cause] += 1
 
+    def add_call(self, result: GraderResult) -> None:
+        """Count where a further draw came from; a rule's answer came from no judge."""
+        self._calls.add(result)
+
     def summarise(
         self, env: Sequence[float | None], groups: Sequence[int], not_drawn: int
     ) -> dict[str, Any]:
@@ -355,6 +359,9 @@ class GradingTotals:
                 said[name].append(one)
         for name, totals in self._graders.items():
             totals.add(result.reward_info[f"{name}_score"], said[name])
+        for repeat in judged.repeats:
+            for name, again in repeat.results():
+                self._graders[name].add_call(again)
         self._suspects += any(
             isinstance(one, GraderError) and one.suspect
             for name in self._spec.counting

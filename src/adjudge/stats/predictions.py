@@ -173,7 +173,7 @@ def _interval(
         return None, None
     value = won / (2 * pairs)
     error = ends * math.sqrt(count / (count - 1) * squares) / (2 * pairs * pairs)
-    half = _t_975(count - 1) * error / (value * (1 - value))
+    half = t_975(count - 1) * error / (value * (1 - value))
     centre = math.log(value / (1 - value))
     return _expit(centre - half), _expit(centre + half)
 
@@ -263,7 +263,7 @@ def _expit(x: float) -> float:
     return 0.5 * (1 + math.tanh(x / 2))
 
 
-def _t_975(freedom: int) -> float:
+def t_975(freedom: int) -> float:
     """97.5 % point of Student's t, to 0.004: Abramowitz & Stegun 26.7.5, exact for 1 and 2."""
     if freedom < 3:
         return (12.706205, 4.302653)[freedom - 1]

@@ -26,6 +26,7 @@ from adjudge.report.page import (
     render_prose,
 )
 from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.runs.noise import noise_section
 from adjudge.runs.report.rows import CHOICE, ReportRow, ReportRows, cut_text
 from adjudge.runs.report.sections import (
     ScoreSeries,
@@ -120,6 +121,7 @@ def _sections(summary: Mapping[str, Any], series: ReportSeries, shown: int) -> l
             "Graders",
         ),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
+        noise_section(summary),
         judge_calls_section(summary),
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE, metrics=metrics_table(summary)),

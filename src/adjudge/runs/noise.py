@@ -1,0 +1,286 @@
+"""How much of the advantages is the judge's own noise: of a run with several draws, or of runs.
+
+Advantages are rewards less their group's mean, after the spec's combination and group step; what
+counts is the variance inside groups. A grader's share is that of its own scores, as if the others
+were constant. A trainer that divides by a group's standard deviation weighs groups in another way;
+where the spec does so (``z_score``), the share is that of the z-scores, each draw with its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.report.elements import bold, paragraph, small
+from adjudge.report.page import Section
+from adjudge.report.table import Column, Table, numeric
+from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.runs.summary import NumberColumn
+from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
+from adjudge.types import GradedSample, Provenance, Usage
+
+MOST_DRAWS = 100
+_UNIT = 1_000
+_NO_BOUND = "∞"
+_Columns = Mapping[str, Sequence[Sequence[float | None]]]
+"""By grader, and under ``reward``, a column a draw, with a number a sample."""
+_REWARD = "reward"
+
+
+class DrawTotals:
+    """What all draws of a run said, gathered sample by sample in the order of the input.
+
+    ``asked_again`` are the names of the graders that take a draw.
+    """
+
+    def __init__(self, names: Sequence[str], asked_again: frozenset[str], draws: int) -> None:
+        self._keys = {name: f"{name}_score" for name in names if name in asked_again}
+        self._keys[_REWARD] = _REWARD
+        self._once = [name for name in names if name not in asked_again]
+        self._columns = {name: [NumberColumn() for _ in range(draws)] for name in self._keys}
+        self._groups = array("l")
+        self._numbers: dict[str, int] = {}
+        self._usage = {name: _MeanUsage() for name in self._keys if name != _REWARD}
+
+    def add(self, group: str, judged: GradedSample, values: Sequence[Mapping[str, Any]]) -> None:
+        """Count the next sample, of which ``values`` are the draws; one not drawn has none."""
+        if not values:
+            return
+        self._groups.append(self._numbers.setdefault(group, len(self._numbers)))
+        for name, key in self._keys.items():
+            for number, column in enumerate(self._columns[name]):
+                column.append(values[number][key])
+        for one in (judged, *judged.repeats):
+            for usage in self._usage.values():
+                usage.draws += 1
+            for name, result in one.results():
+                if name in self._usage:
+                    self._usage[name].add(result.provenance)
+
+    def summarise(self) -> dict[str, Any]:
+        """``noise`` of ``summary.json``."""
+        usage = {name: one.of_samples(_UNIT) for name, one in self._usage.items()}
+        return summarise_noise(self._columns, self._groups, usage, once=self._once)
+
+
+class _MeanUsage:
+    """What one draw of a grader takes of a sample, wherever its replies came from."""
+
+    def __init__(self) -> None:
+        self.draws = self._priced = self._results = 0
+        self._total = Usage()
+        self._last: Provenance | None = None
+
+    def add(self, where: Provenance | None) -> None:
+        """Count a result; those of one listwise answer share where they came from."""
+        if where is None or where is self._last or where.usage is None:
+            return
+        self._last = where
+        self._results += 1
+        self._priced += where.usage.cost_usd is not None
+        self._total += where.usage
+
+    def of_samples(self, count: int) -> dict[str, float | None]:
+        """Tokens and money of one draw of so many samples; no money where a reply had no price."""
+        times = count / self.draws if self.draws else 0.0
+        cost = self._total.cost_usd
+        return {
+            "cost_usd": cost * times
+            if cost is not None and self._priced == self._results
+            else None,
+            "input_tokens": self._total.input_tokens * times,
+            "output_tokens": self._total.output_tokens * times,
+        }
+
+
+def summarise_noise(
+    columns: _Columns,
+    groups: Sequence[Hashable],
+    usage: Mapping[str, Mapping[str, float | None]],
+    *,
+    once: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Plain data: the noise share of each grader and of the reward, and what would halve it.
+
+    ``usage``: tokens and money of one draw of 1,000 samples, by grader. ``once``: graders that were
+    asked once, as their answers do not change.
+    """
+    usage = {**usage, _REWARD: _sum_usage(list(usage.values()))}
+    found = {
+        name: _share_fields(noise_share(draws, groups), usage.get(name))
+        for name, draws in columns.items()
+    }
+    reward = found.pop(_REWARD)
+    return {
+        "draws": len(columns[_REWARD]),
+        "reward": reward,
+        "graders": {**found, **dict.fromkeys(once)},
+    }
+
+
+def _sum_usage(several: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    keys = ("cost_usd", "input_tokens", "output_tokens")
+    added: dict[str, float | None] = {}
+    for key in keys:
+        known = [one[key] for one in several]
+        present = [value for value in known if value is not None]
+        added[key] = sum(present) if known and len(present) == len(known) else None
+    return added
+
+
+def _share_fields(found: NoiseShare, usage: Mapping[str, float | None] | None) -> dict[str, Any]:
+    votes = votes_to_halve(found.value)
+    then: dict[str, Any] | None = None
+    if found.value is not None:
+        then = {
+            "votes": votes,
+            "low": votes_to_halve(found.low),
+            "high": votes_to_halve(found.high),
+            "per_1000_samples": None
+            if votes is None or usage is None
+            else {key: value and value * votes for key, value in usage.items()},
+        }
+    return {
+        **msgspec.structs.asdict(found),
+        "pairs_right": found.pairs_right,
+        "per_1000_samples": usage and dict(usage),
+        "to_halve": then,
+    }
+
+
+def noise_of_runs(runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """The same from runs of one spec over the same rollouts, each run a draw.
+
+    Only samples of all runs count; a run that took its replies from another's cassette is no draw
+    of its own. Raises :class:`~adjudge.errors.RunFolderError` for fewer than two runs, and for runs
+    of different specs or of different rollouts.
+    """
+    if len(runs) < 2:
+        raise RunFolderError("noise: needs two runs of one spec at least. Give another folder.")
+    first, *others = runs
+    for one in others:
+        specs = [run.facts.get("spec_hash") for run in (first, one)]
+        if specs[0] != specs[1]:
+            raise RunFolderError(
+                f"{one.path}: has another spec than {first.path} (found {specs[1]}, {specs[0]}), "
+                "so that a difference is not noise. Give runs of one spec."
+            )
+    tables = [_by_sample(run) for run in runs]
+    shared = [key for key in tables[0] if all(key in table for table in tables[1:])]
+    if not shared:
+        raise RunFolderError(
+            f"{others[0].path}: has no rollout of {first.path}. Give runs of the same rollouts."
+        )
+    names = list(tables[0][shared[0]].scores)
+    columns: dict[str, list[list[float | None]]] = {
+        name: [[table[key].scores.get(name) for key in shared] for table in tables]
+        for name in names
+    }
+    columns[_REWARD] = [[table[key].reward for key in shared] for table in tables]
+    groups = [tables[0][key].group_key for key in shared]
+    return summarise_noise(columns, groups, {})
+
+
+def _by_sample(run: RunRecords) -> dict[tuple[str | int, int], RunRecord]:
+    """The records by what was judged; of equal samples each by its number among them."""
+    found: dict[tuple[str | int, int], RunRecord] = {}
+    seen: dict[str | int, int] = {}
+    for record in run:
+        key = record.key or record.index
+        seen[key] = number = seen.get(key, -1) + 1
+        found[key, number] = record
+    return found
+
+
+def noise_sentences(noise: Mapping[str, Any]) -> Iterator[str]:
+    """Where the judge's noise is more than what it tells apart, and where draws are missing."""
+    entries = {**noise["graders"], "the reward": noise["reward"]}
+    for name, found in entries.items():
+        if found is None:
+            continue
+        if found["value"] is not None and found["value"] > 0.5:
+            halve = found["to_halve"]
+            more = (
+                "no number of votes would help"
+                if halve["votes"] is None
+                else f"{halve['votes']} votes would halve it"
+            )
+            yield (
+                f"{name} has more noise than signal: {found['value']:.0%}{_between(found)} of the "
+                f"variance inside groups is another each time it is asked; {more}"
+            )
+        if found["missing"]:
+            yield (
+                f"{name}: {found['missing']:,} of its draws are missing, and were left out of its "
+                "noise share"
+            )
+
+
+def _between(found: Mapping[str, Any]) -> str:
+    low, high = found["low"], found["high"]
+    return "" if low is None else f" (95 %: {low:.0%}-{high:.0%})"
+
+
+def noise_table(noise: Mapping[str, Any]) -> Table:
+    """Each grader's noise, how it orders pairs, and the votes that would halve it."""
+    share, votes = "noise share", "votes to halve it"
+    cost = f"per {_UNIT:,} samples then"
+    columns = ["asked again", *numeric(share), Column("95 %", "i"),
+               *numeric("noise std", "pairs right", votes), Column("95 %", "i"),
+               *numeric(cost)]  # fmt: skip
+    entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
+    rows = [[name, *(_cells(found) if found else _once_cells())] for name, found in entries]
+    return Table(columns, rows, drop=("noise std", "pairs right", cost), keep=(share, votes))
+
+
+def _once_cells() -> list[object]:
+    return ["0", small("a rule"), "", "", "", "", ""]
+
+
+def _cells(found: Mapping[str, Any]) -> list[object]:
+    if found["value"] is None:
+        return ["–", small("nothing differs"), "", "", "", "", ""]
+    low, high, halve = found["low"], found["high"], found["to_halve"]
+    bounds = "" if low is None else f"{low:.1%}-{high:.1%}"
+    ends = "" if low is None else f"{_votes_cell(halve['low'])}-{_votes_cell(halve['high'])}"
+    return [
+        f"{found['value']:.1%}",
+        bounds,
+        f"{found['noise_std']:.3f}",
+        f"{found['pairs_right']:.0%}",
+        _votes_cell(halve["votes"]),
+        ends,
+        _cost_cell(halve["per_1000_samples"]),
+    ]
+
+
+def _votes_cell(votes: int | None) -> str:
+    return _NO_BOUND if votes is None else str(votes)
+
+
+def _cost_cell(usage: Mapping[str, float | None] | None) -> str:
+    if not usage:
+        return ""
+    if usage["cost_usd"] is not None:
+        return f"{usage['cost_usd']:.3g} USD"
+    reads, writes = usage["input_tokens"], usage["output_tokens"]
+    return f"{reads:,.0f} / {writes:,.0f} tokens" if reads or writes else ""
+
+
+NOISE_NOTE = (
+    "Noise share: how much of the variance inside groups, and so of the advantages, is the judge's "
+    "own, another each time it is asked (95 % intervals, clustered by group). Pairs right: how "
+    "often one draw puts the better of two samples first, were scores normal. Votes: so many times "
+    "as many as now, averaged, if they are independent."
+)
+
+
+def noise_section(summary: Mapping[str, Any]) -> Section:
+    """A page's part; empty for a run with one draw."""
+    noise = summary.get("noise")
+    content = [noise_table(noise), paragraph(small(NOISE_NOTE))] if noise else []
+    return Section("noise", "Signal and noise", content, "Noise")
