@@ -11,12 +11,13 @@ cannot read and goes on without that variable, and replaces ``${NAME}`` unless t
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.errors import ConfigError
 
@@ -119,6 +120,74 @@ def check_keys(given: Iterable[Any], allowed: Collection[str], where: str) -> No
 def unknown_key(key: str, allowed: Collection[str]) -> str:
     """What is wrong with a key that is not ``allowed``, with the nearest one that is."""
     return f"unknown key{suggest_name(key, allowed)} (allowed: {', '.join(allowed)})"
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def dotted_key(*parts: str) -> str:
+    """A key as TOML would write it.
+
+    >>> dotted_key("graders", "a.b", "weight")
+    'graders."a.b".weight'
+    """
+    return ".".join(
+        one if _BARE.match(one) else json.dumps(one, ensure_ascii=False) for one in parts
+    )
+
+
+def flatten(data: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted key; a list is a value, an empty table is nothing."""
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, *above, str(name))
+        else:
+            yield dotted_key(*above, str(name)), value
+
+
+class SettingDifference(NamedTuple):
+    """A key in which two runs differ; ``None`` where a run does not have it."""
+
+    key: str
+    left: Any
+    right: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} ({format_setting(self.left)}, {format_setting(self.right)})"
+
+
+def compare_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[SettingDifference]:
+    """The dotted keys in which two runs differ, sorted."""
+    return [
+        SettingDifference(key, left.get(key), right.get(key))
+        for key in sorted({*left, *right})
+        if not is_same_setting(left.get(key), right.get(key))
+    ]
+
+
+def is_same_setting(left: Any, right: Any) -> bool:
+    """Whether two values are equal; ``True`` is not 1."""
+    return type(left) is type(right) and bool(left == right)
+
+
+def format_setting(value: Any) -> str:
+    """A setting's value for people, in short."""
+    return "not set" if value is None else repr(value)[:80]
+
+
+def find_references(path: Path) -> dict[str, str]:
+    """Texts of a TOML file that had ``${NAME}``: the filled-in text, and what the file says."""
+    found: dict[str, str] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, InterpolatedText):
+            found[str(value)] = value.written
+        elif isinstance(value, dict | list):
+            for inner in value.values() if isinstance(value, dict) else value:
+                visit(inner)
+
+    visit(load_toml(path, keep_references=True))
+    return found
 
 
 _LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=")

@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.config import flatten
 from adjudge_lab.studies.study import Study
-from adjudge_lab.studies.study_file import flatten, merge_tables
+from adjudge_lab.studies.study_file import merge_tables
 
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
 LEVELS = st.lists(

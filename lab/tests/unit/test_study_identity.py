@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.config import flatten
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import SHIPPED, load_grader_class
 from adjudge_lab.rl.rewards import format_toml
@@ -24,7 +25,7 @@ from adjudge_lab.studies.manifest import (
     resolve_settings,
 )
 from adjudge_lab.studies.study import Study
-from adjudge_lab.studies.study_file import flatten, merge_tables
+from adjudge_lab.studies.study_file import merge_tables
 
 HERE = Path("study")
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}

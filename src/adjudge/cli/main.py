@@ -107,6 +107,12 @@ CORE_COMMANDS = {
         "swap_app",
         "Grade stored rollouts with several judges, and compare the results.",
     ),
+    "diff": CoreCommand(
+        "Check",
+        "adjudge.cli.diff",
+        "diff",
+        "Compare two runs over the same rollouts: two specs, judges or prompts.",
+    ),
     "doctor": CoreCommand(
         "Tools",
         "adjudge.cli.doctor",

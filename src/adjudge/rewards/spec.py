@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import msgspec
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from adjudge.config import suggest_name
+from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
@@ -365,13 +365,41 @@ def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
     """
     said = [__version__, spec.hash]
     for name in sorted(graders):
-        said += [
-            name,
-            str(getattr(graders[name], "fingerprint", "")),
-            digest_source(type(graders[name])),
-        ]
-        said += _judge_fingerprints(graders[name])
+        said += _grader_fingerprints(name, graders[name])
+    return _short_digest(said)
+
+
+def describe_settings(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
+    """What a spec comes to, as plain tables: defaults filled in, and what is not set left out.
+
+    ``content`` of a grader is a digest of what its answers depend on outside the spec: files,
+    code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
+    may be a secret.
+    """
+    path = Path(spec.where)
+    written = find_references(path) if path.is_file() else {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [plain(inner) for inner in value]
+        return written.get(value, value) if isinstance(value, str) else value
+
+    said = plain(spec.model_dump(mode="json", exclude_none=True, exclude={"version"}))
+    tables = {str(entry.pop("name")): entry for entry in said["graders"]}
+    for name, table in tables.items():
+        table["content"] = _short_digest(_grader_fingerprints(name, graders[name]))
+    return {**said, "graders": tables}
+
+
+def _short_digest(said: Sequence[str]) -> str:
     return sha256("\0".join(said).encode()).hexdigest()[:16]
+
+
+def _grader_fingerprints(name: str, grader: Any) -> list[str]:
+    own = [name, str(getattr(grader, "fingerprint", "")), digest_source(type(grader))]
+    return own + _judge_fingerprints(grader)
 
 
 def _judge_fingerprints(grader: Any) -> list[str]:

@@ -24,7 +24,7 @@ from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
-from adjudge.rewards.spec import RewardSpec, check_machine
+from adjudge.rewards.spec import RewardSpec, check_machine, describe_settings
 from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
@@ -288,6 +288,7 @@ def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> Run
         **spec_facts(job.spec, graders, job.paths, job.mapping),
         "reward": job.spec.reward.model_dump(mode="json"),  # these two are for `adjudge view`
         "graders": describe_graders(job.spec, graders),
+        "settings": describe_settings(job.spec, graders),  # for `adjudge diff`
     }
     if job.rows is not None:  # what is in memory is known by its content
         facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]

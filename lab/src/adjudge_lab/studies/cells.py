@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import load_toml, suggest_name
+from adjudge.config import dotted_key, load_toml, suggest_name
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
@@ -27,7 +27,6 @@ from adjudge_lab.studies.study_file import (
     StudyFile,
     StudyPlan,
     changed_keys,
-    dotted_key,
     merge_tables,
     same_level,
 )

@@ -15,12 +15,19 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 import adjudge
+from adjudge.config import (
+    SettingDifference,
+    compare_settings,
+    dotted_key,
+    flatten,
+    is_same_setting,
+)
 from adjudge.datasets.hub import is_on_hub
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.registry import SHIPPED, list_parameters, load_grader_class
@@ -33,7 +40,7 @@ from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import MOCK_BASE_URL, RunFile
 from adjudge_lab.studies.cells import Arm, judge_folder
 from adjudge_lab.studies.study import Study
-from adjudge_lab.studies.study_file import covers_key, dotted_key, flatten
+from adjudge_lab.studies.study_file import covers_key
 
 _SEED_KEYS = ("training.seed", "model.base")
 """In these the arms of a cell differ: the seed, and the policy that was made from it."""
@@ -46,24 +53,13 @@ _LOGIN = re.compile(r"//[^/\s]*@")
 _MAX_DIFFERENCES = 8
 
 
-class SettingDifference(NamedTuple):
-    """A key in which two runs differ; ``None`` where a run does not have it."""
-
-    key: str
-    left: Any
-    right: Any
-
-    def __str__(self) -> str:
-        return f"{self.key} ({_format_value(self.left)}, {_format_value(self.right)})"
-
-
 def diff_settings(left: RunFile, right: RunFile) -> list[SettingDifference]:
     """The keys in which two runs differ, sorted, every default in its place.
 
     Graders are compared by name, data sets and rubrics by their content. Raises
     :class:`ConfigError` for a file that cannot be read.
     """
-    return _differences(resolve_settings(left), resolve_settings(right))
+    return compare_settings(resolve_settings(left), resolve_settings(right))
 
 
 def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
@@ -130,7 +126,7 @@ def _check_shared(study: Study, arms: Sequence[Arm], keys: _SettingsByArm) -> No
         bound = [arm for arm in arms if not any(covers_key(one, key) for one in arm.declares)]
         for arm in bound[1:]:
             left, right = (keys[one.name].get(key) for one in (bound[0], arm))
-            if not _same(left, right):
+            if not is_same_setting(left, right):
                 names = f"arms {bound[0].name} and {arm.name}"
                 found.setdefault(names, []).append(SettingDifference(key, left, right))
                 break
@@ -168,7 +164,7 @@ def _check_cells(study: Study, arms: Sequence[Arm], keys: _SettingsByArm) -> Non
         for arm in others:
             differences = [
                 one
-                for one in _differences(keys[first.name], keys[arm.name])
+                for one in compare_settings(keys[first.name], keys[arm.name])
                 if one.key not in _SEED_KEYS
             ]
             if differences:
@@ -296,27 +292,10 @@ def _describe_object(value: Any) -> str:
     return str(value) if isinstance(value, Path | str) else type(value).__qualname__
 
 
-def _differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[SettingDifference]:
-    return [
-        SettingDifference(key, left.get(key), right.get(key))
-        for key in sorted({*left, *right})
-        if not _same(left.get(key), right.get(key))
-    ]
-
-
-def _same(left: Any, right: Any) -> bool:
-    """``True`` is not 1."""
-    return type(left) is type(right) and bool(left == right)
-
-
 def _format_differences(differences: Iterable[SettingDifference]) -> str:
     shown = list(map(str, differences))
     more = len(shown) - _MAX_DIFFERENCES
     return ", ".join(shown[:_MAX_DIFFERENCES]) + (f", and {more} more" if more > 0 else "")
-
-
-def _format_value(value: Any) -> str:
-    return "not set" if value is None else repr(value)[:80]
 
 
 _VERSION = 1

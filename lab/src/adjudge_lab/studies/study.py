@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adjudge.config import suggest_name
+from adjudge.config import flatten, suggest_name
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
 from adjudge.rewards.spec import GraderEntry
@@ -41,7 +41,6 @@ from adjudge_lab.studies.study_file import (
     StudyFile,
     changed_keys,
     covers_key,
-    flatten,
 )
 
 _PLACEHOLDER_FOLDER = Path("@")

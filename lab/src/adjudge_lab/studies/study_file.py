@@ -5,7 +5,6 @@ Keys of tables are dotted names.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,21 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from adjudge.config import dotted_key
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge_lab.rl.runfile import PanelAggregate, RunFile
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
-
-
-def dotted_key(*parts: str) -> str:
-    """A key as TOML would write it.
-
-    >>> dotted_key("graders", "a.b", "weight")
-    'graders."a.b".weight'
-    """
-    return ".".join(
-        one if _BARE.match(one) else json.dumps(one, ensure_ascii=False) for one in parts
-    )
 
 
 def covers_key(declared: str, key: str) -> bool:
@@ -59,15 +46,6 @@ def changed_keys(tables: Mapping[str, Any]) -> Iterator[str]:
             yield from (dotted_key(name, key) for key in value)
         elif name != "graders":
             yield dotted_key(name)
-
-
-def flatten(data: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
-    """Every value by its dotted key; a list is a value, an empty table is nothing."""
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, *above, str(name))
-        else:
-            yield dotted_key(*above, str(name)), value
 
 
 def merge_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

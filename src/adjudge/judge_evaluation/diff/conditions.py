@@ -1,0 +1,238 @@
+"""Conditions on a comparison of two runs, as ``adjudge diff --fail-if`` takes them.
+
+    CONDITION   ::= COMPARISON ("and" COMPARISON)*
+    COMPARISON  ::= NAME OPERATOR NUMBER
+    OPERATOR    ::= "<" | "<=" | ">" | ">=" | "==" | "!="
+    NUMBER      ::= a decimal number, or one with a % sign
+
+A name is one of :data:`METRICS`; where that is an estimate, ``NAME.low`` and ``NAME.high`` are the
+ends of its interval. A metric without a value fails its condition: it is never passed in silence.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjudge.config import suggest_name
+from adjudge.errors import ConfigError
+
+_OPTION = "--fail-if"
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_COMPARISON = re.compile(
+    r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)\s*"
+)
+_AND = re.compile(r"and\b")
+_ENDS = ("low", "high")
+
+
+class MetricValue(NamedTuple):
+    """A number of a comparison, or why there is none; an estimate's with the ends it has."""
+
+    value: float | None
+    why: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+class Metric(NamedTuple):
+    """A name of conditions: what it is, and where a comparison has it."""
+
+    about: str
+    read: Callable[[Mapping[str, Any]], MetricValue]
+    is_estimate: bool = False
+
+
+def _number(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
+    def read(summary: Mapping[str, Any]) -> MetricValue:
+        found: Any = summary
+        for key in keys:
+            found = found[key]
+        return MetricValue(float(found))
+
+    return read
+
+
+def _estimate(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
+    def read(summary: Mapping[str, Any]) -> MetricValue:
+        found: Any = summary
+        for key in keys:
+            found = found[key]
+        return MetricValue(found["value"], found["why"], found["low"], found["high"])
+
+    return read
+
+
+def _truth(source: str, what: str) -> Callable[[Mapping[str, Any]], MetricValue]:
+    """Of pairs inside groups, and where there are none of all pairs."""
+
+    def read(summary: Mapping[str, Any]) -> MetricValue:
+        whole = summary["truth"].get(source)
+        if whole is None:
+            none = {
+                "environment": "no sample that both runs rewarded has an environment reward",
+                "labels": "no sample that both runs rewarded has a label",
+            }
+            return MetricValue(None, none[source])
+        found = whole["within" if whole["within"]["pairs"] else "pooled"][what]
+        return MetricValue(found["value"], found["why"], found["low"], found["high"])
+
+    return read
+
+
+def _times(key: str) -> Callable[[Mapping[str, Any]], MetricValue]:
+    def read(summary: Mapping[str, Any]) -> MetricValue:
+        a, b = summary["a"][key], summary["b"][key]
+        if a is None or b is None:
+            return MetricValue(None, f"{key} of {'A' if a is None else 'B'} is not known")
+        return MetricValue(b / a) if a else MetricValue(None, f"{key} of A is 0")
+
+    return read
+
+
+METRICS: Mapping[str, Metric] = {
+    "missing": Metric("share of B's rewards that are missing", _number("missing", "b")),
+    "missing_a": Metric("the same of A", _number("missing", "a")),
+    "missing_increase": Metric(
+        "share missing in B less that in A", _estimate("missing", "change"), True
+    ),
+    "only_a": Metric("samples that only A has", _number("samples", "only_a")),
+    "only_b": Metric("samples that only B has", _number("samples", "only_b")),
+    "reward_change": Metric("mean reward of B less that of A", _estimate("reward", "change"), True),
+    "sign_turns": Metric(
+        "share of samples whose advantage turns its sign",
+        _estimate("advantages", "sign_flips"),
+        True,
+    ),
+    "best_changes": Metric(
+        "share of groups of which no sample is best in both",
+        _estimate("advantages", "best_changes"),
+        True,
+    ),
+    "tau": Metric("Kendall's τ-b inside groups", _estimate("advantages", "within_kendall"), True),
+    "agreement_a": Metric(
+        "how often A orders two samples as the environment does", _truth("environment", "a"), True
+    ),
+    "agreement_b": Metric("the same of B", _truth("environment", "b"), True),
+    "agreement_change": Metric("B's less A's", _truth("environment", "change"), True),
+    "label_agreement_a": Metric(
+        "how often A orders two samples as people do", _truth("labels", "a"), True
+    ),
+    "label_agreement_b": Metric("the same of B", _truth("labels", "b"), True),
+    "label_agreement_change": Metric("B's less A's", _truth("labels", "change"), True),
+    "cost_ratio": Metric("cost of B by that of A, all invocations", _times("cost_usd")),
+    "calls_ratio": Metric("judge calls of B by those of A", _times("calls")),
+    "tokens_ratio": Metric("tokens of B by those of A", _times("tokens")),
+    "seconds_ratio": Metric("seconds of B by those of A", _times("seconds")),
+}
+"""What a condition may name."""
+
+
+class Comparison(NamedTuple):
+    """``NAME OPERATOR NUMBER``; ``end`` is ``low`` or ``high``, or empty for the value itself."""
+
+    name: str
+    end: str
+    sign: str
+    limit: float
+
+    def read(self, summary: Mapping[str, Any]) -> MetricValue:
+        """The number that is compared."""
+        found = METRICS[self.name].read(summary)
+        if not self.end or found.value is None:
+            return found
+        end = found.low if self.end == "low" else found.high
+        return MetricValue(end, found.why or "there is no interval")
+
+
+class Condition(NamedTuple):
+    """What ends ``adjudge diff`` with exit code 1: all of its comparisons hold."""
+
+    text: str
+    comparisons: tuple[Comparison, ...]
+
+    def check(self, summary: Mapping[str, Any]) -> ConditionResult:
+        """Whether it holds; it fails, too, where one of its metrics has no value."""
+        holds, said = True, []
+        for one in self.comparisons:
+            name = one.name + (f".{one.end}" if one.end else "")
+            found = one.read(summary)
+            if found.value is None:
+                why = f"{name} has no value here: {found.why}"
+                return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
+            holds = holds and _OPERATORS[one.sign](found.value, one.limit)
+            said.append(f"{name} is {found.value:.4g}")
+        return ConditionResult(self.text, failed=holds, undefined=False, sentence=", ".join(said))
+
+
+class ConditionResult(msgspec.Struct, frozen=True):
+    """What became of a condition; ``undefined``: a metric had no value, so it failed."""
+
+    condition: str
+    failed: bool
+    undefined: bool
+    sentence: str
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition that ``text`` says; raises :class:`ConfigError`.
+
+    >>> parse_condition("missing > 5% and sign_turns.low > 0.1").comparisons[0].limit
+    0.05
+    """
+    found = []
+    at = 0
+    while True:
+        match = _COMPARISON.match(text, at)
+        if match is None:
+            raise ConfigError(
+                f"{_OPTION} {text!r:.200}: must be NAME OPERATOR NUMBER, such as 'missing > 0.05', "
+                f"or several joined by 'and' (found {text[at:]!r:.80}; operators: "
+                f"{', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
+            )
+        name, sign, number, percent = match.groups()
+        found.append(Comparison(*_split_name(text, name), sign, _limit(number, percent)))
+        if (at := match.end()) == len(text):
+            return Condition(text.strip(), tuple(found))
+        if (joined := _AND.match(text, at)) is None:
+            raise ConfigError(
+                f"{_OPTION} {text!r:.200}: {text[at:]!r:.80} cannot stand after a comparison. Use "
+                f"'and', or repeat {_OPTION} for 'or'."
+            )
+        at = joined.end()
+
+
+def _limit(number: str, percent: str) -> float:
+    return float(number) / (100 if percent else 1)
+
+
+def _split_name(text: str, said: str) -> tuple[str, str]:
+    name, dot, end = said.partition(".")
+    metric = METRICS.get(name)
+    if metric is None or (dot and (end not in _ENDS or not metric.is_estimate)):
+        allowed = list_metric_names()
+        raise ConfigError(
+            f"{_OPTION} {text!r:.200}: has an unknown name{suggest_name(said, allowed)} "
+            f"(found {said!r:.80}; allowed: {', '.join(METRICS)}; estimates have .low and .high)"
+        )
+    return name, end
+
+
+def list_metric_names() -> list[str]:
+    """All names that a condition may have, ends of intervals included."""
+    return [
+        full
+        for name, metric in METRICS.items()
+        for full in (name, *(f"{name}.{end}" for end in _ENDS if metric.is_estimate))
+    ]

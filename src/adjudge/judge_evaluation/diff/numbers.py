@@ -1,0 +1,386 @@
+"""What differs between two runs over the same rollouts, as numbers with intervals.
+
+Everything is paired: a sample that one of the two did not reward is in no mean, correlation or
+advantage of either. Intervals are 95 %, by bootstrap over groups. Where B is put for A and A for B,
+each difference changes its sign and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from adjudge.config import compare_settings, flatten
+from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
+from adjudge.judge_evaluation.swap.comparison import (
+    advantage_sign,
+    compare_criteria,
+    compare_rewards,
+)
+from adjudge.stats import describe_sizes, mean
+from adjudge.stats.bootstrap import bootstrap_groups, ratio
+from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, Estimate, ItemColumns
+from adjudge.stats.predictions import pair_counts
+from adjudge.version import __version__
+
+_UNBOUNDED = (-math.inf, math.inf)
+_MAX_LISTED = 1000
+"""Turned advantages that the summary lists."""
+
+Outcomes = Mapping[int, float]
+"""What is right of a pair, by its place: an environment's reward, a person's label."""
+
+
+def summarise_diff(
+    runs: PairedRuns, labels: LabelledPairs | None = None, *, seed: int = 0
+) -> dict[str, Any]:
+    """The whole comparison as plain data; pure. ``labels``: what people said of the samples."""
+    pairs, members = runs.pairs, runs.members
+    identical = _are_identical(runs)
+    environment, conflicts = _environment_rewards(pairs)
+    agreement = compare_rewards(runs.rewards_a, runs.rewards_b, members, seed=seed)
+    truths = {"environment": LabelledPairs(environment, []), "labels": labels}
+    return {
+        "adjudge": __version__,
+        "a": _describe_run(runs.a),
+        "b": _describe_run(runs.b),
+        "identical": identical,
+        "same_spec": _have_same_spec(runs.a, runs.b),
+        "joined_by": runs.joined_by,
+        "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
+        "groups": {**describe_sizes(map(len, members)), "same": runs.same_groups},
+        "settings": _changed_settings(runs.a, runs.b),
+        "reward": _compare_side(runs.rewards_a, runs.rewards_b, members, seed, identical=identical),
+        "graders": _compare_graders(runs, seed, identical=identical),
+        "advantages": msgspec.to_builtins(agreement),
+        "criteria": msgspec.to_builtins(
+            compare_criteria(
+                [pair.a.marks for pair in pairs],
+                [pair.b.marks for pair in pairs],
+                members,
+                seed=seed,
+            )
+        ),
+        "truth": {
+            name: _compare_truth(runs, outcomes, seed)
+            for name, outcomes in truths.items()
+            if outcomes is not None and any(outcomes)
+        },
+        "environment_conflicts": conflicts,
+        "missing": _compare_missing(pairs, members, seed),
+        "turned": _turned_samples(runs),
+        "seed": seed,
+    }
+
+
+def _describe_run(run: DiffRun) -> dict[str, Any]:
+    facts, summary = run.facts, run.summary
+    spending = summary.get("spending") or {}
+    judged = [one["judge"] for one in (summary.get("graders") or {}).values() if one.get("judge")]
+    once = spending.get("invocations", 1) == 1
+    return {
+        "path": str(run.path),
+        "spec": facts.get("spec_path"),
+        "spec_hash": facts.get("spec_hash"),
+        "adjudge": facts.get("adjudge"),
+        "samples": len(run.rows),
+        "models": list(dict.fromkeys(name for one in judged for name in one.get("models") or ())),
+        "cost_usd": spending.get("cost_usd"),
+        "calls": spending.get("calls"),
+        "tokens": _sum(spending.get("input_tokens"), spending.get("output_tokens")),
+        "seconds": summary.get("elapsed_s") if once else None,
+    }
+
+
+def _sum(*parts: float | None) -> float | None:
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _have_same_spec(a: DiffRun, b: DiffRun) -> bool:
+    ours = a.facts.get("spec_hash")
+    return ours is not None and ours == b.facts.get("spec_hash")
+
+
+def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:
+    """The settings that differ; ``None`` where one of the two does not say its own."""
+    sides = []
+    for run in (a, b):
+        if (settings := run.facts.get("settings")) is None:
+            return None
+        sides.append({**dict(flatten(settings)), "adjudge": run.facts.get("adjudge")})
+    found = compare_settings(*sides)
+    return [{"key": one.key, "a": one.left, "b": one.right} for one in found]
+
+
+def _are_identical(runs: PairedRuns) -> bool:
+    """Whether both say the same number, or the same failure, of every sample and grader."""
+    return not (runs.only_a or runs.only_b) and all(
+        (one.reward, one.kind, one.scores) == (other.reward, other.kind, other.scores)
+        for one, other in runs.pairs
+    )
+
+
+def _compare_side(
+    a: Sequence[float | None],
+    b: Sequence[float | None],
+    members: Sequence[Sequence[int]],
+    seed: int,
+    *,
+    identical: bool,
+) -> dict[str, Any]:
+    """Both means over what both have, and B less A."""
+    rows: list[ItemColumns] = []
+    both = []
+    for group in members:
+        found = [
+            (one, other)
+            for at in group
+            if (one := a[at]) is not None
+            if (other := b[at]) is not None
+        ]
+        if found:
+            rows.append((math.fsum(y - x for x, y in found), float(len(found))))
+            both += found
+    return {
+        "common": len(both),
+        "mean_a": mean([x for x, _ in both]),
+        "mean_b": mean([y for _, y in both]),
+        "changed": sum(x != y for x, y in both),
+        "change": _as_data(_mean_change(rows, seed, identical=identical)),
+    }
+
+
+def _mean_change(rows: Sequence[ItemColumns], seed: int, *, identical: bool) -> Estimate:
+    """Scores have no bounds: where no group differs from another, nothing tells how far they may.
+
+    The same run twice differs nowhere, so there is nothing to estimate.
+    """
+    if identical or (len(rows) > 1 and len({change / n for change, n in rows}) == 1):
+        return Estimate(
+            ratio([math.fsum(of) for of in zip(*rows, strict=True)]) if rows else None,
+            why=NOTHING_VARIED,
+        )
+    return bootstrap_groups(rows, ratio, bounds=_UNBOUNDED, seed=seed)
+
+
+def _as_data(found: Estimate) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(found)
+    return data
+
+
+def _compare_graders(runs: PairedRuns, seed: int, *, identical: bool) -> dict[str, Any]:
+    """Each grader of both, in the order of B's spec; those of one alone say whose they are."""
+    ours, theirs = runs.a.graders, runs.b.graders
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys([*theirs, *ours]):
+        if name not in ours or name not in theirs:
+            found[name] = {"only": "b" if name in theirs else "a"}
+            continue
+        a, b = ([row.scores.get(name) for row in side] for side in zip(*runs.pairs, strict=True))
+        found[name] = {
+            **_compare_side(a, b, runs.members, seed, identical=identical),
+            "missing_a": a.count(None),
+            "missing_b": b.count(None),
+        }
+    return found
+
+
+def _environment_rewards(pairs: Sequence[RowPair]) -> tuple[dict[int, float], int]:
+    """What the environment said of each pair, and of how many the two runs disagree on that."""
+    found: dict[int, float] = {}
+    conflicts = 0
+    for place, (a, b) in enumerate(pairs):
+        said = {one for one in (a.env_reward, b.env_reward) if one is not None}
+        if len(said) == 1:
+            found[place] = said.pop()
+        conflicts += len(said) > 1
+    return found, conflicts
+
+
+def _compare_truth(runs: PairedRuns, truth: LabelledPairs, seed: int) -> dict[str, Any]:
+    """How often each run orders two samples as their outcomes do, and B less A.
+
+    ``within``: pairs inside groups, all that a group-relative trainer sees. ``pooled``: all pairs,
+    the AUC where outcomes are of two kinds; its interval is that of the first-order change. Pairs
+    of which people prefer one are pairs inside groups.
+    """
+    outcomes = truth.scores
+    members = [
+        [at for at in group if at in outcomes and runs.pairs[at].common] for group in runs.members
+    ]
+    places = [at for group in members for at in group]
+    everyone = iter(_pair_sums(runs, places, outcomes))
+    crossing = [_sum_rows(islice(everyone, len(group))) for group in members if group]
+    inside = [
+        _sum_rows(
+            [
+                *((x / 2, y / 2, n / 2) for x, y, n in _pair_sums(runs, group, outcomes)),
+                *(_preference_row(runs, *pair) for pair in preferred),
+            ]
+        )
+        for group, preferred in zip(members, _preferences_by_group(runs, truth), strict=True)
+    ]
+    return {
+        "samples": len(places),
+        "within": _agreement_change([row for row in inside if row[2]], seed),
+        "pooled": _agreement_change(crossing, seed, counted_twice=True),
+    }
+
+
+def _sum_rows(rows: Iterable[ItemColumns]) -> ItemColumns:
+    found = list(rows)
+    return tuple(map(math.fsum, zip(*found, strict=True))) if found else (0.0, 0.0, 0.0)
+
+
+def _preferences_by_group(runs: PairedRuns, truth: LabelledPairs) -> list[list[tuple[int, int]]]:
+    """The preferred pairs of each group that both runs rewarded."""
+    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
+    found: list[list[tuple[int, int]]] = [[] for _ in runs.members]
+    for better, worse in truth.preferences:
+        if runs.pairs[better].common and runs.pairs[worse].common:
+            found[group_of[better]].append((better, worse))
+    return found
+
+
+def _preference_row(runs: PairedRuns, better: int, worse: int) -> ItemColumns:
+    """One pair, as :func:`_pair_sums` counts it."""
+    shares = []
+    for rewards in (runs.rewards_a, runs.rewards_b):
+        one, other = rewards[better] or 0.0, rewards[worse] or 0.0
+        shares.append((1 + (one > other) - (one < other)) / 2)
+    return shares[0], shares[1], 1.0
+
+
+def _pair_sums(runs: PairedRuns, places: Sequence[int], outcomes: Outcomes) -> list[ItemColumns]:
+    """By sample: the pairs with different outcomes that it is in; those that A, that B order right.
+
+    A tie is half a pair. Each pair is counted at both of its samples.
+    """
+    right = [outcomes[at] for at in places]
+    sides = []
+    pairs: Sequence[int] = ()
+    for rewards in (runs.rewards_a, runs.rewards_b):
+        twice, pairs = pair_counts(
+            [reward for at in places if (reward := rewards[at]) is not None], right
+        )
+        sides.append([won / 2 for won in twice])
+    return [(x, y, float(n)) for x, y, n in zip(*sides, pairs, strict=True)]
+
+
+def _agreement_change(
+    rows: Sequence[ItemColumns], seed: int, *, counted_twice: bool = False
+) -> dict[str, Any]:
+    """A's share, B's share and B less A; ``counted_twice``: each pair in both of its groups.
+
+    Pairs of two groups are no sums over groups: a resample then gives the first-order change.
+    """
+    whole = [math.fsum(of) for of in zip(*rows, strict=True)] if rows else [0.0, 0.0, 0.0]
+    known = [one / 2 if counted_twice else 0.0 for one in whole]
+
+    def share(place: int) -> Callable[[Sequence[float]], float | None]:
+        return lambda sums: ratio([sums[place] - known[place], sums[2] - known[2]])
+
+    def change(sums: Sequence[float]) -> float | None:
+        one, other = share(0)(sums), share(1)(sums)
+        return None if one is None or other is None else other - one
+
+    if not rows or not whole[2]:
+        none = _as_data(Estimate(why=NO_VALUE))
+        return {"pairs": 0, "a": none, "b": none, "change": none}
+    differ = any(row[0] != row[1] for row in rows)
+    return {
+        "pairs": round(whole[2] / 2 if counted_twice else whole[2]),
+        "a": _as_data(bootstrap_groups(rows, share(0), bounds=(0, 1), seed=seed)),
+        "b": _as_data(bootstrap_groups(rows, share(1), bounds=(0, 1), seed=seed)),
+        "change": _as_data(
+            bootstrap_groups(rows, change, seed=seed)
+            if differ
+            else Estimate(0.0, why=NOTHING_VARIED)
+        ),
+    }
+
+
+def _compare_missing(
+    pairs: Sequence[RowPair], members: Sequence[Sequence[int]], seed: int
+) -> dict[str, Any]:
+    """Rewards that are missing of the samples in both runs, and B's share less A's."""
+    gone = [(pair.a.reward is None, pair.b.reward is None) for pair in pairs]
+    rows = [
+        (float(sum(gone[at][1] - gone[at][0] for at in group)), float(len(group)))
+        for group in members
+    ]
+    differ = any(one != other for one, other in gone)
+    change = bootstrap_groups(rows, ratio, seed=seed)
+    return {
+        "a": sum(one for one, _ in gone) / len(gone),
+        "b": sum(other for _, other in gone) / len(gone),
+        "only_a": gone.count((True, False)),
+        "only_b": gone.count((False, True)),
+        "both": gone.count((True, True)),
+        "change": _as_data(change if differ else Estimate(0.0, why=NOTHING_VARIED)),
+        "kinds_a": _count_kinds([pair.a.kind for pair in pairs]),
+        "kinds_b": _count_kinds([pair.b.kind for pair in pairs]),
+    }
+
+
+def _count_kinds(kinds: Sequence[str | None]) -> dict[str, int]:
+    return dict(Counter(kind for kind in kinds if kind is not None).most_common())
+
+
+def _turned_samples(runs: PairedRuns) -> list[dict[str, Any]]:
+    """Samples whose advantage turns its sign, the widest turn first."""
+    turned = [
+        (place, a, b)
+        for place, (a, b) in runs.advantages().items()
+        if advantage_sign(a) * advantage_sign(b) < 0
+    ]
+    turned.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
+    return [sample_numbers(runs, place, a, b) for place, a, b in turned[:_MAX_LISTED]]
+
+
+def worst_changes(runs: PairedRuns, most: int) -> list[int]:
+    """Places of the pairs that changed most: advantages, then what is missing in one run alone.
+
+    A quarter at least is kept for each of the two, where there are so many.
+    """
+    advantages = runs.advantages()
+    moved = [
+        place
+        for place, (a, b) in advantages.items()
+        if runs.rewards_a[place] != runs.rewards_b[place] or abs(a - b) > 0
+    ]
+    moved.sort(key=lambda place: (-_severity(*advantages[place]), place))
+    gone = [
+        place for place, (a, b) in enumerate(runs.pairs) if (a.reward is None) != (b.reward is None)
+    ]
+    room = max(most - len(gone), most - most // 4)
+    chosen = moved[:room]
+    return chosen + gone[: most - len(chosen)]
+
+
+def _severity(a: float, b: float) -> float:
+    """How far an advantage moved; one that turned its sign goes before one that did not."""
+    turned = advantage_sign(a) * advantage_sign(b) < 0
+    return abs(a - b) + (1e6 if turned else 0.0)
+
+
+def sample_numbers(
+    runs: PairedRuns, place: int, a: float | None, b: float | None
+) -> dict[str, Any]:
+    """Rewards and advantages of a pair, and where it is in both runs."""
+    one, other = runs.pairs[place]
+    return {
+        "group": one.group[1],
+        "where": one.where,
+        "index_a": one.index,
+        "index_b": other.index,
+        "reward_a": one.reward,
+        "reward_b": other.reward,
+        "advantage_a": a,
+        "advantage_b": b,
+    }

@@ -1,0 +1,291 @@
+"""Two runs over the same rollouts, joined sample by sample.
+
+A run is a folder of ``adjudge grade`` or ``adjudge train``, or a dump whose rollouts have rewards.
+What is kept of a sample are its numbers; texts are read again for the few that are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjudge.errors import RunFolderError
+from adjudge.judge_evaluation.swap.judgements import CriterionMarks, read_criterion_marks
+from adjudge.rewards.groups import group_step
+from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
+from adjudge.runs.labels import LabelLog, select_current
+from adjudge.runs.records import MissingReason, RunRecord, RunRecords
+from adjudge.stats import z_scores
+from adjudge.types import Sample
+
+
+class RunRow(msgspec.Struct):
+    """The numbers of one sample of a run; ``place`` counts the run's samples."""
+
+    place: int
+    index: int
+    key: str
+    where: str
+    group: tuple[int | None, str]
+    reward: float | None
+    kind: str | None
+    env_reward: float | None
+    scores: dict[str, float | None]
+    marks: CriterionMarks
+
+
+class DiffRun:
+    """One side of a comparison: its rows, and what its folder says of it.
+
+    ``facts`` and ``summary`` are empty for a dump. Raises
+    :class:`~adjudge.errors.RunFolderError` and what reading rollouts raises.
+    """
+
+    def __init__(self, path: Path, mapping: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        is_run = any((path / name).is_file() for name in ("rewards.jsonl", "rollouts.jsonl"))
+        self._records = RunRecords(path) if is_run else None
+        self._mapping = mapping or {}
+        self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
+        self.summary: Mapping[str, Any] = self._records.summary if self._records else {}
+        self.rows = [_make_row(place, one) for place, one in enumerate(self._read())]
+        if not self.rows:
+            raise RunFolderError(f"{path}: has no samples. Give a run that is finished.")
+        if all(row.reward is None and row.kind is None for row in self.rows):
+            raise RunFolderError(
+                f"{path}: its rollouts have no rewards. Grade them with `adjudge grade`, or name "
+                "the column with --map env_reward=COLUMN."
+            )
+
+    @property
+    def graders(self) -> list[str]:
+        """The graders with scores, in the order of the spec."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.scores))
+
+    def _read(self) -> Iterator[RunRecord]:
+        if self._records is None:
+            return (record for record, _ in self._read_dump())
+        if self._records.is_training:  # its rows have no keys, but their rollouts are at hand
+            return (
+                msgspec.structs.replace(record, key=record.key or compute_rollout_key(sample))
+                for record, sample in self._records.with_samples()
+            )
+        return iter(self._records)
+
+    def _read_dump(self) -> Iterator[tuple[RunRecord, Sample]]:
+        """A dump's rollouts; what the trainer learned from is the reward."""
+        groups = GroupNames()
+        for sample in SampleReader([self.path], self._mapping):
+            reward = sample.env_reward
+            stored = sample.extras.get("reward", ...)
+            if reward is None and isinstance(stored, int | float | None):
+                reward = None if stored is None or stored != stored else float(stored)  # noqa: PLR0124  (NaN)
+            record = RunRecord(
+                index=sample.index,
+                group=groups.name(sample),
+                reward=reward,
+                missing=MissingReason("not_stored") if reward is None and stored is None else None,
+                key=compute_rollout_key(sample),
+                where=sample.where,
+                step=sample.step,
+            )
+            yield record, sample
+
+    def read_places(self, places: Collection[int]) -> dict[int, tuple[RunRecord, Sample | None]]:
+        """The whole records of a few samples with their rollouts, by place.
+
+        Without a rollout where the files that were graded are gone or changed.
+        """
+        try:
+            return dict(_pick(self._read_samples(), places))
+        except (RunFolderError, OSError):
+            return {place: (one, None) for place, one in _pick(self._read(), places)}
+
+    def _read_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
+        return self._read_dump() if self._records is None else self._records.with_samples()
+
+
+def _pick(rows: Iterable[Any], places: Collection[int]) -> Iterator[tuple[int, Any]]:
+    last = max(places, default=-1)
+    for place, row in enumerate(rows):
+        if place > last:
+            return
+        if place in places:
+            yield place, row
+
+
+def _make_row(place: int, record: RunRecord) -> RunRow:
+    missing = record.missing if record.reward is None else None
+    return RunRow(
+        place=place,
+        index=record.index,
+        key=record.key,
+        where=record.where,
+        group=record.group_key,
+        reward=record.reward,
+        kind=None if missing is None else missing.kind,
+        env_reward=record.env_reward,
+        scores=record.scores,
+        marks=read_criterion_marks(record.details),
+    )
+
+
+class RowPair(NamedTuple):
+    """One sample in both runs."""
+
+    a: RunRow
+    b: RunRow
+
+    @property
+    def common(self) -> bool:
+        """Whether both gave it a reward."""
+        return self.a.reward is not None and self.b.reward is not None
+
+
+class PairedRuns:
+    """The samples that two runs have in common, and how they were found.
+
+    ``pairs`` stand in an order that does not depend on that of the runs' rows; ``members`` has the
+    places of each group's pairs, and what is one group is one in both runs. ``joined_by``:
+    ``content`` (the k-th of equal rollouts with the k-th), or ``index`` where a folder of an older
+    version has no keys. ``same_groups``: whether both runs group the common samples alike. Raises
+    :class:`~adjudge.errors.RunFolderError` for runs without a sample in common.
+    """
+
+    def __init__(self, a: DiffRun, b: DiffRun) -> None:
+        self.a, self.b = a, b
+        if all(row.key for run in (a, b) for row in run.rows):
+            self.joined_by = "content"
+            found = list(_join_by_content(a.rows, b.rows))
+            found.sort(key=lambda pair: (pair.a.key, sorted((pair.a.place, pair.b.place))))
+        else:
+            self.joined_by = "index"
+            found = _join_by_index(a, b)
+        if not found:
+            raise RunFolderError(
+                f"{a.path} and {b.path}: have no sample in common. Grade the same rollouts twice."
+            )
+        self.pairs = found
+        self.only_a, self.only_b = len(a.rows) - len(found), len(b.rows) - len(found)
+        groups = [(pair.a.group, pair.b.group) for pair in found]
+        self.same_groups = (
+            len(set(groups))
+            == len({one for one, _ in groups})
+            == len({other for _, other in groups})
+        )
+        self.members = _places_by(groups)
+        self.rewards_a = self._snapped([pair.a.reward for pair in found])
+        self.rewards_b = self._snapped([pair.b.reward for pair in found])
+
+    def _snapped(self, rewards: Sequence[float | None]) -> list[float | None]:
+        """The rewards with those of a group made equal that differ by rounding alone."""
+        found = list(rewards)
+        for group in self.members:
+            for at, reward in zip(
+                group, group_step([rewards[at] for at in group], "none"), strict=True
+            ):
+                found[at] = reward
+        return found
+
+    def advantages(self) -> dict[int, tuple[float, float]]:
+        """Both GRPO advantages of each pair that both rewarded, over its group's such samples."""
+        found: dict[int, tuple[float, float]] = {}
+        for group in self.members:
+            common = [at for at in group if self.pairs[at].common]
+            if common:
+                sides = [
+                    z_scores([reward for at in common if (reward := side[at]) is not None])
+                    for side in (self.rewards_a, self.rewards_b)
+                ]
+                found |= dict(zip(common, zip(*sides, strict=True), strict=True))
+        return found
+
+
+class LabelledPairs(NamedTuple):
+    """What people said of samples that are in both runs.
+
+    ``scores``: by place, the mean of their scores of the reward as a whole. ``preferences``: the
+    places of two samples of a group, the better one first.
+    """
+
+    scores: Mapping[int, float]
+    preferences: Sequence[tuple[int, int]]
+
+
+def read_labels(runs: PairedRuns) -> LabelledPairs:
+    """The labels in either run's folder; those of one grader, and verdicts, are about one judge."""
+    said: dict[int, list[float]] = defaultdict(list)
+    preferences: list[tuple[int, int]] = []
+    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
+    seen: set[str] = set()
+    for side, run in enumerate((runs.a, runs.b)):
+        if not run.path.is_dir():
+            continue
+        places = {(pair[side].group[0], pair[side].index): at for at, pair in enumerate(runs.pairs)}
+        for label in select_current(LabelLog(run.path).read()):
+            at = places.get((label.step, label.index))
+            if label.id in seen or label.grader is not None or at is None:
+                continue
+            seen.add(label.id)
+            if label.key not in ("", runs.pairs[at][side].key):
+                continue  # of a run that was here before
+            if label.score is not None:
+                said[at].append(label.score)
+            elif label.preferred_over is not None and label.over_index is not None:
+                over = places.get((label.step, label.over_index))
+                if over is not None and group_of[over] == group_of[at]:
+                    preferences.append((at, over))
+    means = {at: math.fsum(values) / len(values) for at, values in said.items()}
+    return LabelledPairs(means, preferences)
+
+
+def _places_by(keys: Sequence[Hashable]) -> list[list[int]]:
+    found: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return list(found.values())
+
+
+def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPair]:
+    """Equal rollouts, those of the same group first, and then in their order."""
+    left, right = list(a), list(b)
+    keys: list[Callable[[RunRow], Hashable]] = [
+        lambda row: (row.key, row.group),
+        lambda row: row.key,
+    ]
+    for key in keys:
+        waiting: dict[Hashable, deque[RunRow]] = defaultdict(deque)
+        for row in right:
+            waiting[key(row)].append(row)
+        unmatched = []
+        for row in left:
+            if same := waiting[key(row)]:
+                yield RowPair(row, same.popleft())
+            else:
+                unmatched.append(row)
+        left = unmatched
+        right = sorted((row for rows in waiting.values() for row in rows), key=_place)
+
+
+def _place(row: RunRow) -> int:
+    return row.place
+
+
+def _join_by_index(a: DiffRun, b: DiffRun) -> list[RowPair]:
+    """Samples of the same place; raises where the two runs are not over the same rollouts."""
+    pairs = list(map(RowPair, a.rows, b.rows))
+    same = len(a.rows) == len(b.rows) and all(
+        one.index == other.index and one.group == other.group for one, other in pairs
+    )
+    if not same:
+        raise RunFolderError(
+            f"{a.path} and {b.path}: cannot be joined: a folder of an older version has no keys of "
+            f"its samples, and counts or groups differ (found {len(a.rows):,} and {len(b.rows):,} "
+            "samples). Grade the rollouts again."
+        )
+    return pairs

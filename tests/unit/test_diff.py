@@ -1,0 +1,306 @@
+"""``adjudge diff``: joining, numbers by hand, the sentence, conditions, the page."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.helpers.narrow_terminal import check_narrow
+from typer.testing import CliRunner, Result
+
+import adjudge
+from adjudge.cli.main import command_line
+from adjudge.errors import ConfigError, RunFolderError
+from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
+from adjudge.judge_evaluation.diff.numbers import summarise_diff
+from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
+from adjudge.judge_evaluation.diff.report import changes_table, diff_tables
+from adjudge.rewards.spec import RewardSpec, describe_settings
+from adjudge.runs.labels import Label, LabelLog, stamp_label
+
+ROWS = [
+    {"prompt": f"question {group}", "response": f"answer {at} " * (at + 1), "reference": "7",
+     "env_reward": float(at % 2), "group": f"g{group}"}
+    for group in range(9)
+    for at in range(4)
+]  # fmt: skip
+LONG = {"graders": [{"name": "length", "type": "length_penalty", "min_length": 0, "max_length": 9}]}
+SHORT = {
+    "graders": [
+        {"name": "length", "type": "length_penalty", "min_length": 30, "max_length": 99},
+        {"name": "right", "type": "string_match", "weight": 0.5},
+    ]
+}
+
+
+def grade(tmp_path: Path, name: str, spec: Any, rows: list[dict[str, Any]] = ROWS) -> Path:
+    file = tmp_path / f"{name}.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    adjudge.grade(file, spec, output=tmp_path / name)
+    return tmp_path / name
+
+
+def write_run(folder: Path, rewards: dict[str, list[float | None]], **row: Any) -> Path:
+    """A run folder with a group for each entry; keys are group and place."""
+    folder.mkdir(parents=True)
+    rows = [
+        {"index": 0, "key": f"{group}/{at}", "group": group, "reward": one,
+         "missing": None if one is not None else {"kind": "timeout", "message": "late"},
+         "reward_info": {"judge_score": one},
+         "details": {"judge": {"score": one, "reason": f"said {one}"}}, **row}
+        for group, values in rewards.items()
+        for at, one in enumerate(values)
+    ]  # fmt: skip
+    for index, one in enumerate(rows):
+        one["index"] = index
+    (folder / "rewards.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return folder
+
+
+def compare(a: Path, b: Path) -> dict[str, Any]:
+    return summarise_diff(PairedRuns(DiffRun(a), DiffRun(b)))
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(command_line({}), ["diff", *map(str, words)])
+
+
+def test_a_run_against_itself_is_no_difference(tmp_path: Path) -> None:
+    folder = grade(tmp_path, "a", LONG)
+    done = run(folder, folder, "--json", "--fail-if", "reward_change != 0", "--fail-if", "tau < 1")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["identical"]
+    assert found["verdict"].startswith("No difference")
+    assert found["reward"]["change"] == {
+        "value": 0.0, "low": None, "high": None, "why": "nothing varied"
+    }  # fmt: skip
+    assert found["advantages"]["sign_flips"]["value"] == 0.0
+    assert found["truth"]["environment"]["within"]["change"]["value"] == 0.0
+    assert found["missing"]["change"]["value"] == 0.0
+    assert found["worst"] == found["turned"] == found["settings"] == []
+
+
+def test_two_specs_and_what_differs_in_them(tmp_path: Path) -> None:
+    a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
+    page = tmp_path / "diff.html"
+    done = run(a, b, "-o", page)
+    assert done.exit_code == 0, done.output
+    assert "advantages" in done.output.splitlines()[0]
+    found = json.loads(run(a, b, "--json").stdout)
+    changed = {one["key"]: (one["a"], one["b"]) for one in found["settings"]}
+    assert changed["graders.length.max_length"] == (9, 99)
+    assert changed["graders.length.min_length"] == (0, 30)
+    assert changed["graders.right.weight"] == (None, 0.5)
+    assert found["graders"]["right"] == {"only": "b"}
+    assert found["samples"] == {"both": 36, "only_a": 0, "only_b": 0}
+    assert found["advantages"]["sign_flips"]["value"] == pytest.approx(1.0)
+    assert found["verdict"].startswith("B turns 100 % of advantages")
+    worst = found["worst"][0]
+    assert worst["response"].startswith("answer")
+    assert worst["graders"][0]["grader"] == "length"
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "Samples that changed most" in text
+    assert len(text.encode()) < 5_000_000
+
+
+def test_numbers_by_hand(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0, 3.0], "y": [0.0, 1.0, None]}, env_reward=1.0)
+    b = write_run(tmp_path / "b", {"x": [3.0, 2.0, 1.0], "y": [0.0, None, None]}, env_reward=1.0)
+    found = compare(a, b)
+    # Both rewarded: x whole, y's first. Differences: 2, 0, −2, 0.
+    assert found["reward"]["common"] == 4
+    assert found["reward"]["change"]["value"] == 0.0
+    assert found["reward"]["changed"] == 2
+    # Advantages of x: (−1, 0, 1) and (1, 0, −1): two of three turn; y has one such sample.
+    assert found["advantages"]["sign_flips"]["value"] == pytest.approx(2 / 3)
+    assert [one["advantage_b"] for one in found["turned"]] == [1.0, -1.0]
+    missing = found["missing"]
+    assert (missing["a"], missing["b"]) == (pytest.approx(1 / 6), pytest.approx(2 / 6))
+    assert (missing["only_a"], missing["only_b"], missing["both"]) == (0, 1, 1)
+    assert missing["kinds_b"] == {"timeout": 2}
+    assert missing["change"]["value"] == pytest.approx(1 / 6)
+    assert found["truth"]["environment"]["within"]["pairs"] == 0  # it says the same of all
+
+
+def test_who_is_right(tmp_path: Path) -> None:
+    rewards: dict[str, list[float | None]] = {
+        f"g{group}": [0.0, 1.0, 0.5, 0.5] for group in range(10)
+    }
+    better: dict[str, list[float | None]] = {
+        f"g{group}": [0.0, 1.0, 0.2, 0.6] for group in range(10)
+    }
+    a, b = write_run(tmp_path / "a", rewards), write_run(tmp_path / "b", better)
+    for folder in (a, b):
+        lines = (folder / "rewards.jsonl").read_text().splitlines()
+        rows = [{**json.loads(line), "env_reward": at % 2} for at, line in enumerate(lines)]
+        (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    within = compare(a, b)["truth"]["environment"]["within"]
+    # Of (0, 1), (0, 3), (2, 1), (2, 3): A is right in three and ties the last; B in all.
+    assert (within["a"]["value"], within["b"]["value"]) == (3.5 / 4, 1.0)
+    assert within["change"]["value"] == 0.5 / 4
+    assert within["pairs"] == 40
+    pooled = compare(a, b)["truth"]["environment"]["pooled"]
+    assert (pooled["a"]["value"], pooled["b"]["value"]) == (3.5 / 4, 1.0)
+
+
+def test_people_say_who_is_right(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0, 3.0], "y": [0.0, 1.0]})
+    b = write_run(tmp_path / "b", {"x": [3.0, 2.0, 1.0], "y": [0.0, 1.0]})
+    said: list[dict[str, Any]] = [
+        {"index": 0, "key": "x/0", "score": 5.0},
+        {"index": 2, "key": "x/2", "score": 1.0},
+        {"index": 1, "key": "x/1", "score": 9.0, "grader": "judge"},  # of one grader alone
+        {"index": 4, "key": "y/1", "preferred_over": "y/0", "over_index": 3},
+        {"index": 3, "key": "another run's", "score": 2.0},
+    ]
+    LabelLog(b).append(*(Label(**stamp_label(), author="ada", **one) for one in said))
+    found = json.loads(run(a, b, "--json").stdout)["truth"]["labels"]["within"]
+    # Of the scored pair of x and the preferred pair of y: A has one right, B both.
+    assert (found["pairs"], found["a"]["value"], found["b"]["value"]) == (2, 0.5, 1.0)
+    assert run(a, b, "--fail-if", "label_agreement_change < 0.4").exit_code == 0
+
+
+def test_rows_in_another_order_change_nothing(tmp_path: Path) -> None:
+    a = grade(tmp_path, "a", LONG)
+    rows = [dict(row) for row in ROWS]
+    random.Random(1).shuffle(rows)
+    b, shuffled = grade(tmp_path, "b", SHORT), grade(tmp_path, "c", SHORT, rows)
+    one, other = compare(a, b), compare(a, shuffled)
+    for key in ("reward", "graders", "advantages", "truth", "missing", "samples"):
+        assert one[key] == other[key], key
+
+
+def test_duplicates_are_joined_in_their_groups_and_order(tmp_path: Path) -> None:
+    twice = [{**ROWS[0], "group": group} for group in ("x", "y", "x")]
+    a = grade(tmp_path, "a", LONG, twice)
+    b = grade(tmp_path, "b", LONG, [twice[1], twice[0]])
+    runs = PairedRuns(DiffRun(a), DiffRun(b))
+    found = [(one.group[1], other.group[1], one.index, other.index) for one, other in runs.pairs]
+    assert sorted(found) == [("x", "x", 0, 1), ("y", "y", 1, 0)]
+    assert (runs.only_a, runs.only_b) == (1, 0)
+
+
+def test_folders_without_keys_are_joined_by_place_or_refused(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]}, key="")
+    b = write_run(tmp_path / "b", {"x": [2.0, 2.0]}, key="")
+    assert compare(a, b)["joined_by"] == "index"
+    other = write_run(tmp_path / "c", {"x": [2.0], "y": [2.0]}, key="")
+    with pytest.raises(RunFolderError, match="cannot be joined"):
+        compare(a, other)
+    apart = write_run(tmp_path / "d", {"z": [2.0]})
+    with pytest.raises(RunFolderError, match="no sample in common"):
+        compare(apart, write_run(tmp_path / "e", {"w": [2.0]}))
+
+
+def test_dumps_with_rewards_are_compared(tmp_path: Path) -> None:
+    files = []
+    for name, sign in (("a", 1), ("b", -1)):
+        rows = [{"input": f"q{g}", "output": f"o{at}", "score": sign * at, "step": 1, "gts": ""}
+                for g in range(2) for at in range(3)]  # fmt: skip
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = compare(*files)
+    assert found["advantages"]["within_kendall"]["value"] == -1.0
+    assert found["settings"] is None
+    (tmp_path / "c.jsonl").write_text('{"prompt": "q", "response": "r"}\n')
+    with pytest.raises(RunFolderError, match="no rewards"):
+        DiffRun(tmp_path / "c.jsonl")
+
+
+def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    b = write_run(tmp_path / "b", {"x": [2.0, 1.0]})
+    for folder in (a, b):
+        (folder / "run.json").write_text('{"spec_hash": "s", "settings": {}}')
+    assert "judge's own noise" in json.loads(run(a, b, "--json").stdout)["verdict"]
+
+
+def test_texts_of_rollouts_that_are_gone_are_left_out(tmp_path: Path) -> None:
+    a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
+    (tmp_path / "b.jsonl").unlink()
+    assert json.loads(run(a, b, "--json").stdout)["worst"][0]["response"] is not None
+    (tmp_path / "a.jsonl").unlink()
+    assert json.loads(run(a, b, "--json").stdout)["worst"][0]["response"] is None
+    assert run(a, b, "-o", tmp_path / "d.html").exit_code == 0
+
+
+def test_conditions(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    b = write_run(tmp_path / "b", {"x": [2.0, None]})
+    done = run(a, b, "--fail-if", "missing > 40% and only_a == 0", "--fail-if", "missing > 60 %")
+    assert done.exit_code == 1
+    said = done.output.replace("\n", " ")
+    assert "missing > 40% and only_a == 0: missing is 0.5, only_a is 0" in said
+    assert "60 %" not in said
+    for undefined in ("agreement_change.low < 0", "cost_ratio > 2", "missing > 0 and tau < 0"):
+        done = run(a, b, "--fail-if", undefined)
+        assert done.exit_code == 1, undefined
+        assert "has no value here" in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mising > 0.1", "did you mean 'missing'"),
+        ("missing.low > 0", "unknown name"),
+        ("tau.middle > 0", "unknown name"),
+        ("missing > nan", "must be NAME OPERATOR NUMBER"),
+        ("missing > 0 or tau < 1", "repeat --fail-if"),
+        ("missing > 0 and", "must be NAME OPERATOR NUMBER"),
+        ("__import__('os') > 0", "must be NAME OPERATOR NUMBER"),
+        ("missing = 0", "must be NAME OPERATOR NUMBER"),
+        ("", "must be NAME OPERATOR NUMBER"),
+        ("missing > 0 missing > 1", "cannot stand after"),
+    ],
+)
+def test_conditions_that_are_none(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        parse_condition(text)
+
+
+def test_every_metric_can_be_read(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    found = compare(a, a)
+    for name in list_metric_names():
+        result = parse_condition(f"{name} > -1e9").check(found)
+        assert result.undefined or result.failed
+    listed = run("--list-metrics").output
+    assert all(name in listed for name in METRICS)
+
+
+def test_tables_fit_narrow_terminals(tmp_path: Path) -> None:
+    a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
+    found = json.loads(run(a, b, "--json").stdout)
+    for table in (*diff_tables(found).values(), changes_table(found, 5)):
+        if table:
+            check_narrow(table)
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    rows = [{**row, "prompt": evil, "group": evil + str(row["group"])} for row in ROWS]
+    a, b = grade(tmp_path, "a", LONG, rows), grade(tmp_path, "b", SHORT, rows)
+    run(a, b, "-o", tmp_path / "d.html")
+    assert evil not in (tmp_path / "d.html").read_text()
+
+
+def test_secrets_are_not_written_to_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADDRESS", "http://127.0.0.1:1/hush")
+    spec = tmp_path / "reward.toml"
+    spec.write_text(
+        '[[graders]]\nname = "q"\ntype = "string_match"\n'
+        '[[graders]]\nname = "j"\ntype = "helpfulness"\nweight = 0.0\n'
+        '[judges.main]\ntype = "openai"\nmodel = "m"\nbase_url = "${ADDRESS}"\n'
+        '[judges.main.extra_body]\ntoken = "a ${ADDRESS}"\n'
+    )
+    found = RewardSpec.load(spec)
+    said = json.dumps(describe_settings(found, found.build_graders()))
+    assert "hush" not in said
+    assert "${ADDRESS}" in said
