@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.helpers.layout import layout_faults
-from tests.e2e.helpers.live_page import opened, served, write
+from tests.e2e.helpers.live_page import opened, served, start_view, write
 
 from adjudge.runs.labels import LabelLog, select_current
 
@@ -116,9 +116,10 @@ def test_blind_until_it_is_labelled(browser: Browser, tmp_path: Path) -> None:
         progress(page, "2 of 50 labelled")
         # Going back to what is labelled shows what the judge said.
         page.keyboard.press("u")
+        expect(page.locator("#label-said")).to_have_text("Taken back.")
         expect(reason).not_to_be_visible()
         page.keyboard.press("1")
-        progress(page, "2 of 50 labelled")
+        progress(page, "2 samples labelled by you")
     first, second, back, third = labels(folder)
     assert (first.grader, first.score, first.blind) == ("correct", 1.0, True)
     assert second.preferred_over is not None
@@ -152,3 +153,68 @@ def test_two_people_label_at_once(browser: Browser, tmp_path: Path, width: int) 
     assert Counter(one.author for one in rows) == {"ada": 8, "bo": 8}
     # Both were asked about the same samples, so that they can be compared.
     assert len({one.index for one in rows}) == 8
+
+
+def begin_round(page: Page, name: str) -> None:
+    page.locator("#label-author").fill(name)
+    page.locator("#label-author").press("Enter")
+    page.locator("h1").click()
+    page.keyboard.press("q")
+    progress(page, "0 of 50 labelled")
+
+
+def test_two_people_on_one_server_who_wait_for_nothing(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    graded_run(folder)
+    with (
+        served(folder) as (url, _),
+        opened(browser, url) as one,
+        opened(browser, url) as two,
+    ):
+        pages = {"ada": one.page, "bo": two.page}
+        for name, page in pages.items():
+            begin_round(page, name)
+        for _ in range(30):  # a key while a label is being written does nothing
+            for page in pages.values():
+                page.keyboard.press("w")
+        for page in pages.values():  # the last one may be on its way
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(1_000)
+        written = Counter(row.author for row in labels(folder))
+        for name, page in pages.items():
+            progress(page, f"{written[name]} of 50 labelled")
+    assert min(written["ada"], written["bo"]) > 1
+    assert len({(row.author, row.index) for row in labels(folder)}) == written.total()
+
+
+def test_a_killed_server_loses_what_was_being_typed_and_nothing_else(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    graded_run(folder)
+    with (
+        start_view(folder, "--port", "0") as (process, url),
+        browser.new_context(reduced_motion="reduce") as context,
+    ):
+        page = context.new_page()
+        page.goto(url)
+        begin_round(page, "ada")
+        for done in range(1, 6):
+            page.keyboard.press("y")
+            progress(page, f"{done} of 50 labelled")
+        page.keyboard.press("m")
+        page.keyboard.type("half a no")
+        process.kill()
+        process.wait()
+        page.keyboard.press("Control+Enter")
+        expect(page.locator("#label-said")).to_contain_text("Not saved")
+        assert [one.verdict for one in labels(folder)] == ["right"] * 5
+        with start_view(folder, "--port", url.rsplit(":", 1)[1].strip("/")):
+            page.reload()
+            progress(page, "5 samples labelled by you")
+            page.locator("h1").click()
+            page.keyboard.press("q")
+            progress(page, "5 of 50 labelled")
+            page.keyboard.press("w")
+            progress(page, "6 of 50 labelled")
+    assert [one.verdict for one in labels(folder)] == ["right"] * 5 + ["wrong"]

@@ -50,6 +50,18 @@ def begin(folder: Path, planned: int = 6, label: str = "a small run") -> None:
 
 
 @contextmanager
+def start_view(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The command as a process that may be killed, and its address."""
+    command = [sys.executable, "-c", VIEW, str(folder), "--json", "--no-open", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())["url"]
+        finally:
+            process.kill()
+
+
+@contextmanager
 def served(folder: Path) -> Iterator[tuple[str, int]]:
     """The command as a process; its address and process number."""
     with subprocess.Popen(

@@ -5,7 +5,7 @@ const NAME = "adjudge-author";
 const BLIND = "adjudge-blind";
 const KEYS = "y right · w wrong · 0–9 score · p better, P worse than the other · o show it · m note · b blind · u undo · q queue · s skip";
 
-const desk = { node: null, story: null, context: null, facts: null, about: null, round: null, entry: null, written: [], busy: false, said: "" };
+const desk = { node: null, story: null, context: null, facts: null, about: null, round: null, entry: null, written: [], busy: false, leaving: null, said: "" };
 
 // What was chosen earlier in this browser; it may keep nothing.
 function remembered(name) {
@@ -73,12 +73,15 @@ async function send(fields) {
 
 async function label(fields, words) {
   const row = desk.story?.row;
+  if (row === desk.leaving) return; // a key for the next sample, which is not there yet
   const written = await send(fields);
   if (!written) return;
   desk.written.push({ row, id: written.id, grader: desk.about });
   desk.said = `Saved: ${words}.`;
-  if (desk.entry && judged(written)) await advance();
-  else await refresh();
+  if (!desk.entry || !judged(written)) return refresh();
+  desk.leaving = row;
+  await advance();
+  desk.leaving = null;
 }
 
 async function undo() {
