@@ -29,7 +29,8 @@ from adjudge.stats.estimates import (
 MIN_GROUPS = 8
 """Fewer groups say nothing of how much groups differ: there is no interval."""
 
-_PERMUTATIONS, _MOST_PERMUTED = 19_999, 600
+_PERMUTATIONS, _PERMUTED_AT_ONCE, _MOST_PERMUTED = 20_000, 500, 600
+_CLEARLY_CHANCE, _ENOUGH_BEYOND = 0.1, 50
 
 EXPECTED_CHECKS = 20
 """The smallest effect that could be seen is stated at the strictest level that Holm may ask for."""
@@ -111,29 +112,28 @@ def _slope_within(x: Any, y: Any, group: Any, bounds: float = math.inf) -> Measu
     if not null:
         return MeasuredEffect(Estimate(why="it does not vary within groups"), None, None)
     product = float((x * y).sum())
-    drawn = _permute(x, y, group, used)
-    if drawn is None:
-        p_value = 2 * normal_tail(abs(product) / null)
-    else:
-        beyond = int((np.abs(drawn) >= abs(product) * (1 - 1e-9)).sum())
-        p_value = (beyond + 1) / (len(drawn) + 1)
+    p_value = 2 * normal_tail(abs(product) / null)
+    if p_value < _CLEARLY_CHANCE and int(used.sum()) <= _MOST_PERMUTED:
+        p_value = _permutation_p_value(x[used], y[used], group[used], product)
     visible = smallest_visible_effect(null / float(square_x.sum()), math.inf)
     return MeasuredEffect(found.estimate, min(1.0, p_value), visible)
 
 
-def _permute(x: Any, y: Any, group: Any, used: Any) -> Any:
-    """Σ xy with ``y`` permuted within groups; ``None`` where the samples are many."""
-    if int(used.sum()) > _MOST_PERMUTED:
-        return None
-    x, y, group = x[used], y[used], group[used]
+def _permutation_p_value(x: Any, y: Any, group: Any, product: float) -> float:
+    """How often Σ xy is as far from 0 with ``y`` permuted within groups.
+
+    Stops when that has happened so often that more draws would not make it small.
+    """
     order = np.argsort(group, kind="stable")
     x, y, group = x[order], y[order], group[order]
     rng = np.random.default_rng(0)
-    drawn = []
-    for _ in range(20):
-        keys = rng.random((_PERMUTATIONS // 20 + 1, len(y))) + group
-        drawn.append(y[np.argsort(keys, axis=1)] @ x)
-    return np.concatenate(drawn)[:_PERMUTATIONS]
+    beyond = drawn = 0
+    while drawn < _PERMUTATIONS and beyond < _ENOUGH_BEYOND:
+        keys = rng.random((_PERMUTED_AT_ONCE, len(y))) + group
+        products = np.abs(y[np.argsort(keys, axis=1)] @ x)
+        beyond += int((products >= abs(product) * (1 - 1e-9)).sum())
+        drawn += _PERMUTED_AT_ONCE
+    return (beyond + 1) / (drawn + 1)
 
 
 def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:

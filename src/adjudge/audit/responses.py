@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 from adjudge.audit.effects import MeasuredEffect, impact_without, measure_difference
 from adjudge.audit.findings import (
@@ -50,20 +51,15 @@ def hash_text(text: str) -> float:
 @lru_cache(maxsize=2)
 def sketch_text(text: str) -> tuple[float, ...] | None:
     """The MinHash sketch of a text's 3-word shingles; ``None`` for a text too short for one."""
-    words = text.lower().split()
+    words = text.lower().encode("utf-8", "surrogatepass").split()
     if len(words) < _MIN_SHINGLES + 2:
         return None
-    hashes = np.array([_hash_word(word) for word in words], dtype=np.uint64)
+    hashes = np.array(list(map(crc32, words)), dtype=np.uint64) * np.uint64(_MULTIPLIERS[-1])
     shingles = hashes[:-2] * np.uint64(3) ^ hashes[1:-1] * np.uint64(5) ^ hashes[2:]
-    lowest = [int((shingles * np.uint64(one) >> np.uint64(38)).min()) for one in _MULTIPLIERS]
+    factors = np.array(_MULTIPLIERS, dtype=np.uint64)
+    lowest = ((shingles * factors[:, None]) >> np.uint64(64 - 26)).min(axis=1).tolist()
     pairs = zip(lowest[::2], lowest[1::2], strict=True)
     return tuple(float(one * _HALF + other) for one, other in pairs)
-
-
-@lru_cache(maxsize=65_536)
-def _hash_word(word: str) -> int:
-    data = word.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def _content(rollout: AuditedRollout) -> float | None:
