@@ -20,7 +20,6 @@ The last lines count the cells outside of 93-97 % and name them. ``--quick`` is 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from adjudge.stats.noise import _interval, noise_share
+from adjudge.stats.noise import noise_share, share_interval
 
 KINDS = ("normal", "1 to 5", "verdicts", "uneven", "very uneven")
 SHARES = (0.05, 0.3, 0.7, 1.0)
@@ -73,8 +72,8 @@ def draw_scores(cell: Cell, runs: int, rng: np.random.Generator, latent: float) 
         noise *= _factors(rng, (*shape[:2], 1, 1), spread) * _factors(rng, (*shape, 1), spread)
     if cell.kind == "1 to 5":
         level = 3 + 0.7 * rng.normal(size=(*shape[:2], 1, 1))
-        return np.clip(np.round(level + 1.2 * (signal + noise)), 1, 5)
-    return signal + noise
+        return np.asarray(np.clip(np.round(level + 1.2 * (signal + noise)), 1, 5))
+    return np.asarray(signal + noise)
 
 
 def _factors(rng: np.random.Generator, shape: tuple[int, ...], spread: float) -> np.ndarray:
@@ -84,7 +83,7 @@ def _factors(rng: np.random.Generator, shape: tuple[int, ...], spread: float) ->
 
 def group_sums(scores: np.ndarray, present: np.ndarray) -> np.ndarray:
     """What ``noise_share`` adds up, for all runs at once: runs x groups x (noise, all, degrees)."""
-    noise = total = degrees = 0.0
+    noise, total, degrees = (np.zeros(scores.shape[:2]) for _ in range(3))
     pairs = list(combinations(range(scores.shape[-1]), 2))
     for one, other in pairs:
         both = (present[..., one] & present[..., other]).astype(float)
@@ -98,7 +97,8 @@ def group_sums(scores: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 def _squares(values: np.ndarray, weights: np.ndarray, count: np.ndarray) -> np.ndarray:
     mean = (values * weights).sum(-1) / np.maximum(count, 1)
-    return (weights * (values - mean[..., None]) ** 2).sum(-1)
+    squares: np.ndarray = (weights * (values - mean[..., None]) ** 2).sum(-1)
+    return squares
 
 
 def find_latent(cell: Cell) -> tuple[float, float]:
@@ -142,9 +142,9 @@ def simulate(cell: Cell, runs: int, truth: tuple[float, float]) -> dict[str, Any
                 level += 1
                 low, high = 0.0, 1 - 0.05 ** (1 / len(used))
             else:
-                found = _interval(used, cell.draws)
+                found = share_interval(used, cell.draws)
                 none += found[0] is None
-                low, high = (0.0, 1.0) if None in found else found
+                low, high = 0.0 if found[0] is None else found[0], found[1] or 1.0
             held += low <= share <= high
             widths.append(min(1.0, high) - max(0.0, low))
     return {
@@ -204,4 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

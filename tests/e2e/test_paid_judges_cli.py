@@ -288,6 +288,24 @@ def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provi
         assert missing == summary["missing"]["by_kind"]["budget"]
 
 
+def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> None:
+    here = Folder(tmp_path, provider)
+    assert here.grade("all", "--draws", "2").exit_code == 0
+    whole = here.summary("all")
+    cost = whole["endpoints"][0]["cost_usd"]
+    assert whole["endpoints"][0]["calls"] == 80
+    assert whole["graders"]["quality"]["judge"]["cost_usd"] == pytest.approx(cost)
+    halve = whole["noise"]["graders"]["quality"]["per_1000_samples"]
+    assert halve["cost_usd"] == pytest.approx(1000 * cost / 80)
+    done = here.grade("some", "--draws", "2", "--budget-usd", str(cost * 0.8))
+    assert done.exit_code == 0, done.output
+    summary = here.summary("some")
+    assert summary["endpoints"][0]["cost_usd"] <= cost * 0.8
+    assert summary["missing"]["by_kind"] == {}
+    assert 0 < summary["noise"]["graders"]["quality"]["missing"] < 40
+    assert "were left out of its noise share" in " ".join(done.output.split())
+
+
 def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
     more = f"""{PRICE}
 endpoint = {{ max_attempts = 2, retry_base_s = 0.001, breaker_failures = 1000 }}

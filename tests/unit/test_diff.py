@@ -218,6 +218,13 @@ def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
     for folder in (a, b):
         (folder / "run.json").write_text('{"spec_hash": "s", "settings": {}}')
     assert "judge's own noise" in json.loads(run(a, b, "--json").stdout)["verdict"]
+    found = compare(a, b)["noise"]
+    assert found["reward"]["value"] == found["graders"]["judge"]["value"] == 1.0
+    page = tmp_path / "page.html"
+    assert "asked again" in run(a, b, "-o", page).stdout
+    assert "Signal and noise" in page.read_text()
+    (b / "run.json").write_text('{"spec_hash": "another", "settings": {}}')
+    assert compare(a, b)["noise"] is None
 
 
 def test_texts_of_rollouts_that_are_gone_are_left_out(tmp_path: Path) -> None:

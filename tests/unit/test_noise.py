@@ -18,13 +18,11 @@ from typer.testing import CliRunner
 
 import adjudge
 from adjudge.cli.main import command_line
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, RunFolderError
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
-from adjudge.runs.noise import noise_of_runs
-from adjudge.runs.records import RunRecords
 from adjudge.stats.noise import noise_share, votes_to_halve
 from adjudge.types import GraderMode, GraderRank, Sample
 
@@ -326,32 +324,6 @@ def test_a_killed_run_asks_only_for_the_draws_that_it_lacks() -> None:
     grade("--draws", "3", "-o", "run")  # one draw more, of the same run
     assert asked() == {"4": 24}
     assert [row["reward"] for row in rows("run")] == [row["reward"] for row in whole]
-
-
-@pytest.mark.usefixtures("folder")
-def test_runs_of_one_spec_are_draws_of_each_other() -> None:
-    grade("--draws", "2", "-o", "one")
-    first = rows("one")
-    for place, run in enumerate(("a", "b")):  # as two invocations of a judge without a draw
-        grade("-o", run)
-        redrawn = [{**row} for row in first]
-        for row in redrawn:
-            row["reward"] = row["reward_draws"][place]
-            score = row["details"]["judge"]["draws"][place]
-            row["reward_info"] = row["reward_info"] | {"judge_score": score}
-        Path(run, "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in redrawn))
-    found = noise_of_runs([RunRecords(Path(run)) for run in ("a", "b")])
-    own = json.loads(Path("one", "summary.json").read_text())["noise"]
-    assert found["reward"]["value"] == pytest.approx(own["reward"]["value"])
-    assert found["graders"]["judge"]["low"] == pytest.approx(own["graders"]["judge"]["low"])
-    assert found["graders"]["right"]["value"] == 0.0
-    with pytest.raises(RunFolderError, match="two runs"):
-        noise_of_runs([RunRecords(Path("a"))])
-    spec = Path("reward.toml")
-    spec.write_text(spec.read_text().replace("0.5", "0.7"))
-    grade("-o", "other")
-    with pytest.raises(RunFolderError, match="another spec"):
-        noise_of_runs([RunRecords(Path(run)) for run in ("a", "other")])
 
 
 def test_an_estimate_counts_all_draws(folder: Path) -> None:

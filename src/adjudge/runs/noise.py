@@ -1,4 +1,4 @@
-"""How much of the advantages is the judge's own noise: of a run with several draws, or of runs.
+"""How much of the advantages is the judge's own noise: a run with several draws, or two runs.
 
 Advantages are rewards less their group's mean, after the spec's combination and group step; what
 counts is the variance inside groups. A grader's share is that of its own scores, as if the others
@@ -14,11 +14,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import RunFolderError
 from adjudge.report.elements import bold, paragraph, small
 from adjudge.report.page import Section
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.summary import NumberColumn
 from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
 from adjudge.types import GradedSample, Provenance, Usage
@@ -26,9 +24,9 @@ from adjudge.types import GradedSample, Provenance, Usage
 MOST_DRAWS = 100
 _UNIT = 1_000
 _NO_BOUND = "∞"
-_Columns = Mapping[str, Sequence[Sequence[float | None]]]
-"""By grader, and under ``reward``, a column a draw, with a number a sample."""
-_REWARD = "reward"
+DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
+"""By grader, and under :data:`REWARD`, a column a draw, with a number a sample."""
+REWARD = ""
 
 
 class DrawTotals:
@@ -39,12 +37,12 @@ class DrawTotals:
 
     def __init__(self, names: Sequence[str], asked_again: frozenset[str], draws: int) -> None:
         self._keys = {name: f"{name}_score" for name in names if name in asked_again}
-        self._keys[_REWARD] = _REWARD
+        self._keys[REWARD] = "reward"
         self._once = [name for name in names if name not in asked_again]
         self._columns = {name: [NumberColumn() for _ in range(draws)] for name in self._keys}
         self._groups = array("l")
         self._numbers: dict[str, int] = {}
-        self._usage = {name: _MeanUsage() for name in self._keys if name != _REWARD}
+        self._usage = {name: _MeanUsage() for name in self._keys if name != REWARD}
 
     def add(self, group: str, judged: GradedSample, values: Sequence[Mapping[str, Any]]) -> None:
         """Count the next sample, of which ``values`` are the draws; one not drawn has none."""
@@ -98,7 +96,7 @@ class _MeanUsage:
 
 
 def summarise_noise(
-    columns: _Columns,
+    columns: DrawColumns,
     groups: Sequence[Hashable],
     usage: Mapping[str, Mapping[str, float | None]],
     *,
@@ -109,14 +107,14 @@ def summarise_noise(
     ``usage``: tokens and money of one draw of 1,000 samples, by grader. ``once``: graders that were
     asked once, as their answers do not change.
     """
-    usage = {**usage, _REWARD: _sum_usage(list(usage.values()))}
+    usage = {**usage, REWARD: _sum_usage(list(usage.values()))}
     found = {
         name: _share_fields(noise_share(draws, groups), usage.get(name))
         for name, draws in columns.items()
     }
-    reward = found.pop(_REWARD)
+    reward = found.pop(REWARD)
     return {
-        "draws": len(columns[_REWARD]),
+        "draws": len(columns[REWARD]),
         "reward": reward,
         "graders": {**found, **dict.fromkeys(once)},
     }
@@ -150,50 +148,6 @@ def _share_fields(found: NoiseShare, usage: Mapping[str, float | None] | None) -
         "per_1000_samples": usage and dict(usage),
         "to_halve": then,
     }
-
-
-def noise_of_runs(runs: Sequence[RunRecords]) -> dict[str, Any]:
-    """The same from runs of one spec over the same rollouts, each run a draw.
-
-    Only samples of all runs count; a run that took its replies from another's cassette is no draw
-    of its own. Raises :class:`~adjudge.errors.RunFolderError` for fewer than two runs, and for runs
-    of different specs or of different rollouts.
-    """
-    if len(runs) < 2:
-        raise RunFolderError("noise: needs two runs of one spec at least. Give another folder.")
-    first, *others = runs
-    for one in others:
-        specs = [run.facts.get("spec_hash") for run in (first, one)]
-        if specs[0] != specs[1]:
-            raise RunFolderError(
-                f"{one.path}: has another spec than {first.path} (found {specs[1]}, {specs[0]}), "
-                "so that a difference is not noise. Give runs of one spec."
-            )
-    tables = [_by_sample(run) for run in runs]
-    shared = [key for key in tables[0] if all(key in table for table in tables[1:])]
-    if not shared:
-        raise RunFolderError(
-            f"{others[0].path}: has no rollout of {first.path}. Give runs of the same rollouts."
-        )
-    names = list(tables[0][shared[0]].scores)
-    columns: dict[str, list[list[float | None]]] = {
-        name: [[table[key].scores.get(name) for key in shared] for table in tables]
-        for name in names
-    }
-    columns[_REWARD] = [[table[key].reward for key in shared] for table in tables]
-    groups = [tables[0][key].group_key for key in shared]
-    return summarise_noise(columns, groups, {})
-
-
-def _by_sample(run: RunRecords) -> dict[tuple[str | int, int], RunRecord]:
-    """The records by what was judged; of equal samples each by its number among them."""
-    found: dict[tuple[str | int, int], RunRecord] = {}
-    seen: dict[str | int, int] = {}
-    for record in run:
-        key = record.key or record.index
-        seen[key] = number = seen.get(key, -1) + 1
-        found[key, number] = record
-    return found
 
 
 def noise_sentences(noise: Mapping[str, Any]) -> Iterator[str]:

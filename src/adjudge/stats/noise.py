@@ -106,7 +106,7 @@ def noise_share(draws: Sequence[Sequence[float | None]], groups: Sequence[Hashab
             value, low, high = 0.0, 0.0, 1.0 - 0.05 ** (1 / len(sums))
         else:
             value = min(1.0, noise / total)
-            low, high = _interval(sums, len(draws))
+            low, high = share_interval(sums, len(draws))
     return NoiseShare(
         value=value,
         low=None if low is None else min(1.0, low),
@@ -144,7 +144,7 @@ def _squares(values: Sequence[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _interval(sums: Sequence[_Sums], draws: int) -> tuple[float | None, float | None]:
+def share_interval(sums: Sequence[_Sums], draws: int) -> tuple[float | None, float | None]:
     """Bounds of the share, unclipped; ``None`` twice for one group, and where no error is known."""
     if len(sums) < 2:
         return None, None

@@ -91,6 +91,14 @@ def _truth(source: str, what: str) -> Callable[[Mapping[str, Any]], MetricValue]
     return read
 
 
+def _noise(summary: Mapping[str, Any]) -> MetricValue:
+    if summary["noise"] is None:
+        return MetricValue(None, "A and B do not have the same spec")
+    found = summary["noise"]["reward"]
+    why = "" if found["value"] is not None else "no rewards differ inside groups"
+    return MetricValue(found["value"], why, found["low"], found["high"])
+
+
 def _times(key: str) -> Callable[[Mapping[str, Any]], MetricValue]:
     def read(summary: Mapping[str, Any]) -> MetricValue:
         a, b = summary["a"][key], summary["b"][key]
@@ -121,6 +129,9 @@ METRICS: Mapping[str, Metric] = {
         True,
     ),
     "tau": Metric("Kendall's τ-b inside groups", _estimate("advantages", "within_kendall"), True),
+    "noise_share": Metric(
+        "share of the judge's noise in the advantages, of two runs of one spec", _noise, True
+    ),
     "agreement_a": Metric(
         "how often A orders two samples as the environment does", _truth("environment", "a"), True
     ),

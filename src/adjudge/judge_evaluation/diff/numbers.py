@@ -22,6 +22,7 @@ from adjudge.judge_evaluation.swap.comparison import (
     compare_criteria,
     compare_rewards,
 )
+from adjudge.runs.noise import REWARD, summarise_noise
 from adjudge.stats import describe_sizes, mean
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
 from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, Estimate, ItemColumns
@@ -66,6 +67,7 @@ def summarise_diff(
                 seed=seed,
             )
         ),
+        "noise": _measure_noise(runs) if _have_same_spec(runs.a, runs.b) else None,
         "truth": {
             name: _compare_truth(runs, outcomes, seed)
             for name, outcomes in truths.items()
@@ -104,6 +106,18 @@ def _sum(*parts: float | None) -> float | None:
 def _have_same_spec(a: DiffRun, b: DiffRun) -> bool:
     ours = a.facts.get("spec_hash")
     return ours is not None and ours == b.facts.get("spec_hash")
+
+
+def _measure_noise(runs: PairedRuns) -> dict[str, Any]:
+    """Two runs of one spec are two draws of its judges."""
+    both = [(pair.a, pair.b) for pair in runs.pairs]
+    columns = {
+        name: [[pair[side].scores.get(name) for pair in both] for side in (0, 1)]
+        for name in runs.a.graders
+    }
+    columns[REWARD] = [list(runs.rewards_a), list(runs.rewards_b)]
+    group_of = {at: number for number, group in enumerate(runs.members) for at in group}
+    return summarise_noise(columns, [group_of[at] for at in range(len(both))], {})
 
 
 def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:

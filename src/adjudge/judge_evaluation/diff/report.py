@@ -22,6 +22,7 @@ from adjudge.report.elements import (
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.runs.noise import NOISE_NOTE, noise_table
 from adjudge.runs.records import RunRecord
 from adjudge.types import Sample
 
@@ -138,6 +139,7 @@ def diff_tables(summary: Mapping[str, Any]) -> dict[str, Table]:
         "rewards": score_change_table(summary),
         "advantages": advantage_table(summary),
         "truth": truth_table(summary),
+        "noise": noise_table(summary["noise"]) if summary["noise"] else Table([], []),
         "missing": missing_table(summary),
         "costs": cost_table(summary),
     }
@@ -443,6 +445,7 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
                 "Changes",
             ),
             Section("truth", "Who is right", [tables["truth"]], "Who is right"),
+            Section("noise", "Signal and noise", _noise_part(tables["noise"]), "Noise"),
             Section("missing", "Missing rewards", [tables["missing"]], "Missing"),
             Section("costs", "What it cost", [tables["costs"]], "Cost"),
             Section("specs", "What differs in the specs", settings, "Specs"),
@@ -457,6 +460,10 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
         tiles=_tiles(summary),
         above=[paragraph(bold(summary["verdict"])), *_condition_lines(summary)],
     )
+
+
+def _noise_part(table: Table) -> list[object]:
+    return [table, paragraph(small(NOISE_NOTE))] if table else []
 
 
 def _condition_lines(summary: Mapping[str, Any]) -> list[Element]:
