@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.text import encode_json
+from adjudge.errors import ConfigError
+from adjudge.text import encode_json, replace_surrogates
 
 RowT = TypeVar("RowT")
 
@@ -97,6 +98,40 @@ def write_table(
         while batch := list(islice(left, _TABLE_BATCH)):
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
     return path
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows as JSON lines, or as Parquet where ``path`` ends so; gives how many there were.
+
+    Parquet's columns are those that the rows have. Raises :class:`~adjudge.errors.ConfigError`
+    without pyarrow, and for rows whose columns have several types.
+    """
+    if path.suffix.lower() != ".parquet":
+        count = 0
+
+        def lines() -> Iterator[bytes]:
+            nonlocal count
+            for count, row in enumerate(rows, start=1):  # noqa: B007  (the last one is the count)
+                yield encode_json(row, repr) + b"\n"
+
+        atomic_write(path, lines())
+        return count
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(f"{path}: needs pyarrow. Run: pip install 'adjudge[parquet]'")
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    plain = replace_surrogates(list(rows))
+    try:
+        table = pa.Table.from_pylist(plain)
+        with atomic_path(path) as part:
+            pq.write_table(table, part)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise ConfigError(
+            f"{path}: the rows do not fit one table: {error}. Write JSON lines: a file that ends "
+            "with .jsonl."
+        ) from None
+    return len(plain)
 
 
 def add_checksum(line: bytes) -> bytes:

@@ -83,6 +83,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
         "Judge": ["mock"],
         "Look": ["view", "top"],
         "Check": ["probe", "eval", "study", "diff"],
+        "Train": ["export"],
         "Tools": ["doctor", "completion"],
         "Lab": ["train"],
     }

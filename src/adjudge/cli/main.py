@@ -113,6 +113,24 @@ CORE_COMMANDS = {
         "diff",
         "Compare two runs over the same rollouts: two specs, judges or prompts.",
     ),
+    "export.dpo": CoreCommand(
+        "Train",
+        "adjudge.cli.export",
+        "export_dpo",
+        "Write preference pairs: two answers to the same prompt, the one of higher reward chosen.",
+    ),
+    "export.best-of-n": CoreCommand(
+        "Train",
+        "adjudge.cli.export",
+        "export_best",
+        "Write the best answer of each group, to train on by SFT (rejection sampling).",
+    ),
+    "export.sft": CoreCommand(
+        "Train",
+        "adjudge.cli.export",
+        "export_sft",
+        "Write the samples whose reward is high enough, to imitate.",
+    ),
     "doctor": CoreCommand(
         "Tools",
         "adjudge.cli.doctor",
@@ -129,6 +147,7 @@ CORE_COMMANDS = {
 """adjudge's own commands, in the order of ``adjudge --help``."""
 
 CORE_GROUPS = {
+    "export": CoreGroup("Train", "Write training data from a graded run, for TRL or verl."),
     "rubric": CoreGroup("Reward", "Check rubric files before a judge is paid to use them."),
     "eval": CoreGroup(
         "Check",

@@ -1,0 +1,127 @@
+"""``adjudge export``: training data from a graded run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.cli.options import JsonSummary, check_value
+from adjudge.report.table import Table, numeric
+from adjudge.runs.export import (
+    EXPORT_FORMATS,
+    ExportKind,
+    ExportSettings,
+    describe_export,
+    export_run,
+)
+
+Run = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="The run folder of `adjudge grade` or `adjudge train`."),
+]
+Target = Annotated[
+    Path,
+    typer.Option("-o", "--output", metavar="FILE", help="The file to write: .jsonl or .parquet."),
+]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="trl|verl",
+        help="trl: conversations as TRL reads them; verl: the columns of its data sets.",
+    ),
+]
+
+
+def export_dpo(
+    run: Run,
+    target: Target,
+    pairs: Annotated[
+        str,
+        typer.Option(
+            "--pairs-per-group",
+            metavar="best-worst|all|N",
+            help="The best with the worst answer of a group; all pairs; or the N of the largest "
+            "margin.",
+        ),
+    ] = "best-worst",
+    min_margin: Annotated[
+        float, typer.Option(help="The least difference of rewards in a pair.")
+    ] = 0.0,
+    form: Form = "trl",
+    as_json: JsonSummary = False,
+) -> None:
+    """Write preference pairs: two answers to the same prompt, the one of higher reward chosen.
+
+    A row has prompt, chosen and rejected as messages, margin, both rewards and tools. A missing
+    reward is in no pair, nor are ties, equal answers, and groups whose prompts differ; all are
+    counted.
+
+    Exit code: 0 done, 1 no row was written, 2 bad input.
+
+    Example: adjudge export dpo runs/first -o pairs.jsonl --min-margin 0.2
+    """
+    _export(run, target, as_json, kind="dpo", form=form, pairs=pairs, min_margin=min_margin)
+
+
+def export_best(run: Run, target: Target, form: Form = "trl", as_json: JsonSummary = False) -> None:
+    """Write the best answer of each group, to train on by SFT (rejection sampling).
+
+    A row has messages, reward and tools. Of several best answers the first in the run is taken, and
+    such groups are counted. A missing reward is never the best.
+
+    Exit code: 0 done, 1 no row was written, 2 bad input.
+
+    Example: adjudge export best-of-n runs/first -o best.parquet --format verl
+    """
+    _export(run, target, as_json, kind="best-of-n", form=form)
+
+
+def export_sft(
+    run: Run,
+    target: Target,
+    min_reward: Annotated[float | None, typer.Option(help="Samples from this reward on.")] = None,
+    top_share: Annotated[
+        float | None,
+        typer.Option(help="This share of the rewarded samples, those of the highest rewards."),
+    ] = None,
+    form: Form = "trl",
+    as_json: JsonSummary = False,
+) -> None:
+    """Write the samples whose reward is high enough, to imitate.
+
+    A row has messages, reward and tools. Needs --min-reward or --top-share; with both, both hold.
+
+    Exit code: 0 done, 1 no row was written, 2 bad input.
+
+    Example: adjudge export sft runs/first -o good.jsonl --min-reward 0.8
+    """
+    _export(run, target, as_json, kind="sft", form=form, min_reward=min_reward, top_share=top_share)
+
+
+def _export(
+    run: Path, target: Path, as_json: bool, *, kind: ExportKind, form: str, **settings: Any
+) -> None:
+    known = check_value("--format", form, EXPORT_FORMATS)
+    report = export_run(run, target, ExportSettings(kind=kind, form=known, **settings))
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        console = output()
+        console.print(
+            f"[bold]{clean(target)}[/]: {report.written:,} rows of {report.samples:,} samples in "
+            f"{report.groups:,} groups"
+        )
+        if report.tied_best:
+            console.print(f"{report.tied_best:,} groups have several best answers: the first is in")
+        if left := Table(
+            ["left out", *numeric("count")],
+            [[why, f"{count:,}"] for why, count in describe_export(report)],
+        ):
+            console.print(left)
+    if not report.written:
+        errors().print("[red]No row was written.[/]")
+        raise typer.Exit(1)
