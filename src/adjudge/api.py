@@ -44,6 +44,7 @@ def grade(
     budget_usd: float | None = None,
     wait_for_judge: float = 0.0,
     draws: int = 1,
+    keep_transcripts: int | None = None,
 ) -> GradedRun:
     """Grade rollouts with a reward spec: ``adjudge grade`` as a function.
 
@@ -87,6 +88,7 @@ def grade(
         budget_usd=budget_usd,
         startup_patience_s=wait_for_judge,
         draws=draws,
+        keep_transcripts=keep_transcripts,
     )
     job.use_cassette(record=_path(record), replay=_path(replay))
     with _note_how_to_resume(job.folder):

@@ -179,7 +179,7 @@ def test_missing_rewards_that_are_refused_leave_no_rewards(tmp_path: Path) -> No
     with pytest.raises(MissingRewardError, match="1 of 6 rewards are missing"):
         grade_rollouts(refused)
     left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {"run.json", ".lock", "journal.jsonl"}
+    assert left == {"run.json", ".lock", "journal.jsonl", "transcripts.sqlite"}
     assert len((tmp_path / "out" / "journal.jsonl").read_bytes().splitlines()) == 6
 
 

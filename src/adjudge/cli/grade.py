@@ -249,6 +249,16 @@ def grade(
             "signal. The reward is of the first draw.",
         ),
     ] = 1,
+    keep_transcripts: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-transcripts",
+            min=0,
+            help="Of how many samples the folder keeps rollouts and judge calls, for `adjudge "
+            "view`: of more, whole groups spread over the input, and failures; 0 keeps none "
+            "[default: 20000, or 2000 where no judge is asked].",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName,
         typer.Option("--engine", help="Where graders run: in this process, or in Ray workers."),
@@ -318,6 +328,7 @@ def grade(
         engine=_make_engine(engine, ray_address, ray_workers),
         startup_patience_s=wait_for_judge,
         draws=draws,
+        keep_transcripts=keep_transcripts,
     )
     if dry_run:
         print_estimate(job, as_json=as_json)

@@ -34,6 +34,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.call_log import begin_call, call_log
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
@@ -386,6 +387,24 @@ class ChatModel:
             sampling=self.merge_sampling(sampling) if sampling else self.sampling,
             group=group,
         )
+        log = call_log.get()
+        if log is None:
+            return await self._complete(call)
+        noted = begin_call(messages, schema, choices, draw)
+        try:
+            reply = await self._complete(call)
+        except BaseException as error:
+            noted.note_failure(error)
+            raise
+        else:
+            noted.reply, noted.reasoning = reply.text, reply.reasoning or None
+            noted.finish_reason, noted.model = reply.finish_reason, reply.model
+            noted.note_provenance(reply.provenance)
+            return reply
+        finally:
+            log.append(noted)
+
+    async def _complete(self, call: ChatCall) -> Reply:
         answering = self.answer(call)
         if not inspect.isawaitable(answering):
             raise ConfigError(

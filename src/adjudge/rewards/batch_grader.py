@@ -11,20 +11,21 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import is_listwise
 from adjudge.judges.base import call_round
+from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rewards.startup import StartupCheck
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
-from adjudge.runner.runner import WorkerPool, WorkItem
+from adjudge.runner.runner import CallListener, WorkerPool, WorkItem
 from adjudge.types import (
     AnySample,
     GradedSample,
@@ -98,6 +99,29 @@ class _Call:
     rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
     failed: list[tuple[int, GraderError]] = field(default_factory=list)
+    listener: CallListener | None = None
+
+    def owners(self) -> dict[int, tuple[list[GradedSample], str]]:
+        """By the id of each table of results: whose they are, and which event they are of."""
+        owners = {id(ranks): (members, "") for ranks, members in self.rankings}
+        repeats = (repeat for one in self.graded for repeat in one.repeats)
+        for one in (*repeats, *self.graded):  # a repeat may share its sample's events
+            owners[id(one.outcome)] = ([one], "")
+            events = [] if isinstance(one.events, GraderError) else one.events
+            owners.update({id(event): ([one], f"#{at}") for at, event in enumerate(events)})
+        return owners
+
+    def listen(self, listener: TranscriptListener) -> None:
+        """Tell ``listener`` of the judge calls of each question from now on."""
+        owners = self.owners()
+
+        def tell(results: Any, grader: Any, calls: list[JudgeCall], result: GraderResult) -> None:
+            members, event = owners[id(results)]
+            places = [one.original_index for one in members]
+            failed = isinstance(result, GraderError)
+            listener.add_calls(places, f"{grader}{event}", calls, failed=failed)
+
+        self.listener = tell
 
     def find_failed(self) -> None:
         """Set ``failed``: the failures as they stand, each with the number of its question."""
@@ -110,16 +134,26 @@ class _Call:
     def leave_resumed(self, known: Iterable[tuple[Any, Any]]) -> None:
         """Keep in ``asked`` only samples about which a journal did not have every answer."""
         filled = {(id(results), place) for results, place in known}
-        owners = {id(ranks): members for ranks, members in self.rankings}
-        for one in self.graded:
-            events = [] if isinstance(one.events, GraderError) else one.events
-            owners.update((id(results), [one]) for results in (one.outcome, *events))
+        owners = self.owners()
         self.asked.clear()
         for _, _, draw, results, place, _ in self.items:
             if draw >= DRAW_STEP:
                 continue
             if (id(results), place) not in filled or isinstance(results[place], GraderError):
-                self.asked.update(map(id, owners[id(results)]))
+                self.asked.update(map(id, owners[id(results)][0]))
+
+
+class TranscriptListener(Protocol):
+    """Who keeps what judges were asked and said."""
+
+    def add_calls(
+        self, samples: Sequence[int], grader: str, calls: list[JudgeCall], *, failed: bool
+    ) -> None:
+        """The calls of one question of a grader, in the order in which they ended.
+
+        ``samples``: the places (``original_index``) of whom it was asked about, several for a
+        question about a group. A question about an event is of ``GRADER#NUMBER``.
+        """
 
 
 class BatchGrader:
@@ -128,6 +162,7 @@ class BatchGrader:
     ``graders`` are the built objects by name. The same object serves call after call; the outage
     watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
     been reached; by default ``patience_s`` of the spec. ``draws``: how often each is asked.
+    ``listener``: who hears of judge calls.
     """
 
     def __init__(
@@ -141,10 +176,12 @@ class BatchGrader:
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
         draws: int = 1,
+        listener: TranscriptListener | None = None,
     ) -> None:
         self.draws = draws
         self._startup: StartupCheck | None = StartupCheck(spec, graders)
         self._startup_patience_s = startup_patience_s
+        self._listener = listener
         self._clock = clock or SystemClock()
         self._settings, self._counting = spec.missing, spec.counting
         self._watch = OutageWatch(spec.missing.max_missing)
@@ -193,7 +230,9 @@ class BatchGrader:
         call = self._lay_out(samples, groups, sampled)
         if self._startup is not None:
             self._startup.check_fields(call.items)
-        if known := await self._run(call.items):
+        if self._listener is not None:
+            call.listen(self._listener)
+        if known := await self._run(call, call.items):
             call.leave_resumed(known)
         await self._ask_again(call)
         missing = self._watch.begin(self._missing(call))
@@ -324,11 +363,11 @@ class BatchGrader:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def _run(self, items: Sequence[WorkItem]) -> list[tuple[Any, Any]]:
+    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[tuple[Any, Any]]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
         before = call_round.set(object())
         try:
-            return await self._pool.run(items, len(items))
+            return await self._pool.run(items, len(items), call.listener)
         finally:
             call_round.reset(before)
 
@@ -353,7 +392,7 @@ class BatchGrader:
                 call.items[at] = (grader, fields, draw + 1, results, name, key)
             if self._pool.tally is not None:
                 self._pool.tally.withdraw(results[name])
-        await self._run([call.items[at] for at in places])
+        await self._run(call, [call.items[at] for at in places])
 
     def _spread_ranks(
         self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]

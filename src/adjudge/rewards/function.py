@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.engine.clock import Clock
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
-from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.batch_grader import BatchGrader, TranscriptListener
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.rewards.spec import RewardSpec, check_machine, compute_fingerprint
 from adjudge.runner.journal import Journal
@@ -32,8 +32,9 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
     caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
     been reached, by default the spec's ``patience_s``; ``draws``: how often each grader that takes
-    a draw is asked, of which the first makes the reward. Holds configuration, and what looks back
-    over calls (the outage watch, who has answered); one object serves any thread, loop and process.
+    a draw is asked, of which the first makes the reward; ``listener`` hears of judge calls. Holds
+    configuration, and what looks back over calls (the outage watch, who has answered); one object
+    serves any thread, loop and process.
 
     >>> from adjudge import RewardSample, RewardSpec
     >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
@@ -53,6 +54,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
         draws: int = 1,
+        listener: TranscriptListener | None = None,
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
@@ -66,6 +68,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             tally=tally,
             startup_patience_s=startup_patience_s,
             draws=draws,
+            listener=listener,
         )
         self._steps = 0
 

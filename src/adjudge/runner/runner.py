@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.judges.call_log import JudgeCall, call_log
 from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
@@ -28,6 +29,10 @@ _WAKE_BATCH = 32
 WorkItem = tuple[BoundGrader, Mapping[str, Any], int, Any, Any, str | None]
 """Who is asked, about which fields, the draw, where the result goes (a list or a dict, and the
 place in it), and the journal's key."""
+
+
+CallListener = Callable[[Any, Any, list[JudgeCall], GraderResult], None]
+"""Gets an item's place (the list or dict, and the place in it), its calls and its result."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +50,20 @@ class WorkerPool:
     show_progress: bool = False
     stop_on_auth: bool = False
 
-    async def run(self, items: Iterable[WorkItem], total: int) -> list[tuple[Any, Any]]:
+    async def run(
+        self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
+    ) -> list[tuple[Any, Any]]:
         """Ask ``total`` items, on the engine loop; returns the places that the journal filled.
 
-        Raises a grader's ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
+        ``listener`` hears of the judge calls of each item that made any. Raises a grader's
+        ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
         tally, known = self.tally or Tally(total), list[tuple[Any, Any]]()
         asks, breather = iter(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
                 await run_all(
-                    self._work(asks, tally, breather, known)
+                    self._work(asks, tally, breather, known, listener)
                     for _ in range(min(self.workers, total))
                 )
             finally:
@@ -69,6 +77,7 @@ class WorkerPool:
         tally: Tally,
         breather: _CooperativeYield,
         known: list[tuple[Any, Any]],
+        listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         for grader, fields, draw, results, place, key in asks:
@@ -82,7 +91,14 @@ class WorkerPool:
                     continue
             while clock() > breather.until:
                 await breather.wait_turn()
-            result = await grader.ask(fields, draw)
+            if listener is None:
+                result = await grader.ask(fields, draw)
+            else:
+                calls: list[JudgeCall] = []
+                call_log.set(calls)  # the context is this worker's own
+                result = await grader.ask(fields, draw)
+                if calls:
+                    listener(results, place, calls, result)
             results[place] = result
             tally.done += 1
             if result.provenance is not None and result.provenance.paid is not None:

@@ -35,6 +35,12 @@ from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
+from adjudge.runs.transcripts import (
+    DEFAULT_SAMPLES,
+    DEFAULT_WITHOUT_JUDGE,
+    TranscriptKeeper,
+    TranscriptStore,
+)
 from adjudge.text import encode_json
 from adjudge.types import AnySample, GradedSample, GraderError, RewardResult, Sample
 from adjudge.version import __version__
@@ -49,6 +55,7 @@ _WINDOW = 4096
 _FIRST = 20
 """Broken rows and skipped files that the summary names."""
 
+_NOT_HERE = "; the calls that Ray's workers made are not kept"
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 
@@ -88,7 +95,8 @@ class GradingJob:
     ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long to wait
     for a judge that has never been reached, by default the spec's ``patience_s``. ``draws``: how
     often each judge is asked about a sample; the first draw makes the reward, all of them tell the
-    judge's noise.
+    judge's noise. ``keep_transcripts``: of how many samples the folder keeps rollouts and judge
+    calls, by default 20,000, or 2,000 of a spec that asks no judge.
     """
 
     paths: Sequence[Path]
@@ -105,11 +113,24 @@ class GradingJob:
     rows: Sequence[FileRow] | None = None
     rows_of: str = "rollouts in memory"
     by_name: bool = False
+    keep_transcripts: int | None = None
 
     @property
     def input_names(self) -> list[str]:
         """What is graded, for people."""
         return [str(path) for path in self.paths] if self.rows is None else [self.rows_of]
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether a grader of the spec asks a judge."""
+        return any(map(self.spec.asks_judge, self.spec.graders))
+
+    @property
+    def most_transcripts(self) -> int:
+        """Of how many samples transcripts are kept."""
+        if self.keep_transcripts is not None:
+            return self.keep_transcripts
+        return DEFAULT_SAMPLES if self.asks_judge else DEFAULT_WITHOUT_JUDGE
 
     def use_cassette(self, *, record: Path | None, replay: Path | None) -> None:
         """Record all judge calls to a file, or answer them from one; ``None`` twice does neither.
@@ -184,6 +205,17 @@ def _grade(
         spending = opened.enter_context(
             FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
         )
+        keeper, most = None, job.most_transcripts
+        if folder is not None and most:
+            claim = f"{folder.facts['spec_hash']} {folder.created}"
+            store = opened.enter_context(TranscriptStore(folder.path, run=claim))
+            keeper = TranscriptKeeper(
+                store,
+                counted.sizes,
+                most,
+                has_judge=job.asks_judge,
+                notes=_NOT_HERE if job.engine else "",
+            )
         function = SpecRewardFunction(
             job.spec,
             graders=graders,
@@ -191,13 +223,14 @@ def _grade(
             tally=tally,
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
+            listener=keeper if job.asks_judge else None,
         )
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
             asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
         recorder = _RunRecorder(function, keep_rows=keep_rows)
-        rewarded = _rewarded_samples(job, asker, function, counted)
+        rewarded = _rewarded_samples(job, asker, function, counted, keeper)
         rows = map(recorder.add, rewarded)
         if folder is None:
             deque(rows, maxlen=0)
@@ -212,6 +245,7 @@ def _grade(
         summary["endpoints"] = spending.read()
         summary["spending"] = spending.summarise(summary["endpoints"])
         summary |= _run_facts(job, folder, tally, counted.reader)
+        summary["transcripts"] = None if keeper is None else keeper.summarise()
         run = GradedRun(recorder.rows, summary, counted.reader.broken, job.folder, recorder.page())
         if folder is not None:
             folder.write_json("summary.json", summary)
@@ -309,14 +343,18 @@ def _journal_on_disk(journal: Journal | None) -> Journal:
 
 
 def _rewarded_samples(
-    job: GradingJob, asker: RolloutGrader, function: SpecRewardFunction, counted: CountedSamples
+    job: GradingJob,
+    asker: RolloutGrader,
+    function: SpecRewardFunction,
+    counted: CountedSamples,
+    keeper: TranscriptKeeper | None,
 ) -> Iterator[_Rewarded]:
     """Every sample with its reward, in input order, each once its group is whole."""
     found = RewardChecks()
     waiting: deque[_Waiting] = deque()
     open_groups: dict[str, list[_Waiting]] = {}
     left = counted.sizes
-    for window in _grade_windows(job, asker, counted):
+    for window in _grade_windows(job, asker, counted, keeper):
         waiting.extend(window)
         for one in window:
             open_groups.setdefault(one.facts.group, []).append(one)
@@ -389,7 +427,10 @@ def _no_usable_row(job: GradingJob, reader: SampleReader) -> RolloutError:
 
 
 def _grade_windows(
-    job: GradingJob, asker: RolloutGrader, counted: CountedSamples
+    job: GradingJob,
+    asker: RolloutGrader,
+    counted: CountedSamples,
+    keeper: TranscriptKeeper | None = None,
 ) -> Iterator[list[_Waiting]]:
     """Graded samples, a window at a time.
 
@@ -406,15 +447,21 @@ def _grade_windows(
         samples.append(sample)
         facts.append(_sample_facts(sample, group))
         if len(samples) >= _WINDOW and not (asker.needs_whole_groups and open_groups):
-            yield _grade_window(job, asker, samples, facts)
+            yield _grade_window(job, asker, samples, facts, keeper)
             samples, facts = [], []
     if samples:
-        yield _grade_window(job, asker, samples, facts)
+        yield _grade_window(job, asker, samples, facts, keeper)
 
 
 def _grade_window(
-    job: GradingJob, asker: RolloutGrader, samples: Sequence[Sample], facts: Sequence[SampleFacts]
+    job: GradingJob,
+    asker: RolloutGrader,
+    samples: Sequence[Sample],
+    facts: Sequence[SampleFacts],
+    keeper: TranscriptKeeper | None,
 ) -> list[_Waiting]:
+    if keeper is not None:
+        keeper.begin_window(samples, (one.group for one in facts))
     judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()

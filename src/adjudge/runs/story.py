@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import AdjudgeError
+from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import last_answer
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import Rubric, parse_rubric
-from adjudge.runs.transcripts import JudgeCall
 from adjudge.types import MISSING, Role, Sample, get_path
 
 _NOT_GRADERS = {"source", "events"}

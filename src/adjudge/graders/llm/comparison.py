@@ -28,6 +28,7 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
 from adjudge.judges.base import ChatModel
+from adjudge.judges.call_log import call_part
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance
@@ -171,7 +172,8 @@ class PairJudge(JudgeGrader):
     ) -> JudgeOutcome:
         a, b = (first, second) if order == "as_given" else (second, first)
         shown = {**values, "response_a": a, "response_b": b}
-        return await self._ask(self.template, shown, self._form, draw=draw, group=group)
+        with call_part(order):
+            return await self._ask(self.template, shown, self._form, draw=draw, group=group)
 
     def _has_content(self, text: str) -> bool:
         """Whether a response says anything: neither empty nor all thinking."""

@@ -29,6 +29,7 @@ from adjudge.graders.llm.reply_forms import (
     describe_object,
 )
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.call_log import note_unreadable, repair_call
 from adjudge.messages import content_text
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.prompts.template import render_value
@@ -379,11 +380,13 @@ class JudgeGrader(BaseGrader):
         read = read_reply(reply)
         if isinstance(read, Verdict):
             return JudgeOutcome(read, _with_prompt_hash(reply.provenance, template), reply)
+        note_unreadable(reply.text, read.why)
         _append_to_question(asked.messages, _REPAIR_REQUEST[self.language].format(why=read.why))
         try:
-            second = await self.model.achat(
-                asked.messages, schema=schema, draw=draw + REPAIR_DRAW, group=group
-            )
+            with repair_call():
+                second = await self.model.achat(
+                    asked.messages, schema=schema, draw=draw + REPAIR_DRAW, group=group
+                )
         except GradingFailure as failure:
             spent = [one for one in (reply.provenance, failure.provenance) if one is not None]
             failure.provenance = _with_prompt_hash(sum_provenance(spent), template)
@@ -393,6 +396,7 @@ class JudgeGrader(BaseGrader):
         again = read_reply(second)
         if isinstance(again, Verdict):
             return JudgeOutcome(again, both, second, repaired=True)
+        note_unreadable(second.text, again.why)
         raw = [one.text[:RAW_LIMIT] for one in (reply, second)]
         raise GradingFailure(
             again.kind, f"no verdict in two replies: {again.why}", {"raw": raw}, provenance=both

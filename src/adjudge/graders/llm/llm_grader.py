@@ -24,6 +24,7 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict
@@ -165,6 +166,7 @@ class LLMGrader(JudgeGrader):
         try:
             return self._answer(told)
         except GradingFailure as failure:
+            note_unreadable(told.reply.text, str(failure))
             failure.metadata.setdefault("raw", [told.reply.text[:RAW_LIMIT]])
             failure.provenance = told.provenance
             raise

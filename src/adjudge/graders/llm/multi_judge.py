@@ -20,6 +20,7 @@ from adjudge.graders.base import (
     is_listwise,
 )
 from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.judges.call_log import call_part
 from adjudge.stats import soft_min
 from adjudge.types import (
     GraderError,
@@ -262,7 +263,8 @@ class _Member(NamedTuple):
         if self.drawn:
             arguments["draw"] = first_draw + self.vote
         try:
-            answer = await self.grader.aevaluate(**arguments)
+            with call_part(self.label):
+                answer = await self.grader.aevaluate(**arguments)
         except TimeoutError as error:
             raise GradingFailure(ErrorKind.TIMEOUT, f"{self.label}: {error}") from error
         except ConnectionError as error:

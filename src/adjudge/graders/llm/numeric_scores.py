@@ -30,6 +30,7 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
+from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderScore, ScoreRange
@@ -162,6 +163,7 @@ class ExpectedScoreGrader(JudgeGrader):
         try:
             return self._scored(reply, provenance)
         except GradingFailure as failure:
+            note_unreadable(reply.text, str(failure))
             failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
             failure.provenance = provenance
             raise

@@ -54,6 +54,7 @@ from adjudge.graders.llm.rubric_question import (
     read_material,
 )
 from adjudge.judges.base import ChatModel
+from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
     Criterion,
@@ -324,19 +325,28 @@ class RubricAsker:
     ) -> JudgeOutcome:
         weighed = asked == "rubric_score"
         lines = format_criteria(self._rubric, criteria, self._language, weighed=weighed)
-        return await self._ask(
-            load_rubric_template(asked, self._material.shown, given=self._given),
-            {
-                **build_criteria_fields(lines, self._language, given=self._given),
-                **self._material.values,
-                **values,
-            },
-            form,
-            draw=self._draw + (REPAIR_DRAW if last else 0),
-            group=self._group,
-            # The last ask is not repaired: an unreadable reply leaves its criteria without a mark.
-            unread=Verdict(value={}) if last else None,
-        )
+        with call_part(_part_label(criteria, len(self._rubric.criteria))):
+            return await self._ask(
+                load_rubric_template(asked, self._material.shown, given=self._given),
+                {
+                    **build_criteria_fields(lines, self._language, given=self._given),
+                    **self._material.values,
+                    **values,
+                },
+                form,
+                draw=self._draw + (REPAIR_DRAW if last else 0),
+                group=self._group,
+                # The last ask is not repaired: what cannot be read leaves criteria unmarked.
+                unread=Verdict(value={}) if last else None,
+            )
+
+
+def _part_label(criteria: Sequence[Criterion | str], of: int) -> str:
+    """Which criteria a call is about, where these are not all."""
+    names = [one.id for one in criteria if isinstance(one, Criterion)]
+    if not names or len(names) == of:
+        return ""
+    return f"criterion {names[0]}" if len(names) == 1 else f"criteria {names[0]} to {names[-1]}"
 
 
 AskMode = Literal["all", "chunks", "each"]

@@ -28,6 +28,7 @@ from adjudge.graders.llm.joint_asks import (
 )
 from adjudge.graders.llm.judge_grader import TemplateInput, TruncationMode
 from adjudge.judges.base import ChatModel
+from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderMode, GraderRank
@@ -281,9 +282,11 @@ class TournamentGrader(PairJudge):
         self, group: ResponseGroup, pairs: Sequence[tuple[int, int]], draw: int
     ) -> Iterator[Any]:
         texts = group.entrants.texts
+        places = group.entrants.places
         for first, second in pairs:
             yield partial(
-                self.compare,
+                self._match,
+                f"{places.index(first) + 1} against {places.index(second) + 1}",
                 group.sample,
                 texts[first],
                 texts[second],
@@ -291,6 +294,10 @@ class TournamentGrader(PairJudge):
                 draw=draw,
                 group=group.id,
             )
+
+    async def _match(self, label: str, *pair: Any, **options: Any) -> PairComparison:
+        with call_part(label):
+            return await self.compare(*pair, **options)
 
     def _ranked(self, group: ResponseGroup, played: _Played) -> GraderRank:
         entrants = group.entrants

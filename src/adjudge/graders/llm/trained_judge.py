@@ -47,6 +47,7 @@ from adjudge.graders.llm.trained_judge_prompts import (
     judge_prompt_template,
 )
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import PromptTemplate
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
@@ -165,6 +166,7 @@ class _TrainedGrader(JudgeGrader):
             _full_reply(reply), cut=reply.finish_reason == "length"
         )
         if isinstance(read, UnreadableReply):
+            note_unreadable(reply.text, read.why)
             raw = {"raw": [reply.text[:RAW_LIMIT]]}
             raise GradingFailure(read.kind, f"no verdict: {read.why}", raw, provenance=source)
         return JudgeOutcome(read, source, reply)

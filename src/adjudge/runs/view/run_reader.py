@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.errors import RunFolderError
 from adjudge.report.page import to_browser_json
 from adjudge.runs.story import StoryTeller, read_grader_facts
+from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
     Curves,
     RewardCombination,
@@ -335,7 +337,16 @@ class RunReader:
     def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The story of a sample: its row with what the folder keeps of it."""
         teller = StoryTeller(read_grader_facts(self.run, self.summary))
-        return teller.tell(row, members=members)
+        index = row.get("index")
+        if self.kind != "grade" or type(index) is not int:
+            return teller.tell(row, members=members)
+        try:
+            with TranscriptStore(self.folder, read_only=True) as store:
+                sample, calls = store.read_sample(index), store.read_calls(index)
+                why = "" if sample else store.read_fact("rule") or "this run keeps no transcripts"
+        except RunFolderError as error:
+            sample, calls, why = None, {}, str(error)
+        return teller.tell(row, sample=sample, calls=calls, members=members, unkept=why)
 
     @property
     def total_bytes_read(self) -> int:

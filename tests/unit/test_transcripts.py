@@ -1,0 +1,336 @@
+"""What a run keeps of its judge calls: the store, the choice of samples, and what is noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adjudge.errors import ErrorKind, GradingFailure, RunFolderError
+from adjudge.judges.base import ChatCall, ChatModel
+from adjudge.judges.call_log import JudgeCall
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.transcripts import FILE, TranscriptStore, choose_groups
+from adjudge.runs.view.run_reader import RunReader
+from adjudge.types import Sample, Usage
+
+TEXTS = st.one_of(
+    st.text(),
+    st.text(st.characters(min_codepoint=0xD7F0, max_codepoint=0xDFFF)),
+    st.sampled_from(["\x00", "\x00#", "\x00=", "\x00#ab", "x" * 5000, "\ud800" * 5000, "\x00" * 9]),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+ROWS = [
+    {"prompt": "2 + 2?", "response": text, "reference": "4", "group": "g"} for text in ("4", "5")
+]
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXTS, extras=st.dictionaries(st.text(), JSON, max_size=3), reply=st.none() | TEXTS)
+def test_what_is_kept_comes_back_as_it_was(
+    text: str, extras: dict[str, Any], reply: str | None
+) -> None:
+    message = {"role": "user", "content": text, "tool_calls": [extras]}
+    sample = Sample(index=3, messages=[message], response=text, extras=extras, where="f:1")
+    call = JudgeCall(
+        messages=[message], schema=extras, reply=reply, error=text, usage=Usage(input_tokens=2)
+    )
+    with TranscriptStore(None) as store:
+        store.add_sample(3, sample)
+        store.add_calls([3, 4], "g", [call])
+        assert store.read_sample(3) == sample
+        assert store.read_calls(3) == store.read_calls(4) == {"g": [call]}
+        assert store.read_sample(5) is None
+        assert store.read_calls(5) == {}
+
+
+def test_a_long_text_is_kept_once_and_a_call_too(tmp_path: Path) -> None:
+    text = "".join(str(number) for number in range(200_000))
+    with TranscriptStore(tmp_path) as store:
+        for index in range(40):
+            store.add_sample(index, Sample(index=index, prompt=text, response=str(index)))
+            store.add_calls(index, "g", [JudgeCall(messages=[], reply="x")] * 3)
+        store.flush()
+        once = store.bytes
+        assert len(store.read_calls(7)["g"]) == 1
+    assert once < len(text)
+    with TranscriptStore(tmp_path, read_only=True) as store:
+        assert store.read_sample(39) == Sample(index=39, prompt=text, response="39")
+        assert (len(store), store.bytes) == (40, once)
+
+
+def test_another_process_reads_while_one_writes(tmp_path: Path) -> None:
+    with TranscriptStore(tmp_path) as store:
+        store.add_sample(0, Sample(response="a"))
+        store.flush()
+        with TranscriptStore(tmp_path, read_only=True) as reader:
+            assert len(reader) == 1
+            store.add_sample(1, Sample(response="b"))
+            store.flush()
+            assert len(reader) == 2
+    assert [one.name for one in tmp_path.iterdir()] == [FILE]
+
+
+def test_reading_makes_no_file_and_a_file_of_another_kind_is_said(tmp_path: Path) -> None:
+    with TranscriptStore(tmp_path, read_only=True) as store:
+        assert store.read_sample(0) is None
+    assert not list(tmp_path.iterdir())
+    (tmp_path / FILE).write_text("not a database, but long enough to look like one" * 50)
+    for read_only in (True, False):
+        with pytest.raises(RunFolderError, match=r"transcripts\.sqlite: cannot be used"):
+            TranscriptStore(tmp_path, read_only=read_only)
+
+
+def test_another_runs_transcripts_are_removed(tmp_path: Path) -> None:
+    for run, expected in (("a", 1), ("a", 1), ("b", 0)):
+        with TranscriptStore(tmp_path, run=run) as store:
+            assert len(store) == (1 if expected and store.read_sample(0) else 0)
+            if run == "a":
+                store.add_sample(0, Sample(response="x"))
+    with TranscriptStore(tmp_path, read_only=True) as store:
+        assert len(store) == 0
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from adjudge.judges.call_log import JudgeCall
+from adjudge.runs.transcripts import TranscriptStore
+from adjudge.types import Sample
+
+store, index = TranscriptStore(Path(sys.argv[1]), run="r"), 0
+while True:
+    store.add_sample(index, Sample(index=index, response=f"text {index} " * 50))
+    store.add_calls(index, "g", [JudgeCall(messages=[], reply=f"reply {index}")])
+    index += 1
+    if index % 200 == 0:
+        store.flush()
+        print(index, flush=True)
+"""
+
+
+def test_what_was_written_is_there_after_kill_9(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    written = 0
+    for _ in range(5):
+        written = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with TranscriptStore(tmp_path, read_only=True) as store:
+        assert len(store) >= written
+        for index in range(written):
+            assert store.read_calls(index)["g"][0].reply == f"reply {index}"
+    with TranscriptStore(tmp_path, run="r") as store:  # the run goes on
+        before = len(store)
+        store.add_sample(0, Sample(index=0, response="another"))
+        store.add_sample(10**6, Sample(response="new"))
+        assert len(store) == before + 1
+        found = store.read_sample(0)
+        assert found is not None
+        assert (found.response or "").startswith("text 0")
+
+
+def test_of_more_samples_whole_groups_from_all_over_the_input() -> None:
+    sizes = {str(number): 8 for number in range(1000)}
+    assert choose_groups(sizes, 8000, 8000) is None
+    chosen = choose_groups(sizes, 800, 720)
+    assert chosen is not None
+    places = sorted(map(int, chosen))
+    assert len(places) == 90
+    gaps = [b - a for a, b in pairwise(places)]
+    assert max(gaps) < 3 * 1000 / 90
+    assert choose_groups({"a": 10**6}, 100, 90) == set()
+
+
+# --- what is noted of a run -----------------------------------------------------------------------
+
+
+class Odd(ChatModel):
+    """Fails for the first response; is unreadable first and readable when asked to repair."""
+
+    features = frozenset({"schema"})
+
+    async def answer(self, call: ChatCall) -> str:
+        text = str(call.messages)
+        if "FAIL" in text:
+            raise GradingFailure(ErrorKind.REFUSED, "no")
+        return '{"reason": "r", "score": 1}' if "last reply" in text else "hm"
+
+
+def _grade(
+    tmp_path: Path, grader: dict[str, Any], judge: dict[str, Any], rows: list[Any], **options: Any
+) -> tuple[Any, TranscriptStore]:
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [{"name": "q", "judge": "j", **grader}],
+            "judges": {"j": judge, "other": {"type": "scripted", "script": '{"better": "B"}'}},
+            "missing": {"max_missing": 1.0},
+        }
+    )
+    folder = tmp_path / "run"
+    job = GradingJob([tmp_path / "in.jsonl"], spec, folder, show_progress=False, **options)
+    run = grade_rollouts(job)
+    return run, TranscriptStore(folder, read_only=True)
+
+
+LLM = {"type": "llm", "template": "Good? {response} {reply_form}", "score_range": [0, 1]}
+ODD = {"type": f"{__name__}:Odd"}
+
+
+def test_an_unreadable_reply_its_repair_and_a_failure(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "response": "fine"}, {"prompt": "b", "response": "FAIL"}]
+    run, store = _grade(tmp_path, LLM, ODD, rows)
+    first, second = store.read_calls(0)["q"]
+    assert (first.reply, first.repair, first.draw) == ("hm", False, 0)
+    assert "JSON" in first.unread
+    assert (second.repair, second.unread) == (True, "")
+    assert "last reply" in second.messages[-1]["content"]
+    assert "last reply" not in first.messages[-1]["content"]
+    assert "fine" in first.messages[-1]["content"]
+    failed, again = store.read_calls(1)["q"]
+    assert (failed.draw, again.draw) == (0, 1)
+    assert (failed.kind, failed.error, failed.reply) == ("refused", "no", None)
+    assert run.summary["transcripts"]["kept"] == 2
+    store.close()
+
+
+def test_both_orders_votes_and_chunks_are_told_apart(tmp_path: Path) -> None:
+    judge = {"type": "scripted", "script": '{"better": "A"}'}
+    pair = {"type": "pairwise", "judge": ["j", "other"], "panel": {"votes": 2}}
+    _, store = _grade(tmp_path, pair, judge, ROWS)
+    parts = {call.part for call in store.read_calls(1)["q"]}
+    assert parts == {
+        f"{name}/{vote}, {order}"
+        for name in ("j", "other")
+        for vote in (1, 2)
+        for order in ("as_given", "swapped")
+    }
+    store.close()
+
+
+def test_a_question_about_a_group_is_kept_for_every_member_and_one_about_a_turn(
+    tmp_path: Path,
+) -> None:
+    judge = {
+        "type": "scripted",
+        "script": '{"reason": "r", "places": {"response_1": 1, "response_2": 2}}',
+    }
+    _, store = _grade(tmp_path, {"type": "listwise"}, judge, ROWS)
+    assert store.read_calls(0) == store.read_calls(1)
+    assert len(store.read_calls(0)["q"]) == 1
+    store.close()
+
+
+def test_turns_of_a_sample(tmp_path: Path) -> None:
+    turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "yes"}]
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [{"name": "q", **LLM, "judge": "j", "scope": "event"}],
+            "judges": {"j": {"type": "scripted", "script": '{"reason": "r", "score": 1}'}},
+            "reward": {"event_weight": 1.0, "outcome_weight": 0.0},
+        }
+    )
+    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": turn * 2}) + "\n")
+    folder = tmp_path / "run"
+    grade_rollouts(GradingJob([tmp_path / "in.jsonl"], spec, folder, show_progress=False))
+    reader = RunReader(folder)
+    reader.refresh()
+    story = reader.tell(reader.row(0) or {}, [])
+    assert [len(one["graders"][0]["calls"]) for one in story["turns"]] == [1, 1]
+    assert story["kept"] == {"transcript": True, "why": ""}
+
+
+def test_resuming_asks_no_more_and_keeps_what_was_there(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "response": "fine"}, {"prompt": "b", "response": "FAIL"}]
+    _, store = _grade(tmp_path, LLM, ODD, rows)
+    before = [store.read_calls(index) for index in (0, 1)]
+    store.close()
+    for name in ("rewards.jsonl", "summary.json"):
+        (tmp_path / "run" / name).unlink()
+    _, store = _grade(tmp_path, LLM, ODD, rows)
+    assert [store.read_calls(index) for index in (0, 1)] == before
+    store.close()
+
+
+def test_of_many_samples_some_groups_and_failures(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": str(n // 2), "response": "FAIL" if n == 9 else str(n), "group": str(n // 2)}
+        for n in range(40)
+    ]
+    run, store = _grade(tmp_path, LLM, ODD, rows, keep_transcripts=10)
+    kept = [index for index in range(40) if store.read_sample(index) is not None]
+    assert len(kept) <= 10
+    assert 9 in kept
+    assert store.read_calls(9)["q"][0].kind == "refused"
+    assert all(bool(store.read_calls(index)) == (index in kept) for index in range(40))
+    facts = run.summary["transcripts"]
+    assert (facts["kept"], facts["of"]) == (len(kept), 40)
+    assert "at most 10 samples" in facts["rule"]
+    store.close()
+
+
+def test_nothing_is_kept_on_wish(tmp_path: Path) -> None:
+    run, store = _grade(tmp_path, LLM, ODD, ROWS, keep_transcripts=0)
+    store.close()
+    assert run.summary["transcripts"] is None
+    assert not (tmp_path / "run" / FILE).exists()
+
+
+@pytest.mark.slow
+def test_a_real_server_with_a_cache_and_no_key_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    reply = '{"reason": "clear", "score": 1}'
+    command = [sys.executable, "-m", "adjudge", "mock", "--port", "0", "--reply", reply]
+    mock = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert mock.stdout is not None
+        line = ""
+        deadline = time.monotonic() + 30
+        while "http" not in line and time.monotonic() < deadline:
+            line = mock.stdout.readline()
+        base = "http" + line.partition("http")[2].split()[0].rstrip(".,)")
+        judge = {
+            "type": "openai",
+            "model": "m",
+            "base_url": base if base.endswith("/v1") else base.rstrip("/") + "/v1",
+            "cache": str(tmp_path / "cache.sqlite"),
+            "temperature": 0.0,
+        }
+        for source in ("live", "cache"):
+            (place := tmp_path / source).mkdir()
+            _, store = _grade(place, LLM, judge, ROWS)
+            [call] = store.read_calls(0)["q"]
+            assert (call.source, call.reply, call.attempts is not None) == (source, reply, True)
+            assert call.usage is not None
+            store.close()
+            assert b"sk-very-secret" not in (place / "run" / FILE).read_bytes()
+    finally:
+        os.kill(mock.pid, signal.SIGTERM)
+        mock.wait()
+        if mock.stdout is not None:
+            mock.stdout.close()
