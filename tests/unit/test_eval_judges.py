@@ -15,6 +15,8 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.benchmarks.benchmark_data import sample_rows, write_sample
 from adjudge.judge_evaluation.benchmarks.items import BENCHMARK_KINDS, BenchmarkKind
+from adjudge.runs.records import RunRecords
+from adjudge.runs.view.run_reader import RunReader
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
@@ -170,6 +172,44 @@ def test_position_bias_and_nonsense_of_a_pairwise_judge() -> None:
     assert (mumble["overall"]["at_least"], mumble["overall"]["at_most"]) == (0.0, 1.0)
     assert second["lengths"]["prefers_longer"] == 0.5
     assert mumble["lengths"]["pairs"] == 0
+
+
+def test_a_preferred_place_is_said_in_words_and_each_pair_can_be_read() -> None:
+    asked = ("second.toml", "--benchmark", "llmbar", "--data", "local")
+    found = command(*asked, "--against", "mumble.toml", "-o", "out", "-q")
+    items = json.loads(Path("out/summary.json").read_text())["benchmark"]["items"]
+    said = f"second always picks the second answer, whichever that is: in {items} of {items} pairs"
+    assert said in found.stdout
+    assert said in Path("out/report.html").read_text()
+    assert "mumble always" not in found.stdout
+    reader = RunReader(Path("out"))
+    reader.refresh()
+    records = list(RunRecords(Path("out")))
+    assert reader.kind == "grade"
+    assert len(records) == len(reader.rollouts) == items
+    row = reader.row(0)
+    assert row is not None
+    story = reader.tell(row, [])
+    assert (story["reward"], story["env_reward"]) == (0.5, 1.0)
+    better = [turn["role"] for turn in story["messages"] if "labelled better" in turn["role"]]
+    assert len(better) == 1
+    second, mumble = story["graders"]
+    assert [(one["first"], one["verdict"]) for one in second["orders"]] == [
+        ("response", "loss"),
+        ("other", "win"),
+    ]
+    assert mumble["failure"]["kind"] == "unparsable"
+    assert [one["failure"] for one in mumble["orders"]] == ["unparsable"] * 2
+
+
+def test_items_with_several_answers_can_be_read_too() -> None:
+    done("poor.toml", "--benchmark", "rewardbench2", "--data", "local")
+    records = list(RunRecords(Path("out")))
+    assert {record.reward for record in records} > {0.0, 1.0} - {None}
+    assert records[0].messages is not None
+    assert records[0].messages[-4]["role"] == "answer 1 (labelled right)"
+    assert records[0].details is not None
+    assert len(records[0].details["poor"]["metadata"]["scores"]) == 4
 
 
 def test_several_judges_on_the_same_items() -> None:

@@ -31,7 +31,11 @@ from adjudge.datasets.files import find_files
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
-from adjudge.judge_evaluation.benchmarks.page import LENGTH_EFFECTS, calibrations
+from adjudge.judge_evaluation.benchmarks.page import (
+    LENGTH_EFFECTS,
+    calibrations,
+    position_sentence,
+)
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import (
     ValidationJob,
@@ -245,6 +249,8 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         if table:
             console.print(table)
     for judge in judges:
+        if line := position_sentence(judge):
+            console.print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
         if judge["why"]:
             console.print(f"[yellow]{clean(judge['name'])}: {clean(judge['why'])}[/]")
         for kind, message in judge["first_failures"].items():

@@ -138,6 +138,39 @@ def _comparison(summary: EvaluationSummary) -> Table:
     return Table(["", *columns], rows)
 
 
+def position_sentence(judge: Mapping[str, Any]) -> str:
+    """What the order of two answers did to a judge's verdicts, in words; empty where nothing.
+
+    A place is preferred where the verdicts that name it in both orders are more than chance
+    (p < 0.05), and a twentieth of the pairs.
+    """
+    one = judge["overall"]["orders"]
+    if one is None or judge["mode"] != "pairwise" or not (pairs := one["both_answered"]):
+        return ""
+    counts = {"first": one["primacy"], "second": one["recency"]}
+    place, other = sorted(counts, key=lambda name: -counts[name])
+    named, turned = counts[place], sum(counts.values())
+    of = f"{format_integer(named)} of {format_integer(pairs)} pairs"
+    if one["position_p"] is not None and one["position_p"] < 0.05 and named >= 0.05 * pairs:
+        often = "always" if named == pairs else "mostly" if named > 0.5 * pairs else "too often"
+        return (
+            f"{judge['name']} {often} picks the {place} answer, whichever that is: in {of} it "
+            f"names what was shown {place} in both orders (shown {other}: "
+            f"{format_integer(counts[other])})"
+        )
+    if turned > 0.2 * pairs:
+        return (
+            f"{judge['name']} changes its verdict with the order in {format_integer(turned)} of "
+            f"{format_integer(pairs)} pairs, without preferring a place"
+        )
+    return ""
+
+
+def _orders_part(summary: EvaluationSummary) -> list[object]:
+    said = [line for line in map(position_sentence, summary["judges"]) if line]
+    return [*(paragraph(bold(line), ".") for line in said), _orders(summary)]
+
+
 def _orders(summary: EvaluationSummary) -> Table:
     """What the order of two answers did to a judge's verdicts; of judges that compare."""
     columns = numeric("as given", "swapped", "both right", "consistent", "kappa",
@@ -306,7 +339,7 @@ def write_validation_report(
         ("scores", "Scores", _scores(summary)),
         ("subsets", "By subset", map(_subsets, summary["judges"])),
         ("compared", "Judges compared", _comparison(summary)),
-        ("orders", "Both orders", _orders(summary)),
+        ("orders", "Both orders", _orders_part(summary)),
         ("calibration", "Calibration", _calibration(summary)),
         ("lengths", "Length", _lengths(summary)),
         ("contamination", "Contamination", _contamination(summary)),

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import PASSING_KINDS, ConfigError, JudgeUnavailable
+from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.files import JsonlLog
 from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     BenchmarkData,
@@ -34,11 +34,15 @@ from adjudge.judge_evaluation.benchmarks.contamination import (
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     Benchmark,
+    BenchmarkItem,
     Judgement,
+    MissingJudgement,
     PairItem,
+    PairVerdict,
     benchmark_as_pairs,
     first_failure_messages,
     judgements_by_item,
+    pair_verdicts,
 )
 from adjudge.judge_evaluation.benchmarks.judges import (
     JUDGEMENTS_FILE,
@@ -70,6 +74,9 @@ from adjudge.runs.judge_calls import JudgeCallEstimate
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats.bootstrap import DEFAULT_RESAMPLES
 from adjudge.version import __version__
+
+ITEMS_FILE = "rewards.jsonl"
+"""Named as in the folder of a graded run, which readers of runs look for."""
 
 _IDENTITY = {
     "judges": "other judges",
@@ -279,9 +286,10 @@ def _count_questions(item: Any) -> int:
 def validate_judges(job: ValidationJob) -> dict[str, Any]:
     """Ask, score and compare; the summary.
 
-    Writes ``judgements.jsonl`` (a line an item and judge), ``summary.json`` and ``report.html``. A
-    folder that holds the same validation is gone on with: what was answered is not asked again,
-    what failed is. Raises :class:`~adjudge.errors.RunFolderError` for any other folder,
+    Writes ``judgements.jsonl`` (a line an item and judge), ``rewards.jsonl`` (a line an item, for
+    ``adjudge view``), ``summary.json`` and ``report.html``. A folder that holds the same validation
+    is gone on with: what was answered is not asked again, what failed is. Raises
+    :class:`~adjudge.errors.RunFolderError` for any other folder,
     :class:`~adjudge.errors.ConfigError` for what cannot be validated,
     :class:`~adjudge.errors.JudgeAuthError` for a refused key, and, after writing,
     :class:`~adjudge.errors.JudgeUnavailable` where a judge answered nothing because it was away.
@@ -303,6 +311,8 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         ]
         judgements = JsonlLog(folder.path / JUDGEMENTS_FILE)
         judgements.rewrite(_recorded_judgements(benchmark, job.judgements))
+        items = JsonlLog(folder.path / ITEMS_FILE)
+        items.rewrite(_item_rows(benchmark, job.judgements))
         compared = compare_judges(benchmark, job.judgements, resamples=job.resamples)
         job.summary = {
             "adjudge": __version__,
@@ -364,6 +374,90 @@ def _recorded_judgements(
                 scores=said.scores,
                 verdicts=said.verdicts,
             )
+
+
+def _item_rows(
+    benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
+) -> Iterator[dict[str, Any]]:
+    """The items as the rows of a run, each judge as a grader: how far it was right, 0 to 1.
+
+    The environment's reward is that of the label, 1, and the reward is what the first judge says.
+    """
+    for place, item in enumerate(benchmark.items):
+        said = {name: _describe_judgement(item, own[place]) for name, own in judgements.items()}
+        first = next(iter(said.values()))
+        failed = "error" in first
+        missing = {"kind": first["kind"], "message": first["error"]} if failed else None
+        scores = {f"{name}_score": one.get("score") for name, one in said.items()}
+        yield {
+            "index": place,
+            "key": item_digest(item),
+            "where": item.where,
+            "group": f"{item.subset}/{item.id}",
+            "env_reward": 1.0,
+            "reward": first.get("score"),
+            "missing": missing,
+            "reward_info": {**scores, "env_reward": 1.0},
+            "details": {"source": "graders", **said},
+            "messages": [*item.prompt, *_answer_turns(item)],
+        }
+
+
+def _answer_turns(item: BenchmarkItem) -> Iterator[dict[str, str]]:
+    """The answers as turns of their own, which say what the label says of them."""
+    if isinstance(item, PairItem):
+        for side, turns in (("A", item.a), ("B", item.b)):
+            better = " (labelled better)" if side == item.label else ""
+            texts = [one["content"] for one in turns]
+            yield {"role": f"answer {side}{better}", "content": "\n\n".join(map(str, texts))}
+        return
+    for number, text in enumerate(item.answers, 1):
+        right = " (labelled right)" if number <= item.correct else ""
+        yield {"role": f"answer {number}{right}", "content": text}
+
+
+def _describe_judgement(item: BenchmarkItem, said: Judgement) -> dict[str, Any]:
+    """A judgement as the row of a grader has it; a pair's verdicts are the better answer's."""
+    lost = [one for one in (*said.scores, *said.verdicts) if isinstance(one, MissingJudgement)]
+    scores = [one for one in said.scores if not isinstance(one, MissingJudgement)]
+    metadata: dict[str, Any] = {}
+    worth: float | None = None
+    if isinstance(item, PairItem):
+        found = pair_verdicts(said)
+        worths = [_WORTH[_outcome(item, one)] for one in found if isinstance(one, str)]
+        worth = sum(worths) / len(worths) if len(worths) == len(found) else None
+        if said.verdicts:
+            # As given is here the order in which the better answer stands first.
+            shown = found if item.label == "A" else found[::-1]
+            orders = dict(zip(("as_given", "swapped"), shown, strict=True))
+            verdicts = {o: _outcome(item, one) for o, one in orders.items() if isinstance(one, str)}
+            metadata["verdicts"] = verdicts
+            if lost:
+                metadata["failures"] = {
+                    order: one.kind.value
+                    for order, one in orders.items()
+                    if isinstance(one, MissingJudgement)
+                }
+    elif not lost:
+        best = [
+            number <= item.correct for number, one in enumerate(scores, 1) if one == max(scores)
+        ]
+        worth = sum(best) / len(best)
+    if scores and not lost:
+        metadata["scores"] = scores
+    base = {"metadata": metadata} if metadata else {}
+    if worth is None:
+        why = lost[0] if lost else MissingJudgement(ErrorKind.INCOMPLETE)
+        return {"error": why.message, "kind": why.kind.value, **base}
+    return {"score": worth, "reason": "", **base}
+
+
+_WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
+
+
+def _outcome(item: PairItem, verdict: PairVerdict) -> str:
+    """What a verdict is for the answer that is labelled better."""
+    return "tie" if verdict == "tie" else "win" if verdict == item.label else "loss"
 
 
 def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
