@@ -95,6 +95,12 @@ CORE_COMMANDS = {
         "probe",
         "Probe one judge: measure its known biases, each with a threshold.",
     ),
+    "align": CoreCommand(
+        "Check",
+        "adjudge.cli.align",
+        "align",
+        "Compare a run's judges with people's labels.",
+    ),
     "eval.judge": CoreCommand(
         "Check",
         "adjudge.cli.eval",

@@ -16,8 +16,7 @@ Source: Kendall, Biometrika 33 (1945), for τ-b; van der Vaart, Asymptotic Stati
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -161,7 +160,7 @@ def estimate_agreement(groups: Sequence[PairedScores], *, seed: int = 0) -> dict
         "spearman": linearised(spearman_shares(x, y), 3),
         "kendall": linearised(concordance_shares(x, y), 2),
         "kappa": estimate(_moments(*same), _kappa_of_moments)
-        if _have_same_scale(x, y)
+        if have_same_scale(x, y)
         else Estimate(why="not the same few levels"),
     }
 
@@ -185,7 +184,7 @@ def _kappa_of_moments(sums: Sequence[float]) -> float | None:
     return 2 * product / expected if expected > 1e-18 else None
 
 
-def _have_same_scale(x: Any, y: Any) -> bool:
+def have_same_scale(x: Any, y: Any) -> bool:
     """Whether both have few levels, in ranges that overlap by half."""
     both = np.concatenate([x, y])
     overlap = min(x.max(), y.max()) - max(x.min(), y.min())
@@ -224,17 +223,6 @@ def estimate_within_agreement(
 
 def _products(x: Any, y: Any) -> tuple[Any, Any, Any]:
     return x @ y, x @ x, y @ y
-
-
-def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """(p₀ − pₑ)/(1 − pₑ) of two labels each; ``None`` without any, and where pₑ = 1."""
-    n = len(pairs)
-    if not n:
-        return None
-    agreed = sum(first == second for first, second in pairs) / n
-    firsts, seconds = (Counter(side) for side in zip(*pairs, strict=True))
-    chance = sum(count * seconds[name] for name, count in firsts.items()) / (n * n)
-    return None if chance == 1 else (agreed - chance) / (1 - chance)
 
 
 def estimate_correlation(

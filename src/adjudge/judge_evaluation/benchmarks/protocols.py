@@ -37,8 +37,8 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     missing_cell,
     weighted_mean,
 )
-from adjudge.stats.agreement import cohen_kappa
 from adjudge.stats.estimates import binomial_two_sided
+from adjudge.stats.raters import cohen_kappa
 
 OrderVerdicts = tuple[PairVerdict | None, PairVerdict | None]
 """The verdicts as given and swapped, of the item's own A and B; ``None`` is missing."""

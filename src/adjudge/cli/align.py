@@ -1,0 +1,220 @@
+"""``adjudge align``: a run's judges against people's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adjudge.cli.console import clean, errors, output, print_json
+from adjudge.cli.options import new_folder, output_option
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.alignment.label_files import (
+    JoinedLabels,
+    export_labels,
+    join_labels,
+    read_label_files,
+)
+from adjudge.judge_evaluation.alignment.measures import (
+    WHOLE_REWARD,
+    Alignment,
+    TargetAlignment,
+    measure_alignment,
+)
+from adjudge.judge_evaluation.alignment.report import (
+    describe_counts,
+    describe_selection,
+    format_measure,
+    is_measured,
+    list_measures,
+    name_sample,
+    summarise_alignment,
+    write_alignment,
+)
+from adjudge.report.elements import small
+from adjudge.report.table import Column, Table, numeric
+from adjudge.runs.labels import LABELS_FILE
+from adjudge.runs.records import RunRecords
+from adjudge.stats.estimates import require_stats
+
+_SHOWN_DISPUTES = 5
+
+
+def align(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    labels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--labels",
+            "-l",
+            metavar="FILE",
+            help="A file of labels: JSON lines, CSV, TSV or Parquet. Can be repeated [default: "
+            "RUN/labels.jsonl].",
+        ),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold",
+            "-t",
+            metavar="[GRADER=]SCORE",
+            help="Compare classes: good is this score or more, of judge and people. Can be "
+            "repeated; without a grader it is for all.",
+        ),
+    ] = None,
+    min_kappa: Annotated[
+        float | None,
+        typer.Option(
+            min=-1.0,
+            max=1.0,
+            help="The least κ of each judge with people (quadratic; over the random samples where "
+            "there are any). Below it, or where it cannot be measured, the exit code is 1.",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the labels that count to FILE.csv or FILE.jsonl, and stop."
+        ),
+    ] = None,
+    folder: Annotated[Path | None, output_option("align", "The folder of the page")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Compare a run's judges with people's labels.
+
+    For each grader with labels, and for the reward: accuracy, Cohen's κ, Krippendorff's α, τ-b
+    inside groups, AUC and the confusion matrix, with 95 % intervals clustered by group; beside them
+    how well people agree with each other; and the samples on which judge and people differ most.
+
+    Labels are made on the page of `adjudge view`, or come from another tool: a row names its sample
+    by key, where or index, and has a verdict (right, wrong), a label, a score or a preference.
+
+    Writes align.json and align.html.
+
+    Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
+
+    Example: adjudge align runs/first --min-kappa 0.6 -o runs/align
+    """
+    if export is None:
+        require_stats()
+    records = RunRecords(run)
+    files = labels or [run / LABELS_FILE]
+    if not labels and not files[0].exists():
+        raise ConfigError(
+            f"{files[0]}: has no labels yet. Make some with `adjudge view {run}`, or give a file "
+            "with --labels."
+        )
+    joined = join_labels(read_label_files(files), records)
+    _check_joined(joined, run)
+    if export is not None:
+        export_labels(export, (one.label for one in joined.joined))
+        output().print(f"{clean(export)}: {len(joined.joined):,} labels")
+        return
+    limits = _parse_thresholds(threshold or [], joined)
+    found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
+    failed = [] if min_kappa is None else _find_failures(found, min_kappa)
+    summary = summarise_alignment(run, files, joined, found, failed)
+    folder = folder or new_folder("align")
+    write_alignment(folder, summary, found)
+    if as_json:
+        print_json(summary)
+    else:
+        _print_alignment(found, joined)
+        output().print(f"\n[bold]{clean(folder)}/[/]  align.html  align.json")
+    for line in failed:
+        errors().print(f"[red]{clean(line)}[/]")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _check_joined(joined: JoinedLabels, run: Path) -> None:
+    if joined.unknown and not joined.joined:
+        raise ConfigError(
+            f"{joined.unknown[0]}: its sample is not in {run} (found {joined.rows:,} labels, none "
+            "of a sample of this run; allowed: a key, where or index of its rewards.jsonl). Give "
+            "the run that was labelled."
+        )
+    if joined.unknown:
+        count, first = len(joined.unknown), joined.unknown[0]
+        errors().print(
+            f"[yellow]{count:,} labels are of samples that the run does not have[/] "
+            f"(the first: {clean(first)}); they are left out."
+        )
+
+
+def _parse_thresholds(entries: Sequence[str], joined: JoinedLabels) -> Mapping[str, float]:
+    names = {one.label.grader or WHOLE_REWARD for one in joined.joined}
+    limits: dict[str, float] = {}
+    for entry in entries:
+        name, _, value = entry.rpartition("=")
+        try:
+            limit = float(value)
+        except ValueError:
+            limit = float("nan")
+        if not abs(limit) < float("inf") or (name and name not in names):
+            raise ConfigError(
+                f"--threshold {entry!r}: must be SCORE or GRADER=SCORE (found no number, or a "
+                f"grader without labels; allowed: {', '.join(sorted(names)) or 'no grader'})"
+            )
+        limits |= {name: limit} if name else dict.fromkeys(names - limits.keys(), limit)
+    return limits
+
+
+def _find_failures(found: Sequence[TargetAlignment], least: float) -> list[str]:
+    """Every judge whose κ is below ``least``, or has none."""
+    failed = []
+    # Where people only compared samples, there is nothing that a κ could be of.
+    kappas = {one.target: (one.random or one.whole).kappa for one in found}
+    scored = {name: kappa for name, kappa in kappas.items() if kappa.n} or kappas
+    for name, kappa in scored.items():
+        if kappa.value is None:
+            failed.append(f"{name}: κ cannot be measured: {kappa.why}")
+        elif kappa.value < least:
+            failed.append(f"{name}: κ is {kappa.value:.3f}, below {least:g}")
+    return failed or ([] if found else ["there is no label to measure a κ by"])
+
+
+# --- the terminal -------------------------------------------------------------------------------
+
+
+def _print_alignment(found: Sequence[TargetAlignment], joined: JoinedLabels) -> None:
+    console = output()
+    if not found:
+        console.print("The labels are notes: there is nothing to compare.")
+    for one in found:
+        console.print(f"[bold]{clean(one.target)}[/]: {describe_counts(one.whole)}")
+        if one.random is not None:
+            console.print(_measure_table(one.random, "samples drawn at random"))
+        console.print(_measure_table(one.whole, "all labels" if one.random else None))
+        if one.worst:
+            shown = one.worst[:_SHOWN_DISPUTES]
+            rows = [
+                [name_sample(dispute), f"{dispute.judge:g}" if dispute.judge is not None else
+                 "–", ", ".join(f"{name}: {said}" for name, said in dispute.people.items())]
+                for dispute in shown
+            ]  # fmt: skip
+            caption = f"worst disagreements ({len(shown)} of {len(one.worst):,})"
+            columns = ["sample", *numeric("judge"), Column("people", "w")]
+            console.print(Table(columns, rows, caption=caption))
+    if warning := describe_selection(found, joined):
+        console.print(f"[yellow]{clean(warning)}[/]")
+
+
+def _measure_table(one: Alignment, caption: str | None) -> Table:
+    rows = []
+    for row in filter(is_measured, list_measures(one)):
+        number, interval = format_measure(row.estimate)
+        people, people_interval = format_measure(row.ceiling)
+        of = row.estimate.n if isinstance(row.estimate.n, int) else 0
+        rows.append([row.name, number, small(interval), f"{of:,}", people, small(people_interval)])
+    columns = [
+        Column("number", wrap=False),
+        *numeric("judge"),
+        Column("95 %", "w"),
+        *numeric("n", "people"),
+        Column("95 % ", "w"),
+    ]
+    return Table(columns, rows, caption=caption, keep=("judge", "people"))

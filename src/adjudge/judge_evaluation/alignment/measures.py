@@ -1,0 +1,498 @@
+"""How far a judge agrees with people, and people with each other.
+
+Of each grader, and of the reward as a whole. A person's opinion of a sample is a score of the
+person's own; where a judge gives one of two scores, "the judge is wrong" is the other score. All
+intervals are clustered by group: people look at several samples of one prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjudge.judge_evaluation.alignment.label_files import JoinedLabel
+from adjudge.runs.records import RunRecord
+from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
+from adjudge.stats.bootstrap import ratio
+from adjudge.stats.estimates import NO_VALUE, Estimate, estimate_share, np
+from adjudge.stats.predictions import concordance, within_group_concordance
+from adjudge.stats.raters import (
+    MAX_LEVELS,
+    AlphaMetric,
+    estimate_alpha,
+    estimate_kappas,
+    find_levels,
+)
+
+WHOLE_REWARD = "reward"
+"""What the reward as a whole is called beside graders."""
+
+_METRICS: tuple[AlphaMetric, ...] = ("nominal", "ordinal", "interval")
+_KAPPAS = ("plain", "linear", "quadratic")
+_SAME = 1e-9
+_NO_OPINION = "no label is a score, or says right or wrong of a judge that gives one of two scores"
+
+
+class Disputed(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample about which judge and people differ.
+
+    ``size``: the distance of the judge's score from the mean of the people's, as a share of the
+    run's range; of right-and-wrong labels, the share of people who say that the judge is wrong.
+    """
+
+    target: str
+    index: int
+    step: int | None
+    where: str
+    group: str
+    size: float
+    judge: float | None
+    people: dict[str, str]
+    notes: list[str]
+
+
+class Alignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge against people, over all labels or over those that were drawn at random.
+
+    ``right``: the share of right-and-wrong labels that say right. ``accuracy``: the share of
+    opinions that are the judge's own level. ``kappas``: Cohen's, of judge and person. ``tau_b``:
+    Kendall's inside groups, of the judge and the mean of the people. ``auc``: how often the judge
+    orders two samples as people do, and ``auc_within``, inside groups. ``preferences``: the share
+    of preferred samples that the judge scores higher, a tie being a half. ``alphas``:
+    Krippendorff's, of people alone and with the judge as one more. ``ceiling``: accuracy and kappas
+    of people with each other; ``left_out``: of each person, and of the judge, with what most of the
+    others say. ``confusion``: rows are people's levels, columns the judge's.
+    """
+
+    labels: int
+    samples: int
+    people: int
+    groups: int
+    judge_missing: int
+    outdated: int
+    right: Estimate
+    accuracy: Estimate
+    kappas: dict[str, Estimate]
+    tau_b: Estimate
+    auc: Estimate
+    auc_within: Estimate
+    preferences: Estimate
+    alphas: dict[str, dict[str, Estimate]]
+    ceiling: dict[str, Estimate]
+    left_out: dict[str, dict[str, Estimate]]
+    levels: list[float]
+    confusion: list[list[int]]
+
+    @property
+    def kappa(self) -> Estimate:
+        """The κ that counts: quadratic, which is the plain one where there are two levels."""
+        return self.kappas["quadratic"]
+
+
+class TargetAlignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One grader, or the reward: over all labels, and over the random ones where others are."""
+
+    target: str
+    whole: Alignment
+    random: Alignment | None
+    worst: list[Disputed]
+
+
+class _Opinion(NamedTuple):
+    """What one person gives one sample."""
+
+    record: RunRecord
+    author: str
+    score: float
+
+
+class _Target(NamedTuple):
+    """A grader or the reward: its scores, the levels it has in the run, and what passes."""
+
+    name: str
+    score_of: Callable[[RunRecord], float | None]
+    levels: Sequence[float]
+    threshold: float | None
+
+
+def measure_alignment(
+    joined: Sequence[JoinedLabel],
+    records: Iterable[RunRecord],
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> list[TargetAlignment]:
+    """Each grader that has labels, and the reward, against people.
+
+    ``thresholds``: by target, the score from which on judge and people call a sample good. Then
+    classes are compared and not scores.
+    """
+    by_target: dict[str, list[JoinedLabel]] = defaultdict(list)
+    notes: dict[Hashable, list[str]] = defaultdict(list)
+    for one in joined:
+        name = one.label.grader or WHOLE_REWARD
+        if one.label.kind != "note":
+            by_target[name].append(one)
+        if one.label.note:
+            notes[name, _sample(one.record)].append(one.label.note)
+    levels: dict[str, set[float]] = {name: set() for name in by_target}
+    for record in records:
+        for name in by_target:
+            if (score := _score_of(record, name)) is not None:
+                levels[name].add(score)
+    found = []
+    for name in sorted(by_target, key=lambda one: (one != WHOLE_REWARD, one)):
+        target = _Target(
+            name,
+            lambda record, of=name: _score_of(record, of),  # type: ignore[misc]
+            sorted(levels[name]),
+            (thresholds or {}).get(name),
+        )
+        labels = by_target[name]
+        drawn = [one for one in labels if one.label.queue == "random"]
+        found.append(
+            TargetAlignment(
+                target=name,
+                whole=_measure(target, labels, seed),
+                random=_measure(target, drawn, seed) if 0 < len(drawn) < len(labels) else None,
+                worst=_find_disputed(target, labels, notes),
+            )
+        )
+    return found
+
+
+def _score_of(record: RunRecord, name: str) -> float | None:
+    return record.reward if name == WHOLE_REWARD else record.scores.get(name)
+
+
+# --- one judge ----------------------------------------------------------------------------------
+
+
+def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Alignment:
+    fresh = [one for one in labels if not _is_outdated(target, one)]
+    opinions = _opinions(target, labels)
+    judged = [
+        (one, score) for one in opinions if (score := target.score_of(one.record)) is not None
+    ]
+    if target.threshold is not None:
+        limit = target.threshold
+        judged = [(one._replace(score=float(one.score >= limit)), float(score >= limit))
+                  for one, score in judged]  # fmt: skip
+    people = [one for one, _ in judged]
+    pairs = _by_group((one.record, (one.score, score)) for one, score in judged)
+    kappas, accuracy = _compare(pairs, seed)
+    known = {_sample(one.record): score for one, score in judged}
+    ratings = _ratings(people)
+    levels = find_levels(value for group in pairs for pair in group for value in pair)
+    table = Counter(pair for group in pairs for pair in group)
+    few = accuracy.value is not None and len(levels) <= MAX_LEVELS
+    means = _group_means(target, opinions)
+    return Alignment(
+        labels=len(labels),
+        samples=len({_sample(one.record) for one in labels}),
+        people=len({one.label.author for one in labels}),
+        groups=len({one.record.group_key for one in labels}),
+        judge_missing=sum(target.score_of(one.record) is None for one in labels),
+        outdated=len(labels) - len(fresh),
+        right=_share(
+            (one.record, float(one.label.verdict == "right"))
+            for one in fresh
+            if one.label.verdict is not None
+        ),
+        accuracy=accuracy,
+        kappas=kappas,
+        tau_b=_tau_b(means, seed),
+        auc=_auc(target, means, within=False),
+        auc_within=_auc(target, means, within=True),
+        preferences=_preferences(target, labels),
+        alphas={
+            "people": _alphas(ratings, {}, seed),
+            "people and judge": _alphas(ratings, known, seed),
+        },
+        ceiling=_ceiling(ratings, seed),
+        left_out=_left_out(ratings, known, seed),
+        levels=levels if few else [],
+        confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
+    )
+
+
+def _is_outdated(target: _Target, one: JoinedLabel) -> bool:
+    """Whether a verdict is about another score than the judge's in this run."""
+    then, now = one.label.judge_score, target.score_of(one.record)
+    if one.label.verdict is None:
+        return False
+    return now is None or (then is not None and not _is_same(then, now))
+
+
+def _is_same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_SAME, abs_tol=_SAME)
+
+
+def _opinions(target: _Target, labels: Sequence[JoinedLabel]) -> list[_Opinion]:
+    """A person's own score; else, where the judge has two levels, what the verdict comes to."""
+    found: dict[Hashable, _Opinion] = {}
+    for own in (False, True):  # a score goes before a verdict
+        for label, record, _ in labels:
+            score = label.score if own else _implied_score(target, label.verdict, label, record)
+            if score is not None:
+                one = _Opinion(record, label.author, score)
+                found[_sample(record), label.author] = one
+    return list(found.values())
+
+
+def _implied_score(
+    target: _Target, verdict: str | None, label: Any, record: RunRecord
+) -> float | None:
+    about = target.score_of(record) if label.judge_score is None else label.judge_score
+    if verdict is None or about is None or len(target.levels) != 2:
+        return None
+    if verdict == "right":
+        return about
+    return max(target.levels, key=lambda level: abs(level - about))
+
+
+def _sample(record: RunRecord) -> tuple[int | None, int]:
+    return record.step, record.index
+
+
+def _by_group(rows: Iterable[tuple[RunRecord, Any]]) -> list[list[Any]]:
+    groups: dict[Hashable, list[Any]] = defaultdict(list)
+    for record, row in rows:
+        groups[record.group_key].append(row)
+    return list(groups.values())
+
+
+def _share(rows: Iterable[tuple[RunRecord, float]]) -> Estimate:
+    groups = _by_group(rows)
+    n = sum(map(len, groups))
+    found = estimate_share([(math.fsum(hits), float(len(hits))) for hits in groups])
+    return msgspec.structs.replace(found, n=n)
+
+
+def _compare(
+    groups: Sequence[Sequence[tuple[float, float]]],
+    seed: int,
+    sides: tuple[str, str] = ("people give", "the judge gives"),
+) -> tuple[dict[str, Estimate], Estimate]:
+    """The kappas and the share of equal pairs; neither where the two have other scales."""
+    flat = [pair for group in groups for pair in group]
+    n = len(flat)
+    if not flat:
+        none = Estimate(n=0, why=_NO_OPINION)
+        return dict.fromkeys(_KAPPAS, none), none
+    hits = [(float(sum(a == b for a, b in group)), float(len(group))) for group in groups]
+    accuracy = msgspec.structs.replace(estimate_share(hits), n=n)
+    values = [set(side) for side in zip(*flat, strict=True)]
+    constant = [name for name, own in zip(sides, values, strict=True) if len(own) == 1]
+    if constant and values[0] & values[1]:
+        why = f"{constant[0]} one score only"
+        return dict.fromkeys(_KAPPAS, Estimate(n=n, why=why)), accuracy
+    if not have_same_scale(*np.asarray(flat, float).T):
+        why = "judge and people have no common levels; give --threshold"
+        return dict.fromkeys(_KAPPAS, Estimate(n=n, why=why)), Estimate(n=n, why=why)
+    kappas = {
+        str(name): msgspec.structs.replace(one, n=n)
+        for name, one in estimate_kappas(groups, seed=seed).items()
+    }
+    return kappas, accuracy
+
+
+class _SampleMean(NamedTuple):
+    group: Hashable
+    judge: float
+    people: float
+
+
+def _group_means(target: _Target, opinions: Sequence[_Opinion]) -> list[_SampleMean]:
+    """Each sample's judge score and the mean of the people's."""
+    scores: dict[Hashable, list[_Opinion]] = defaultdict(list)
+    for one in opinions:
+        scores[_sample(one.record)].append(one)
+    found = []
+    for same in scores.values():
+        record = same[0].record
+        judge = target.score_of(record)
+        if judge is not None:
+            mean = math.fsum(one.score for one in same) / len(same)
+            found.append(_SampleMean(record.group_key, judge, mean))
+    return found
+
+
+def _tau_b(means: Sequence[_SampleMean], seed: int) -> Estimate:
+    groups: dict[Hashable, list[_SampleMean]] = defaultdict(list)
+    for one in means:
+        groups[one.group].append(one)
+    pairs = [
+        ([one.judge for one in group], [one.people for one in group])
+        for group in groups.values()
+        if len(group) > 1
+    ]
+    if not pairs:
+        return Estimate(n=0, why="no group has two samples with a person's score")
+    found = estimate_within_agreement(pairs, seed=seed)["kendall"]
+    why = found.why
+    if found.value is None:
+        why = "inside groups the judge or the people give one value"
+    return msgspec.structs.replace(found, n=sum(len(one) for one, _ in pairs), why=why)
+
+
+def _auc(target: _Target, means: Sequence[_SampleMean], *, within: bool) -> Estimate:
+    limit = target.threshold
+    outcomes = [one.people if limit is None else float(one.people >= limit) for one in means]
+    find = within_group_concordance if within else concordance
+    found = find([one.judge for one in means], outcomes, [one.group for one in means])
+    why = ""
+    if found.value is None:
+        place = "in each group " if within else ""
+        why = f"{place}people give one value" if means else NO_VALUE
+    return Estimate(found.value, found.low, found.high, found.samples, why)
+
+
+def _preferences(target: _Target, labels: Sequence[JoinedLabel]) -> Estimate:
+    rows = []
+    for label, record, other in labels:
+        if label.kind == "preferred" and other is not None:
+            better, worse = target.score_of(record), target.score_of(other)
+            if better is not None and worse is not None:
+                rows.append((record, 0.5 if _is_same(better, worse) else float(better > worse)))
+    return _share(rows)
+
+
+# --- people -------------------------------------------------------------------------------------
+
+_Ratings = Mapping[Hashable, tuple[Hashable, Sequence[float]]]
+"""By sample: its group, and what each person gives it."""
+
+
+def _ratings(people: Sequence[_Opinion]) -> _Ratings:
+    found: dict[Hashable, tuple[Hashable, list[float]]] = {}
+    for one in people:
+        found.setdefault(_sample(one.record), (one.record.group_key, []))[1].append(one.score)
+    return found
+
+
+def _grouped(rows: Iterable[tuple[Hashable, Any]]) -> list[list[Any]]:
+    groups: dict[Hashable, list[Any]] = defaultdict(list)
+    for group, row in rows:
+        groups[group].append(row)
+    return list(groups.values())
+
+
+def _alphas(ratings: _Ratings, judge: Mapping[Any, float], seed: int) -> dict[str, Estimate]:
+    """``judge``: one more rating by sample."""
+    rows = [
+        (group, [*scores, *([judge[sample]] if sample in judge else [])])
+        for sample, (group, scores) in ratings.items()
+    ]
+    n = sum(len(scores) > 1 for _, scores in rows)
+    groups = _grouped(rows)
+    two_levels = len({score for _, scores in rows for score in scores}) == 2
+    # Of two levels there is one distance, and all metrics are the same.
+    metrics = _METRICS[:1] if two_levels else _METRICS
+    return {
+        metric: msgspec.structs.replace(estimate_alpha(groups, metric, seed=seed), n=n)
+        for metric in metrics
+    }
+
+
+def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
+    """Each two people on a sample that both gave a score, in both orders."""
+    groups = _grouped(
+        (group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2)
+    )
+    return _named_comparison(groups, seed, "no sample has the scores of two people")
+
+
+def _left_out(
+    ratings: _Ratings, judge: Mapping[Any, float], seed: int
+) -> dict[str, dict[str, Estimate]]:
+    """Each person, and in that place the judge, against what most of the others say.
+
+    Where most of the others say no one thing, nobody is compared.
+    """
+    ours, theirs = [], []
+    for sample, (group, scores) in ratings.items():
+        for at, score in enumerate(scores):
+            most = _majority([*scores[:at], *scores[at + 1 :]])
+            if most is not None:
+                ours.append((group, (score, most)))
+                theirs.append((group, (judge[sample], most)))
+    why = "no sample has the scores of two people"
+    return {
+        "people": _named_comparison(_grouped(ours), seed, why),
+        "judge": _named_comparison(_grouped(theirs), seed, why),
+    }
+
+
+def _named_comparison(groups: Sequence[Any], seed: int, why: str) -> dict[str, Estimate]:
+    if not groups:
+        return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
+    kappas, accuracy = _compare(groups, seed, ("people give", "most people give"))
+    return {"accuracy": accuracy, **kappas}
+
+
+def _majority(scores: Sequence[float]) -> float | None:
+    first = Counter(scores).most_common(2)
+    tied = len(first) > 1 and first[0][1] == first[1][1]
+    return None if tied or not first else first[0][0]
+
+
+# --- where they differ --------------------------------------------------------------------------
+
+
+def _find_disputed(
+    target: _Target, labels: Sequence[JoinedLabel], notes: Mapping[Hashable, list[str]]
+) -> list[Disputed]:
+    """Samples on which judge and people differ, the worst first."""
+    span = target.levels[-1] - target.levels[0] if target.levels else 0.0
+    opinions: dict[Hashable, list[_Opinion]] = defaultdict(list)
+    for one in _opinions(target, labels):
+        opinions[_sample(one.record)].append(one)
+    by_sample: dict[Hashable, list[JoinedLabel]] = defaultdict(list)
+    for joined in labels:
+        by_sample[_sample(joined.record)].append(joined)
+    found = []
+    for sample, same in by_sample.items():
+        record = same[0].record
+        judge, scores = target.score_of(record), [one.score for one in opinions[sample]]
+        verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
+        wrong = ratio([float(verdicts.count("wrong")), float(len(verdicts) - verdicts.count(None))])
+        size = wrong or 0.0
+        if scores and judge is not None:
+            apart = abs(judge - math.fsum(scores) / len(scores))
+            size = max(size, min(1.0, apart / span) if span else float(apart > 0))
+        if size > _SAME:
+            said = notes.get((target.name, sample), [])
+            found.append(_disputed(target, record, size, same, said))
+    return sorted(found, key=lambda one: (-one.size, one.step or 0, one.index))
+
+
+def _disputed(
+    target: _Target,
+    record: RunRecord,
+    size: float,
+    same: Sequence[JoinedLabel],
+    notes: list[str],
+) -> Disputed:
+    people: dict[str, str] = {}
+    for one in same:
+        label = one.label
+        if label.kind != "preferred":
+            said = label.verdict or f"{label.score:g}"
+            people[label.author] = ", ".join(filter(None, (people.get(label.author, ""), said)))
+    return Disputed(
+        target=target.name,
+        index=record.index,
+        step=record.step,
+        where=record.where,
+        group=str(record.group),
+        size=size,
+        judge=target.score_of(record),
+        people=people,
+        notes=notes,
+    )

@@ -1,0 +1,236 @@
+"""An alignment as text: the rows of its tables, ``align.json``, and the page ``align.html``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from adjudge.files import atomic_write, write_json
+from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
+from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
+from adjudge.report.charts import PlottedInterval, signed_strip
+from adjudge.report.elements import code, format_integer, format_number, paragraph, small
+from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.table import Column, Table, numeric
+from adjudge.stats.estimates import Estimate
+from adjudge.text import shorten_text
+from adjudge.version import __version__
+
+_SHOWN_DISPUTES = 50
+_MANY_SELECTED = (
+    "{selected:,} of {labels:,} labels are of samples that were not drawn at random (proposed as a "
+    "disagreement or a near tie, or chosen). They say where the judge errs, not how often: for the "
+    "run, read the numbers of the {random:,} random ones."
+)
+
+
+class MeasureRow(NamedTuple):
+    """One number of an alignment: its name, what it is, itself, and the same of people."""
+
+    name: str
+    about: str
+    estimate: Estimate
+    ceiling: Estimate | None = None
+
+
+def list_measures(one: Alignment) -> Iterator[MeasureRow]:
+    """The numbers of an alignment, in the order in which they are read."""
+    yield MeasureRow("judge is right", "of the labels that say right or wrong", one.right)
+    yield MeasureRow(
+        "same score", "judge and person, of all opinions", one.accuracy, one.ceiling["accuracy"]
+    )
+    weights = {"plain": "Cohen's κ"}
+    if len(one.levels) != 2:
+        weights = {
+            "plain": "Cohen's κ, plain",
+            "linear": "Cohen's κ, linear",
+            "quadratic": "Cohen's κ, quadratic",
+        }
+    for key, name in weights.items():
+        yield MeasureRow(name, "judge and person", one.kappas[key], one.ceiling[key])
+    for metric, alpha in one.alphas["people and judge"].items():
+        people = one.alphas["people"].get(metric)
+        yield MeasureRow(f"α, {metric}", "Krippendorff's, people and judge", alpha, people)
+    key = "plain" if len(one.levels) == 2 else "quadratic"
+    yield MeasureRow(
+        "κ with the others",
+        "the judge, and each person, with what most others say",
+        one.left_out["judge"][key],
+        one.left_out["people"][key],
+    )
+    yield MeasureRow("τ-b in groups", "Kendall's, with the people's mean", one.tau_b)
+    yield MeasureRow("AUC", "the judge orders two samples as people do", one.auc)
+    yield MeasureRow("AUC in groups", "of two samples of one group", one.auc_within)
+    yield MeasureRow("preferred", "the judge scores the preferred one higher", one.preferences)
+
+
+def format_measure(one: Estimate | None) -> tuple[str, str]:
+    """A number and its interval, or why there is none; nothing for no estimate."""
+    if one is None:
+        return "", ""
+    if one.low is None or one.high is None:
+        return format_number(one.value), one.why
+    return format_number(one.value), f"{format_number(one.low)} to {format_number(one.high)}"
+
+
+def is_measured(row: MeasureRow) -> bool:
+    """Whether there are any labels for a number, of the judge or of people."""
+    return any(one is not None and one.n for one in (row.estimate, row.ceiling))
+
+
+def describe_selection(found: Sequence[TargetAlignment], joined: JoinedLabels) -> str:
+    """What the choice of samples means for the numbers; empty where all were drawn at random."""
+    labels = [one.label for one in joined.joined if one.label.kind != "note"]
+    random = sum(one.queue == "random" for one in labels)
+    if not found or random == len(labels):
+        return ""
+    if not random:
+        return (
+            "No label says that its sample was drawn at random. Unless all were, the numbers hold "
+            "for the labelled samples and not for the run."
+        )
+    return _MANY_SELECTED.format(selected=len(labels) - random, labels=len(labels), random=random)
+
+
+def name_sample(one: Disputed) -> str:
+    """Where a sample is: its index, and its step in a training run."""
+    step = "" if one.step is None else f"step {one.step}, "
+    return f"{step}sample {one.index}"
+
+
+def summarise_alignment(
+    run: Path,
+    files: Sequence[Path],
+    joined: JoinedLabels,
+    found: Sequence[TargetAlignment],
+    failed: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Everything as plain data, for ``align.json`` and ``--json``."""
+    return {
+        "adjudge": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run": str(run),
+        "labels": {
+            "files": [str(one) for one in files],
+            "rows": joined.rows,
+            "current": len(joined.joined),
+            "unknown_samples": joined.unknown,
+            "authors": sorted({one.label.author for one in joined.joined}),
+        },
+        "selection": describe_selection(found, joined),
+        "targets": [msgspec.to_builtins(one) for one in found],
+        "failed": list(failed),
+    }
+
+
+def write_alignment(
+    folder: Path, summary: Mapping[str, Any], found: Sequence[TargetAlignment]
+) -> None:
+    """Write ``align.json`` and ``align.html`` into ``folder``."""
+    write_json(folder / "align.json", summary)
+    page = _render_page(summary, found)
+    atomic_write(folder / "align.html", page.encode())
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def _render_page(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> str:
+    labels = summary["labels"]
+    facts = [
+        ("Run", summary["run"]),
+        ("Labels", [str(one) for one in labels["files"]]),
+        ("People", ", ".join(labels["authors"])),
+        ("Intervals", "95 %, bootstrap by group (from 8 groups on)"),
+        ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
+    ]
+    warning = summary["selection"]
+    sections = [Section(f"target-{at}", one.target, _target(one), one.target)
+                for at, one in enumerate(found)]  # fmt: skip
+    return render_page(
+        "The judge against people",
+        facts,
+        [*sections, notes_section(__package__ or "", link="How to read it")],
+        tiles=[*_tiles(summary, found)],
+        above=[paragraph(warning, class_="banner")] if warning else [],
+    )
+
+
+def _tiles(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> Iterator[Tile]:
+    labels = summary["labels"]
+    unknown = len(labels["unknown_samples"])
+    yield Tile("Labels", format_integer(labels["current"]), f"{labels['rows']:,} rows")
+    yield Tile("People", format_integer(len(labels["authors"])), "")
+    yield Tile("Not in this run", format_integer(unknown), "labels of other samples", unknown > 0)
+    for one in found[:3]:
+        number, interval = format_measure((one.random or one.whole).kappa)
+        of = "random samples" if one.random else "all labels"
+        yield Tile(f"κ of {one.target}", number, f"{interval}; {of}")
+
+
+def _target(one: TargetAlignment) -> Iterator[object]:
+    whole = one.whole
+    yield describe_counts(whole)
+    if one.random is not None:
+        yield _measure_table(one.random, "Samples drawn at random: what holds for the run")
+    caption = "All labels" if one.random is not None else None
+    yield _measure_table(whole, caption)
+    if whole.confusion:
+        names = [f"{level:g}" for level in whole.levels]
+        rows = [[name, *counts] for name, counts in zip(names, whole.confusion, strict=True)]
+        yield Table(["people ↓ judge →", *numeric(*names)], rows, caption="How often each pair")
+    yield _dispute_table(one.worst)
+    if len(one.worst) > _SHOWN_DISPUTES:
+        yield f"The {_SHOWN_DISPUTES} worst of {len(one.worst):,}; align.json has all."
+
+
+def describe_counts(one: Alignment) -> str:
+    """What the numbers are of, and what could not be used."""
+    people = "person" if one.people == 1 else "people"
+    of = f"{one.samples:,} samples in {one.groups:,} groups by {one.people:,} {people}"
+    parts = [f"{one.labels:,} labels of {of}"]
+    if one.judge_missing:
+        parts.append(f"{one.judge_missing:,} of them where the judge gave nothing")
+    if one.outdated:
+        parts.append(f"{one.outdated:,} say right or wrong of a score that the judge gives no more")
+    return "; ".join(parts) + "."
+
+
+def _measure_table(one: Alignment, caption: str | None) -> Table:
+    rows = []
+    for row in filter(is_measured, list_measures(one)):
+        number, interval = format_measure(row.estimate)
+        people, people_interval = format_measure(row.ceiling)
+        mark = PlottedInterval(row.estimate.value, row.estimate.low, row.estimate.high)
+        strip = signed_strip(mark, f"{row.name}: {number}, {interval}")
+        of = row.estimate.n if isinstance(row.estimate.n, int) else 0
+        cells = [[row.name, small(" ", row.about)], number, interval, strip or "", f"{of:,}"]
+        rows.append([*cells, [people, small(" ", people_interval)]])
+    columns = [
+        Column("Number", "w"),
+        *numeric("Judge"),
+        Column("95 %", "i"),
+        Column("From −1 to 1", "plot"),
+        *numeric("n", "People with each other"),
+    ]
+    return Table(columns, rows, caption=caption)
+
+
+def _dispute_table(worst: Sequence[Disputed]) -> Table:
+    rows = [
+        [
+            [name_sample(one), small(" ", one.where)],
+            shorten_text(one.group, 60),
+            format_number(one.judge),
+            [[small(name, ": "), said, " "] for name, said in one.people.items()],
+            "; ".join(shorten_text(note, 200) for note in one.notes),
+        ]
+        for one in worst[:_SHOWN_DISPUTES]
+    ]
+    columns = ["Sample", "Group", *numeric("Judge"), Column("People", "w"), Column("Notes", "w")]
+    caption = ["Worst disagreements", small(" ", code("adjudge view"), " shows each by its index")]
+    return Table(columns, rows, caption=caption)

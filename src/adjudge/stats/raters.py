@@ -1,0 +1,160 @@
+"""How far people, or a person and a judge, say the same: κ of two, α of any number.
+
+Both compare what differs with what would differ by chance. Cohen's κ takes chance from how often
+each of the two gives each level; Krippendorff's α from all values together, so it takes any number
+of raters, and samples that some have not rated.
+
+A difference counts by its distance: 1 for any two levels, or |x − y|, or (x − y)². Distances are of
+the levels' values, not of their places in a list. Everything is a function of sums over samples,
+so intervals are bootstraps over groups.
+
+Source: Cohen, Psychol. Bull. 70 (1968); Krippendorff, Content Analysis, 4th ed. (2018), ch. 12.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
+from typing import Any, Literal
+
+from adjudge.stats.bootstrap import bootstrap_groups
+from adjudge.stats.estimates import NO_VALUE, Estimate, np
+
+MAX_LEVELS = 20
+"""With more levels a table of them says nothing; only squared distances of values are used."""
+
+KappaWeights = Literal["plain", "linear", "quadratic"]
+AlphaMetric = Literal["nominal", "ordinal", "interval"]
+Ratings = Sequence[float]
+"""What several raters say of one sample, in any order."""
+
+_TOO_MANY = f"more than {MAX_LEVELS} levels"
+_ONE_CLASS = "all values are equal"
+
+
+def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
+    """(p₀ − pₑ)/(1 − pₑ) of two labels each; ``None`` without any, and where pₑ = 1."""
+    n = len(pairs)
+    if not n:
+        return None
+    agreed = sum(first == second for first, second in pairs) / n
+    firsts, seconds = (Counter(side) for side in zip(*pairs, strict=True))
+    chance = sum(count * seconds[name] for name, count in firsts.items()) / (n * n)
+    return None if chance == 1 else (agreed - chance) / (1 - chance)
+
+
+def estimate_kappas(
+    groups: Sequence[Sequence[tuple[float, float]]], *, seed: int = 0
+) -> dict[KappaWeights, Estimate]:
+    """Cohen's κ of pairs of numbers, by weights: 1 − Σ d·observed / Σ d·expected by chance.
+
+    A group has the pairs of samples that depend on each other. Without a value where all numbers
+    are equal, and with more than 20 levels.
+
+    >>> found = estimate_kappas([[(0, 0)], [(1, 1)], [(2, 1)], [(2, 2)]])
+    >>> round(found["quadratic"].value, 4)
+    0.8
+    """
+    levels = find_levels(chain.from_iterable(chain.from_iterable(groups)))
+    if why := _why_none(levels):
+        return {name: Estimate(why=why) for name in ("plain", "linear", "quadratic")}
+    place = {level: at for at, level in enumerate(levels)}
+    size = len(levels)
+    rows = []
+    for pairs in groups:
+        table = np.zeros((size, size))
+        for one, other in pairs:
+            table[place[one], place[other]] += 1
+        rows.append(tuple(table.ravel().tolist()))
+
+    def estimate(weights: Any) -> Estimate:
+        def kappa(sums: Sequence[float]) -> float | None:
+            table = np.asarray(sums).reshape(size, size)
+            expected = (weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum()
+            return float(1 - (weights * table).sum() * table.sum() / expected) if expected else None
+
+        return bootstrap_groups(rows, kappa, seed=seed)
+
+    apart = np.abs(np.subtract.outer(np.array(levels), np.array(levels)))
+    apart = apart / apart.max()
+    plain = estimate((apart > 0).astype(float))
+    if size == 2:
+        return {"plain": plain, "linear": plain, "quadratic": plain}
+    return {"plain": plain, "linear": estimate(apart), "quadratic": estimate(apart**2)}
+
+
+def estimate_alpha(
+    groups: Sequence[Sequence[Ratings]], metric: AlphaMetric = "interval", *, seed: int = 0
+) -> Estimate:
+    """Krippendorff's α of samples that two raters or more have rated: 1 − Dₒ/Dₑ.
+
+    A group has the samples that depend on each other. Without a value where no sample has two
+    ratings, where all are equal, and, but for ``interval``, with more than 20 levels.
+
+    >>> round(estimate_alpha([[(1, 1), (2, 2)], [(3, 3), (3, 4)]], "nominal").value, 4)
+    0.6957
+    """
+    rated = [[one for one in samples if len(one) > 1] for samples in groups]
+    values = sorted(set(chain.from_iterable(chain.from_iterable(rated))))
+    if len(values) < 2:
+        return Estimate(why=_ONE_CLASS if values else "no sample has two ratings")
+    if metric == "interval":
+        middle = values[0] / 2 + values[-1] / 2
+        scale = values[-1] / 2 - values[0] / 2
+        moments = [_moments([(np.array(x) - middle) / scale for x in one]) for one in rated]
+        return bootstrap_groups(moments, _interval_alpha, seed=seed)
+    if why := _why_none(values):
+        return Estimate(why=why)
+    place = {value: at for at, value in enumerate(values)}
+    rows = [_coincidences(samples, place) for samples in rated]
+    return bootstrap_groups(rows, lambda sums: _alpha(sums, len(values), metric), seed=seed)
+
+
+def find_levels(values: Iterable[float]) -> list[float]:
+    """The distinct values, the lowest first."""
+    return sorted(set(values))
+
+
+def _why_none(levels: Sequence[float]) -> str:
+    if len(levels) < 2:
+        return _ONE_CLASS if levels else NO_VALUE
+    return _TOO_MANY if len(levels) > MAX_LEVELS else ""
+
+
+def _moments(samples: Sequence[Any]) -> tuple[float, ...]:
+    """Values, their sum and sum of squares, and the squared distances inside samples."""
+    n = total = squares = inside = 0.0
+    for x in samples:
+        own, square = float(x.sum()), float(x @ x)
+        n, total, squares = n + len(x), total + own, squares + square
+        inside += 2 * (len(x) * square - own * own) / (len(x) - 1)
+    return n, total, squares, inside
+
+
+def _interval_alpha(sums: Sequence[float]) -> float | None:
+    n, total, squares, inside = sums
+    expected = 2 * (n * squares - total * total)
+    return 1 - (n - 1) * inside / expected if expected > 1e-12 * n * n else None
+
+
+def _coincidences(samples: Sequence[Ratings], place: dict[float, int]) -> tuple[float, ...]:
+    """How often each two levels are said of one sample: a table, as a row."""
+    table = np.zeros((len(place), len(place)))
+    for ratings in samples:
+        counts = np.bincount([place[one] for one in ratings], minlength=len(place))
+        table += (np.outer(counts, counts) - np.diag(counts)) / (len(ratings) - 1)
+    return tuple(table.ravel().tolist())
+
+
+def _alpha(sums: Sequence[float], size: int, metric: AlphaMetric) -> float | None:
+    table = np.asarray(sums).reshape(size, size)
+    counts = table.sum(axis=0)
+    if metric == "nominal":
+        distances = 1.0 - np.eye(size)
+    else:  # how many values lie between two levels, half of each level's own
+        below = np.cumsum(counts) - counts / 2
+        distances = np.subtract.outer(below, below) ** 2
+    expected = (distances * np.outer(counts, counts)).sum()
+    observed = (distances * table).sum()
+    return float(1 - (counts.sum() - 1) * observed / expected) if expected else None

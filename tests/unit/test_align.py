@@ -1,0 +1,290 @@
+"""``adjudge align``: labels of any tool are joined, wrong ones refused, and the numbers right."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from adjudge.cli.main import app
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.alignment.label_files import (
+    export_labels,
+    join_labels,
+    read_label_files,
+)
+from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
+from adjudge.runs.labels import Label, LabelLog, stamp_label
+from adjudge.runs.records import RunRecords
+
+GROUPS, SIZE = 20, 4
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Twenty groups of four; ``correct`` gives 0 or 1, and every ninth reward is missing."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    rows = [
+        {"index": i, "key": f"key{i}", "where": f"rollouts.jsonl:{i + 1}", "group": f"g{i // SIZE}",
+         "reward": None if i % 9 == 8 else (i * 7 % 10) / 10,
+         "reward_info": {"correct_score": float(i % 3 == 0)}}
+        for i in range(GROUPS * SIZE)
+    ]  # fmt: skip
+    (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def measured(run: Path, *files: Path, **more: Any) -> dict[str, TargetAlignment]:
+    records = RunRecords(run)
+    joined = join_labels(read_label_files(files or (run / "labels.jsonl",)), records)
+    return {one.target: one for one in measure_alignment(joined.joined, records, **more)}
+
+
+def label(index: int, author: str = "ada", **more: Any) -> Label:
+    return Label(**stamp_label(), author=author, index=index, key=f"key{index}", **more)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"key": "key3", "label": "wrong"}, ("verdict", "wrong")),
+        ({"index": "3", "verdict": "Right"}, ("verdict", "right")),
+        ({"where": "rollouts.jsonl:4", "human_score": "0.5", "score": "0.9"}, ("score", 0.5)),
+        ({"index": 3, "label": "PASS"}, ("score", 1.0)),
+        ({"index": 3, "label": "incorrect"}, ("score", 0.0)),
+        ({"index": 3, "label": "4.5"}, ("score", 4.5)),
+        ({"index": 3, "rating": "2"}, ("score", 2.0)),
+        ({"index": 3, "preferred": "this over key1"}, ("preferred_over", "key1")),
+        ({"index": 3, "preferred": "this over 1"}, ("preferred_over", "key1")),
+        ({"index": 3, "preferred_over": "key1"}, ("preferred_over", "key1")),
+    ],
+)
+def test_columns_of_other_tools(
+    run: Path, tmp_path: Path, row: dict[str, Any], said: tuple[str, object]
+) -> None:
+    table = write_table(tmp_path / "theirs.csv", [row])
+    lines = tmp_path / "theirs.jsonl"
+    lines.write_text(json.dumps(row))
+    for file in (table, lines):
+        joined = join_labels(read_label_files([file]), RunRecords(run)).joined
+        assert [one.record.index for one in joined] == [3]
+        assert getattr(joined[0].label, said[0]) == said[1]
+        assert joined[0].label.author == file.name
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"label": "right"}, "names no sample (allowed: key, where, or index"),
+        ({"index": 3}, "says nothing (allowed: a value in one of verdict"),
+        ({"index": 3, "verdict": "perhaps"}, "verdict: is no verdict (found 'perhaps'; allowed"),
+        ({"index": 3, "label": "so so"}, "label: is no label (found 'so so'; allowed"),
+        ({"index": 3, "score": "high"}, "score: is no finite number (found 'high')"),
+        ({"index": 3, "score": "nan"}, "score: is no finite number"),
+        ({"index": 3, "score": "1e999"}, "score: is no finite number"),
+        ({"index": "three", "score": 1}, "index: is no finite number (found 'three')"),
+        ({"index": 1.5, "score": 1}, "index: is no whole number (found '1.5')"),
+        ({"index": 3, "preferred": "first"}, "preferred: cannot be read (found 'first'; allowed"),
+        ({"index": 3, "score": 1, "queue": "mine"}, "queue: unknown (found 'mine'; allowed"),
+        ({"index": 3, "score": 1, "author": "a\nb"}, "author: must be 1 to 80 printable"),
+        ({"index": 3, "score": 1, "note": "x" * 4_001}, "note: has 4,001 characters"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(
+    tmp_path: Path, row: dict[str, Any], words: str
+) -> None:
+    file = write_table(tmp_path / "labels.csv", [{"index": 1, "score": 1}, row])
+    with pytest.raises(ConfigError) as caught:
+        read_label_files([file])
+    assert str(caught.value).startswith(f"{file}:3: ")
+    assert words in str(caught.value)
+
+
+def test_samples_of_two_groups_cannot_be_compared(run: Path, tmp_path: Path) -> None:
+    file = write_table(tmp_path / "labels.csv", [{"index": 3, "preferred": "this over 4"}])
+    with pytest.raises(ConfigError, match="must be of the same group"):
+        join_labels(read_label_files([file]), RunRecords(run))
+
+
+TEXTS = st.text(max_size=30).filter(lambda text: not any(0xD800 <= ord(c) < 0xE000 for c in text))
+HOSTILE = ("=1+1", "'=1", "-2", "@x", "\tx", "\r\n", "'", "a\rb", '"', "x,\ny", "\x00", "﻿")
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
+)
+@given(notes=st.lists(TEXTS | st.sampled_from(HOSTILE), min_size=1, max_size=4))
+def test_what_is_exported_comes_back(tmp_path: Path, notes: list[str]) -> None:
+    labels = [label(at, note=note, score=at - 1.5, blind=at % 2 == 0, grader="=x")
+              for at, note in enumerate(notes)]  # fmt: skip
+    for name in ("out.csv", "out.jsonl"):
+        path = export_labels(tmp_path / name, labels)
+        assert [one for _, one, _ in read_label_files([path])] == labels
+
+
+def test_no_cell_of_an_export_is_a_formula(tmp_path: Path) -> None:
+    labels = [label(0, author=text, note=text, score=-1.0) for text in ("=cmd()", "+1", "-1", "@x")]
+    path = export_labels(tmp_path / "out.csv", labels)
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            assert float(row.pop("score")) == -1
+            assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row.values())
+
+
+def test_numbers_of_a_small_table_by_hand(run: Path) -> None:
+    """Verdicts on a grader of two levels are scores: 60 right, 20 wrong, and the matrix of both."""
+    log = LabelLog(run)
+    rows = [label(i, grader="correct", judge_score=float(i % 3 == 0),
+                  verdict="wrong" if i % 4 == 0 else "right") for i in range(80)]  # fmt: skip
+    log.append(*rows)
+    found = measured(run)["correct"].whole
+    assert (found.labels, found.samples, found.people, found.groups) == (80, 80, 1, 20)
+    assert found.right.value == found.accuracy.value == 0.75
+    assert found.levels == [0.0, 1.0]
+    truth = [(float(i % 3 == 0) if i % 4 else float(i % 3 != 0), float(i % 3 == 0))
+             for i in range(80)]  # fmt: skip
+    assert found.confusion == [
+        [sum(pair == (a, b) for pair in truth) for b in (0.0, 1.0)] for a in (0.0, 1.0)
+    ]
+    positive = [judge for person, judge in truth if person]
+    negative = [judge for person, judge in truth if not person]
+    wins = sum((a > b) + (a == b) / 2 for a in positive for b in negative)
+    assert found.auc.value == pytest.approx(wins / len(positive) / len(negative))
+    assert found.ceiling["plain"].why == "no sample has the scores of two people"
+    assert found.right.low is not None
+    worst = measured(run)["correct"].worst
+    assert [one.index for one in worst] == list(range(0, 80, 4))
+    assert worst[0].people == {"ada": "wrong"}
+
+
+def test_a_verdict_on_another_score_says_nothing_of_this_one(run: Path) -> None:
+    LabelLog(run).append(label(0, grader="correct", verdict="right", judge_score=0.0),
+                         label(1, grader="correct", verdict="right", judge_score=0.0))  # fmt: skip
+    found = measured(run)["correct"].whole
+    assert found.outdated == 1
+    assert found.right.n == 1
+    # But it says what the person thinks: that the score of that time was right.
+    assert found.confusion == [[1, 1], [0, 0]]
+
+
+def test_random_samples_are_reported_alone(run: Path) -> None:
+    LabelLog(run).append(*(
+        label(i, grader="correct", verdict="right" if i % 2 else "wrong",
+              judge_score=float(i % 3 == 0), queue="random" if i % 2 else "disagreement")
+        for i in range(60)
+    ))  # fmt: skip
+    found = measured(run)["correct"]
+    assert found.whole.right.value == 0.5
+    assert found.random is not None
+    assert found.random.right.value == 1.0
+
+
+def test_missing_rewards_are_compared_with_nothing(run: Path) -> None:
+    LabelLog(run).append(*(label(i, score=0.5) for i in range(18)))
+    found = measured(run)["reward"].whole
+    assert (found.judge_missing, found.accuracy.n) == (2, 16)
+
+
+def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
+    """Two careful people and a coin: who differs from the others is seen by leaving each out."""
+    rng = random.Random(1)
+    for index in range(80):
+        judge = float(index % 3 == 0)
+        for author in ("ada", "bo", "cy"):
+            score = judge if rng.random() < 0.9 else 1 - judge
+            LabelLog(run).append(label(index, author, grader="correct", score=score))
+    found = measured(run)["correct"].whole
+    assert found.kappas["plain"].value == pytest.approx(0.75, abs=0.15)
+    assert found.ceiling["plain"].value is not None
+    assert found.ceiling["plain"].value < (found.kappas["plain"].value or 0)
+    judge, people = (found.left_out[name]["plain"].value or 0 for name in ("judge", "people"))
+    assert judge > people
+    assert set(found.alphas["people"]) == {"nominal"}
+
+
+def test_preferences_and_thresholds(run: Path) -> None:
+    records = {one.index: one for one in RunRecords(run)}
+    pairs = [(a, a + 1) for a in range(0, 80, 4)]
+    LabelLog(run).append(*(
+        label(a, preferred_over=f"key{b}", over_index=b) for a, b in pairs
+    ), *(label(i, score=float(i % 2)) for i in range(80)))  # fmt: skip
+    found = measured(run, thresholds={"reward": 0.5})["reward"].whole
+    known = [(records[a].reward, records[b].reward) for a, b in pairs]
+    both = [(a, b) for a, b in known if a is not None and b is not None]
+    assert found.preferences.value == pytest.approx(sum(a > b for a, b in both) / len(both))
+    assert found.levels == [0.0, 1.0]
+    assert measured(run)["reward"].whole.accuracy.value is not None
+
+
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    def invoke(*words: str) -> Any:
+        return CliRunner().invoke(app, ["align", str(run), *words], catch_exceptions=True)
+
+    LabelLog(run).append(*(
+        label(i, grader="correct", score=float(i % 3 == 0), note="<script>=1" if i == 3 else "")
+        for i in range(79)
+    ), label(79, grader="correct", score=1.0, note="<img src=x>"))  # fmt: skip
+    out = tmp_path / "out"
+    good = invoke("-o", str(out), "--min-kappa", "0.9")
+    assert good.exit_code == 0, good.output
+    assert "No label says that its sample was drawn at random." in good.output
+    page = (out / "align.html").read_text()
+    assert "Cohen’s κ" in page or "Cohen&#39;s κ" in page or "Cohen&#x27;s κ" in page
+    assert "<img src=x>" not in page
+    assert "&lt;img src=x&gt;" in page
+    summary = json.loads((out / "align.json").read_text())
+    assert summary["targets"][0]["worst"][0]["index"] == 79
+    bad = invoke("-o", str(out), "--min-kappa", "0.999", "--json")
+    assert bad.exit_code == 1
+    assert json.loads(bad.stdout)["failed"] == ["correct: κ is 0.972, below 0.999"]
+    exported = tmp_path / "labels.csv"
+    assert invoke("--export", str(exported)).exit_code == 0
+    again = invoke("--labels", str(exported), "--json", "-o", str(out))
+    assert json.loads(again.stdout)["targets"] == summary["targets"]
+    strange = write_table(tmp_path / "strange.csv", [{"key": "elsewhere", "score": 1}])
+    refused = invoke("--labels", str(strange), "-o", str(out))
+    assert refused.exit_code != 0
+    assert isinstance(refused.exception, ConfigError | SystemExit)
+
+
+def test_the_example_of_the_page_is_read(run: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "align.md").read_text()
+    file = tmp_path / "labels.csv"
+    file.write_text(page.partition("```csv\n")[2].partition("```")[0])
+    rows = join_labels(read_label_files([file]), RunRecords(run)).joined
+    assert [(one.label.author, one.label.verdict, one.label.score) for one in rows] == [
+        ("ada", "wrong", None),
+        ("ada", "right", None),
+        ("bo", None, 1.0),
+    ]
+    words = [
+        line[2:].partition("#")[0].split() for line in page.splitlines() if "$ adjudge" in line
+    ]
+    for line in words:
+        if line[1] == "align":
+            arguments = [str(run) if one == "runs/first" else one for one in line[1:]]
+            arguments = [str(file) if one in {"ours.csv", "theirs.jsonl"} else one
+                         for one in arguments]  # fmt: skip
+            arguments = [str(tmp_path / one) if one in {"labels.csv", "runs/align"} else one
+                         for one in arguments]  # fmt: skip
+            if "--labels" not in arguments:
+                LabelLog(run).append(label(0, score=0.0))
+            if "--export" not in arguments and "-o" not in arguments:
+                arguments += ["-o", str(tmp_path / "out")]
+            assert CliRunner().invoke(app, arguments).exit_code in {0, 1}
