@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import AdjudgeError
+from adjudge.graders.base import MAX_PLACES, RuleGrader
+from adjudge.graders.registry import SHIPPED, build_grader
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import last_answer
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.rubrics import Rubric, parse_rubric
+from adjudge.runner.binding import ArgumentBinding
 from adjudge.types import MISSING, Role, Sample, get_path
 
 _NOT_GRADERS = {"source", "events"}
@@ -39,6 +42,7 @@ class GraderFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     weight: float = 1.0
     scope: str = "outcome"
     range: tuple[float | None, float | None] | None = None
+    mapper: dict[str, str] | None = None
     parameters: dict[str, Any] = {}
     criteria: list[dict[str, Any]] = []
     rubric_field: str = ""
@@ -62,6 +66,7 @@ def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> Grade
         weight=entry.weight,
         scope=entry.scope,
         range=getattr(grader, "score_range", None),
+        mapper=entry.mapper,
         parameters=to_browser_json(msgspec.to_builtins(entry.model_extra or {}, enc_hook=str)),
         criteria=_list_criteria(fixed),
         rubric_field=getattr(source, "field", "") if fixed is None else "",
@@ -188,6 +193,11 @@ class StoryTeller:
         criteria = facts.criteria
         if facts.rubric_field and sample is not None:
             criteria = _own_criteria(sample, facts.rubric_field)
+        verdict = _describe_verdict(said, criteria)
+        if sample is not None and said:
+            verdict["places"] = _place_in(
+                sample, [*verdict["places"], *self._locate(facts, sample, verdict["metadata"])]
+            )
         return {
             "name": name,
             "type": facts.type,
@@ -196,9 +206,28 @@ class StoryTeller:
             "role": facts.role,
             "weight": facts.weight,
             "range": facts.range,
-            **_describe_verdict(said, criteria),
+            **verdict,
             "calls": [_describe_call(call) for call in calls],
         }
+
+    def _locate(
+        self, facts: GraderFacts, sample: Sample, metadata: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Where a shipped rule finds what its score comes from; it is computed anew here."""
+        answer, response = metadata.get("answer"), sample.response or ""
+        if isinstance(answer, str) and answer.strip() and (at := response.rfind(answer)) >= 0:
+            end = at + len(answer)
+            return [{"start": at, "end": end, "kind": "cited", "label": "the answer that was read"}]
+        if facts.scope != "outcome" or facts.asks_judge or facts.type not in SHIPPED:
+            return []
+        try:
+            grader = build_grader(facts.type, facts.name, facts.parameters, where="run.json")
+            if not isinstance(grader, RuleGrader) or grader.locate is None:
+                return []
+            bound = ArgumentBinding(facts.name, grader, facts.mapper)
+            return list(grader.locate(**bound.arguments(sample.content(), 0)))
+        except (AdjudgeError, ValueError, TypeError, KeyError, RecursionError):
+            return []  # the row was judged by other columns, or the folder is an older version's
 
     def _turns(
         self,
@@ -281,6 +310,23 @@ def _describe_verdict(
         "votes": _votes(metadata, criteria),
         "places": [one for one in _list(metadata.get("places")) if isinstance(one, dict)],
     }
+
+
+def _place_in(sample: Sample, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Places of the response as places of its message, counted as JavaScript counts characters."""
+    answer = None
+    for at, message in enumerate(sample.messages or ()):
+        said = message.get("role") == "assistant" and message.get("content") == sample.response
+        answer = at if said else answer
+    found = []
+    for place in places[:MAX_PLACES]:
+        one = {"message": answer, **place}
+        text = sample.response or ""
+        for key in ("start", "end") if place.get("message") is None else ():
+            if type(offset := place.get(key)) is int:
+                one[key] = len(text[:offset].encode("utf-16-le", "surrogatepass")) // 2
+        found.append(one)
+    return found
 
 
 def _criteria(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from adjudge.graders.base import (
+    MAX_PLACES,
     Between,
     ParametricRule,
     UnitNumber,
@@ -26,10 +27,13 @@ from adjudge.graders.rules.trajectory import (
     decode_arguments,
     invalid_trajectory,
     parse_trajectory,
+    place_steps,
 )
 from adjudge.types import GraderScore
 
 _SHOWN = 10
+_COMPARED = 400
+"""Calls among which pairs are looked for when somebody reads the transcript."""
 _SHOWN_CHARS = 200
 
 
@@ -69,6 +73,13 @@ class ActionLoopDetectionGrader(ParametricRule):
     similarity_threshold: UnitNumber = 1.0
     similarity: SetSimilarity = "jaccard"
 
+    def locate(self, messages: Any) -> list[dict[str, Any]]:
+        """The similar calls, in pairs."""
+        texts = action_texts([step.call for step in parse_trajectory(messages).steps])
+        sets = [frozenset(overlap_tokens(text, self.similarity)) for text in texts]
+        places = [{"message": one.message, "call": one.call} for one in place_steps(messages)]
+        return _locate_pairs(sets, places, self.similarity_threshold)
+
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
         trajectory = parse_trajectory(messages)
@@ -91,6 +102,25 @@ class ActionLoopDetectionGrader(ParametricRule):
             repeated=_most_repeated(groups, dict(zip(sets, texts, strict=True))),
             **trajectory.unpaired(),
         )
+
+
+def _locate_pairs(
+    sets: Sequence[frozenset[Hashable]], places: Sequence[Mapping[str, Any]], threshold: float
+) -> list[dict[str, Any]]:
+    """Each text that is similar to an earlier one, beside the latest such: bounded."""
+    found: list[dict[str, Any]] = []
+    for later, own in enumerate(sets[:_COMPARED]):
+        for earlier in range(later - 1, -1, -1):
+            both = len(own | sets[earlier])
+            similarity = len(own & sets[earlier]) / both if both else 0.0
+            if similarity >= threshold and both:
+                pair = {"kind": "similar", "pair": len(found) // 2 + 1}
+                label = f"similarity {similarity:.2f}"
+                found += [{**places[at], **pair, "label": label} for at in (earlier, later)]
+                break
+        if len(found) >= MAX_PLACES:
+            break
+    return found[:MAX_PLACES]
 
 
 def action_texts(calls: list[ToolCall]) -> list[str]:
@@ -175,6 +205,17 @@ class ObservationInformationGainGrader(ParametricRule):
 
     similarity_threshold: UnitNumber = 0.5
     similarity: SetSimilarity = "jaccard"
+
+    def locate(self, messages: Any) -> list[dict[str, Any]]:
+        """The observations that are similar to an earlier one, in pairs."""
+        steps = zip(parse_trajectory(messages).steps, place_steps(messages), strict=True)
+        long = [
+            (step.observation, {"message": place.result})
+            for step, place in steps
+            if len(step.observation.strip()) >= _MIN_CHARS
+        ]
+        sets = [frozenset(overlap_tokens(text, self.similarity)) for text, _ in long]
+        return _locate_pairs(sets, [place for _, place in long], self.similarity_threshold)
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""

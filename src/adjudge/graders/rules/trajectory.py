@@ -94,6 +94,37 @@ def parse_trajectory(messages: Any) -> Trajectory:
     return Trajectory(steps, open_calls.count, orphans)
 
 
+class StepPlace(NamedTuple):
+    """Where a step stands: its call by message and number in it, and the message of its result."""
+
+    message: int
+    call: int
+    result: int
+
+
+def place_steps(messages: Any) -> list[StepPlace]:
+    """Where each step of :func:`parse_trajectory` stands; raises as that does.
+
+    Only for a transcript that is looked at: graders need no places.
+    """
+    open_calls = _OpenCalls()
+    made: dict[int, tuple[ToolCall, int, int]] = {}
+    found = []
+    for position, outer in enumerate(_listed(messages)):
+        message = _unwrapped(outer)
+        role = message.get("role")
+        if role == "assistant":
+            for number, raw in enumerate(_raw_calls(message, position)):
+                call = parse_call(raw, position)
+                made[id(call)] = call, position, number  # the call is kept, so its id is its own
+                open_calls.add(call, _call_id(raw))
+        elif role in ("tool", "function"):
+            answered = open_calls.take(_usable_id(message.get("tool_call_id")))
+            if answered is not None:
+                found.append(StepPlace(*made[id(answered)][1:], position))
+    return found
+
+
 def calls_by_turn(messages: Any) -> list[list[ToolCall]]:
     """The tool calls of each assistant message that has any, answered or not.
 
