@@ -32,7 +32,7 @@ MAX_TURNED = 0.01
 
 SHARE_OF_SAMPLES = "share of samples"
 _SHARE_OF_GROUPS = "share of groups"
-_MIN_STEP = 10
+_MIN_STEP, _MIN_MISSING = 10, 5
 
 
 def estimate_share_by_group(run: AuditedRun, hit: Any, used: Any = None) -> Estimate:
@@ -228,7 +228,7 @@ def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
     if len(steps) < 2:
         return []
     shares = np.bincount(places, weights=bad[used].astype(float)) / counts
-    kept = counts >= _MIN_STEP
+    kept = (counts >= _MIN_STEP) & (shares * counts >= _MIN_MISSING)
     return list(zip(steps[kept].tolist(), shares[kept].tolist(), strict=True))
 
 
