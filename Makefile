@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs bench bench-quick test-openjudge test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,9 @@ format: $(VENV)/.dev  ## format the code
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
+
+screenshots: $(VENV)/.dev  ## draw the pictures of the docs anew (needs Chromium)
+	ADJUDGE_SCREENSHOTS=1 $(BIN)/python -m pytest -q -m slow tests/e2e/test_screenshots.py
 
 $(ENVS)/openjudge/.done:
 	$(PYTHON) -m venv $(ENVS)/openjudge

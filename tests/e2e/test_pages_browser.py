@@ -6,30 +6,40 @@ The pages are made by the commands themselves from one run folder (see ``helpers
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tests.e2e.helpers.command import run_here
 from tests.e2e.helpers.hostile import MARKS, hostile_run
-from tests.e2e.helpers.large import large_run
+from tests.e2e.helpers.large import judged_otherwise, large_run
 from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import Watched, opened, served
 
 pytestmark = pytest.mark.slow
 
 Pages = dict[str, str]
-PAGES = ("report", "view")
+PAGES = ("report", "view", "diff")
+
+
+def write_pages(run: Path, other: Path) -> Pages:
+    """The pages of commands that read run folders."""
+    commands = {"diff": ("diff", run, other, "-o", "diff.html")}
+    for words in commands.values():
+        done = run_here(*words, folder=run.parent)
+        assert done.returncode == 0, done.stderr
+    return {"report": (run / "report.html").as_uri()} | {
+        name: (run.parent / f"{name}.html").as_uri() for name in commands
+    }
 
 
 @pytest.fixture(scope="module")
 def hostile_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """The addresses of all pages of a hostile run."""
     folder = tmp_path_factory.mktemp("hostile")
-    run = hostile_run(folder)
-    with ExitStack() as stack:
-        url, _ = stack.enter_context(served(run))
-        yield {"report": (run / "report.html").as_uri(), "view": url}
+    run, other = hostile_run(folder), hostile_run(folder, "other", first=4)
+    with served(run) as (url, _):
+        yield write_pages(run, other) | {"view": url}
 
 
 def unfold(page: Page) -> None:
@@ -92,9 +102,9 @@ def large_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """The addresses of all pages of a run of 20,000 samples."""
     folder = tmp_path_factory.mktemp("large")
     run = large_run(folder, SAMPLES)
-    with ExitStack() as stack:
-        url, _ = stack.enter_context(served(run))
-        yield {"report": (run / "report.html").as_uri(), "view": url}
+    other = judged_otherwise(run, folder / "other")
+    with served(run) as (url, _):
+        yield write_pages(run, other) | {"view": url}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -263,3 +263,16 @@ def test_both_distributions_have_one_version() -> None:
     )
     assert core["version"] == lab["version"] == __version__
     assert f"adjudge[stats]=={__version__}" in lab["dependencies"]
+
+
+def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
+    """Those of pages are drawn by ``make screenshots``."""
+    assets = ROOT / "docs" / "assets"
+    shown = {}
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for words, path in re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", page.read_text("utf-8")):
+            shown[(page.parent / path).resolve()] = words
+    pictures = {path for path in assets.iterdir() if path.suffix in {".png", ".svg"}}
+    assert set(shown) == pictures
+    assert min(map(len, shown.values())) > 15
+    assert max(path.stat().st_size for path in pictures) <= 150_000

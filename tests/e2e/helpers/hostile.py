@@ -59,9 +59,9 @@ def reply_to(number: int, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def hostile_judge() -> Iterator[str]:
-    """A chat server on a thread; its base URL."""
-    count = iter(range(10**9))
+def hostile_judge(first: int) -> Iterator[str]:
+    """A chat server on a thread, whose replies are numbered from ``first``; its base URL."""
+    count = iter(range(first, 10**9))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -172,10 +172,13 @@ max_attempts = 1
     return rollouts, spec
 
 
-def hostile_run(folder: Path, name: str = "run") -> Path:
-    """A run folder of ``adjudge grade``, in which every text is hostile."""
+def hostile_run(folder: Path, name: str = "run", first: int = 0) -> Path:
+    """A run folder of ``adjudge grade``, in which every text is hostile.
+
+    ``first``: with another number the same rollouts are judged otherwise.
+    """
     folder.mkdir(exist_ok=True)
-    with hostile_judge() as url:
+    with hostile_judge(first) as url:
         rollouts, spec = write_inputs(folder, url)
         done = run_here("grade", rollouts, "--spec", spec, "-o", name, folder=folder)
     assert done.returncode in {0, 1}, done.stderr

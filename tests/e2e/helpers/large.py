@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 from tests.e2e.helpers.command import run_here
@@ -12,7 +13,7 @@ _JUDGE = """
 import json
 
 def reply(messages):
-    number = sum(str(messages[-1]["content"]).encode())
+    number = sum(str(messages[-1]["content"]).split("Answer")[-1].encode())
     return json.dumps({"reason": f"It has {number} in all.", "score": 1 + number % 5})
 """
 _SPEC = """
@@ -63,3 +64,17 @@ def large_run(folder: Path, samples: int) -> Path:
     done = run_here("grade", rollouts, "--spec", spec, "-o", "run", "--quiet", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
+
+
+def judged_otherwise(run: Path, other: Path) -> Path:
+    """A copy of a run folder in which every third reward is another one."""
+    other.mkdir()
+    for name in ("run.json", "summary.json"):
+        shutil.copy(run / name, other)
+    with (run / "rewards.jsonl").open() as read, (other / "rewards.jsonl").open("w") as written:
+        for number, line in enumerate(read):
+            row = json.loads(line)
+            if number % 3 == 0:
+                row["reward"] = row["reward_info"]["quality_score"] = 1 - row["reward"]
+            written.write(json.dumps(row) + "\n")
+    return other
