@@ -227,12 +227,19 @@ def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
     assert compare(a, b)["noise"] is None
 
 
-def test_texts_of_rollouts_that_are_gone_are_left_out(tmp_path: Path) -> None:
+def test_texts_of_rollouts_that_are_gone(tmp_path: Path) -> None:
     a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
+
+    def response() -> Any:
+        return json.loads(run(a, b, "--json").stdout)["worst"][0]["response"]
+
+    said = response()
     (tmp_path / "b.jsonl").unlink()
-    assert json.loads(run(a, b, "--json").stdout)["worst"][0]["response"] is not None
     (tmp_path / "a.jsonl").unlink()
-    assert json.loads(run(a, b, "--json").stdout)["worst"][0]["response"] is None
+    assert response() == said  # each folder keeps its rollouts
+    for folder in (a, b):
+        (folder / "transcripts.sqlite").unlink()
+    assert response() is None
     assert run(a, b, "-o", tmp_path / "d.html").exit_code == 0
 
 

@@ -40,6 +40,16 @@ def test_changed_rollouts_are_refused(graded: Path) -> None:
         list(RunRecords(graded).with_samples())
 
 
+def test_rollouts_that_are_gone_are_read_from_what_the_run_kept(graded: Path) -> None:
+    before = [sample for _, sample in RunRecords(graded).with_samples()]
+    (graded.parent / "rollouts.jsonl").unlink()
+    after = [sample for _, sample in RunRecords(graded).with_samples()]
+    assert [one.response for one in after][:2] == [one.response for one in before][:2]
+    (graded / "transcripts.sqlite").unlink()
+    with pytest.raises(RunFolderError, match="Put them back"):
+        list(RunRecords(graded).with_samples())
+
+
 def test_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"has neither rewards\.jsonl"):
         RunRecords(tmp_path)

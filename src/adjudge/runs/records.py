@@ -16,6 +16,8 @@ from adjudge.errors import RunFolderError
 from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
 from adjudge.runs.folder import read_json_object
+from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
+from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 
 _GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
@@ -95,11 +97,20 @@ class RunRecords:
     def with_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
         """Each record with its rollout, read again from where the run read it.
 
-        Raises :class:`~adjudge.errors.RunFolderError` where the rollouts are not what was graded.
+        Where those files are gone, from what the run kept of its rollouts. Raises
+        :class:`~adjudge.errors.RunFolderError` where the rollouts are not what was graded, and for
+        one that was not kept.
         """
         if self.is_training:
             for record in self:
                 yield record, sample_from_row({"messages": record.messages}, record.index)
+            return
+        if self._gone_inputs() and (self.path / TRANSCRIPTS_FILE).is_file():
+            for record, sample in self.with_kept_samples():
+                if sample is None:
+                    self._inputs()  # says which files would be needed
+                else:
+                    yield record, sample
             return
         samples = iter(SampleReader(self._inputs(), self.facts.get("map") or {}))
         for record in self:
@@ -111,12 +122,21 @@ class RunRecords:
                 )
             yield record, sample
 
+    def with_kept_samples(self) -> Iterator[tuple[RunRecord, Sample | None]]:
+        """Each record with what the run folder itself kept of its rollout; ``None``: nothing."""
+        with TranscriptStore(self.path, read_only=True) as store:
+            for record in self:
+                yield record, store.read_sample(record.index)
+
+    def _gone_inputs(self) -> list[str]:
+        inputs = [str(one) for one in self.facts.get("inputs") or []]
+        return [one for one in inputs if not Path(one).exists()]
+
     def _inputs(self) -> list[Path]:
-        inputs = [Path(str(one)) for one in self.facts.get("inputs") or []]
-        gone = [str(one) for one in inputs if not one.exists()]
+        inputs, gone = self.facts.get("inputs") or [], self._gone_inputs()
         if gone or not inputs:
             raise RunFolderError(
                 f"{self.path}: needs the rollouts that were graded, and they are not there: "
                 f"{', '.join(gone) or 'its run.json names none'}. Put them back."
             )
-        return inputs
+        return [Path(str(one)) for one in inputs]

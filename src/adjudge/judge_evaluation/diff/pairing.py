@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.errors import RunFolderError
+from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.swap.judgements import CriterionMarks, read_criterion_marks
 from adjudge.rewards.groups import group_step
 from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
@@ -99,12 +99,14 @@ class DiffRun:
     def read_places(self, places: Collection[int]) -> dict[int, tuple[RunRecord, Sample | None]]:
         """The whole records of a few samples with their rollouts, by place.
 
-        Without a rollout where the files that were graded are gone or changed.
+        Where the files that were graded are gone or changed, what the folder kept of them.
         """
         try:
             return dict(_pick(self._read_samples(), places))
-        except (RunFolderError, OSError):
-            return {place: (one, None) for place, one in _pick(self._read(), places)}
+        except (ConfigError, RolloutError, RunFolderError, OSError):
+            if self._records is None:
+                raise
+            return dict(_pick(self._records.with_kept_samples(), places))
 
     def _read_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
         return self._read_dump() if self._records is None else self._records.with_samples()

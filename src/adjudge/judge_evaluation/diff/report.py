@@ -118,7 +118,8 @@ def _percent(share: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{format_number(value, 2)}"
+    digits = 2 if abs(value) >= 0.01 else 4
+    return f"{value:+.{digits}f}".replace("-", "−") if value else "0"
 
 
 def _bracket(found: Mapping[str, Any], *, share: bool = False) -> str:
@@ -387,17 +388,10 @@ def _sample_block(number: int, one: Mapping[str, Any]) -> Element:
     if one["response"] is None:
         texts: list[object] = [paragraph(small("The rollouts are gone: no text."))]
     else:
-        more = f"the last of {one['messages']} messages" if one["messages"] > 2 else ""
-        texts = [
-            Table(
-                ["", ""],
-                [
-                    ["prompt", quote(one["prompt"])],
-                    [["response ", small(more)], quote(one["response"])],
-                ],
-                kind="said",
-            )
-        ]
+        more = f", the last of {one['messages']} messages" if one["messages"] > 2 else ""
+        said_by = (("prompt", one["prompt"]), (f"response{more}", one["response"]))
+        rows_of_texts = [[[small(name), quote(text)]] for name, text in said_by]
+        texts = [Table([""], rows_of_texts, kind="said", row_heads=False)]
     return Element(
         "details",
         Element(
@@ -458,7 +452,8 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
             notes_section(__package__ or "", link="How to read it"),
         ],
         tiles=_tiles(summary),
-        above=[paragraph(bold(summary["verdict"])), *_condition_lines(summary)],
+        styles=[(__package__ or "", "diff.css")],
+        above=[Element("h2", summary["verdict"], class_="verdict"), *_condition_lines(summary)],
     )
 
 
