@@ -125,7 +125,8 @@ def join_labels(
             unknown.append(where)
             continue
         # One sample may be named in several ways.
-        named = {"key": record.key, "index": record.index, "step": record.step}
+        step = record.step if records.is_training else None
+        named = {"key": record.key, "index": record.index, "step": step}
         if other is not None:
             named |= {"preferred_over": other.key, "over_index": other.index}
         same = msgspec.structs.replace(label, **named)
@@ -139,6 +140,7 @@ class _SamplePlaces:
     """The samples of a run by what may name them."""
 
     def __init__(self, records: RunRecords) -> None:
+        self._has_steps = records.is_training
         self._by_key: dict[str, list[RunRecord]] = {}
         self._by_where: dict[str, RunRecord] = {}
         self._by_index: dict[tuple[int | None, int], RunRecord] = {}
@@ -147,7 +149,7 @@ class _SamplePlaces:
                 self._by_key.setdefault(one.key, []).append(one)
             if one.where:
                 self._by_where.setdefault(one.where, one)
-            self._by_index[one.step if records.is_training else None, one.index] = one
+            self._by_index[one.step if self._has_steps else None, one.index] = one
 
     def find(self, key: str, where: str, step: int | None, index: int | None) -> RunRecord | None:
         if key and self._by_key:
@@ -155,7 +157,9 @@ class _SamplePlaces:
             return next((one for one in same if one.index == index), same[0] if same else None)
         if where and self._by_where:
             return self._by_where.get(where)
-        return None if index is None else self._by_index.get((step, index))
+        if index is None:
+            return None
+        return self._by_index.get((step if self._has_steps else None, index))
 
 
 # --- one row ------------------------------------------------------------------------------------

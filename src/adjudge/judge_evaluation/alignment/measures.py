@@ -54,6 +54,8 @@ class Disputed(msgspec.Struct, frozen=True, kw_only=True):
     judge: float | None
     people: dict[str, str]
     notes: list[str]
+    link: str
+    """What the address of ``adjudge view`` ends with for this sample."""
 
 
 class Alignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -480,6 +482,7 @@ def _disputed(
     notes: list[str],
 ) -> Disputed:
     people: dict[str, str] = {}
+    step = same[0].label.step
     for one in same:
         label = one.label
         if label.kind != "preferred":
@@ -488,11 +491,12 @@ def _disputed(
     return Disputed(
         target=target.name,
         index=record.index,
-        step=record.step,
+        step=step,
         where=record.where,
         group=str(record.group),
         size=size,
         judge=target.score_of(record),
         people=people,
         notes=notes,
+        link=f"#sample={record.index if step is None else f'{step}/{record.index}'}",
     )

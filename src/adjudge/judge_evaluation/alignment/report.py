@@ -223,7 +223,7 @@ def _measure_table(one: Alignment, caption: str | None) -> Table:
 def _dispute_table(worst: Sequence[Disputed]) -> Table:
     rows = [
         [
-            [name_sample(one), small(" ", one.where)],
+            [name_sample(one), small(" ", one.where, " ", code(one.link))],
             shorten_text(one.group, 60),
             format_number(one.judge),
             [[small(name, ": "), said, " "] for name, said in one.people.items()],
@@ -232,5 +232,6 @@ def _dispute_table(worst: Sequence[Disputed]) -> Table:
         for one in worst[:_SHOWN_DISPUTES]
     ]
     columns = ["Sample", "Group", *numeric("Judge"), Column("People", "w"), Column("Notes", "w")]
-    caption = ["Worst disagreements", small(" ", code("adjudge view"), " shows each by its index")]
+    about = small(" add the end of the address to that of ", code("adjudge view"))
+    caption = ["Worst disagreements", about]
     return Table(columns, rows, caption=caption)
