@@ -51,6 +51,7 @@ def test_a_round_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
     graded_run(folder)
     with served(folder) as (url, _), opened(browser, url) as watched:
         page = watched.page
+        page.locator("#labelling > summary").click()
         name = page.locator("#label-author")
         name.fill("ada")
         name.press("Enter")
@@ -98,6 +99,7 @@ def test_blind_until_it_is_labelled(browser: Browser, tmp_path: Path) -> None:
     graded_run(folder)
     with served(folder) as (url, _), opened(browser, url) as watched:
         page = watched.page
+        page.locator("#labelling > summary").click()
         expect(page.locator("#label-progress")).to_be_visible()
         page.locator("h1").click()
         page.keyboard.press("q")
@@ -140,6 +142,7 @@ def test_two_people_label_at_once(browser: Browser, tmp_path: Path, width: int) 
         opened(browser, second_url, **size) as two,
     ):
         for watched, name in ((one, "ada"), (two, "bo")):
+            watched.page.locator("#labelling > summary").click()
             watched.page.locator("#label-author").fill(name)
             watched.page.locator("#label-author").press("Enter")
             watched.page.locator("h1").click()

@@ -13,7 +13,7 @@ import pytest
 
 from adjudge.errors import ConfigError
 from adjudge.runs.labels import LabelLog
-from adjudge.runs.view import ViewServer, ViewSettings
+from adjudge.runs.view.server import ViewServer, ViewSettings
 
 REWARDS = (0.0, 1.0, 1.0, None)
 

@@ -420,12 +420,13 @@ def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
     details = {"events": [{"quality": {"score": 0.5, "reason": "so"}}]}
     one = row(1, 0, 1.0, messages=messages, details=details, turn_rewards=[0.25, 0.75])
     append(tmp_path / "rollouts.jsonl", lines(one))
-    story = answers.describe_sample(whole(RunReader(tmp_path)), 0)
-    assert story is not None
-    first, last = story["turns"]
-    assert (first["message"], first["env_reward"], first["verdicts"]) == (0, 0.25, None)
+    found = answers.describe_sample(whole(RunReader(tmp_path)), 0)
+    assert found is not None
+    first, last = found["story"]["turns"]
+    assert (first["message"], first["env_reward"], first["graders"]) == (0, 0.25, [])
     assert (last["message"], last["env_reward"], last["advantage"]) == (2, 0.75, None)
-    assert last["verdicts"] == {"quality": {"score": 0.5, "reason": "so"}}
+    [quality] = last["graders"]
+    assert (quality["name"], quality["score"], quality["reason"]) == ("quality", 0.5, "so")
 
 
 def test_a_grading_run_is_counted_while_it_goes_on_and_shown_at_its_end(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.runs.view import ViewServer, ViewSettings
+from adjudge.runs.view.server import ViewServer, ViewSettings
 
 RUN = "import typer; from adjudge.cli.view import view; typer.run(view)"
 MARK = "only in the secret file"
@@ -92,7 +92,7 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
     )
     assert unchanged[0] == 204
     assert json.loads(group[2])["turned"] == 1
-    assert json.loads(sample[2])["sample"]["messages"] == [{"content": "\ud800"}]
+    assert json.loads(sample[2])["story"]["messages"] == [{"content": "\ud800"}]
     assert json.loads(hists[2])["charts"][0]["counts"]
     assert json.loads(groups[2])["found"] == 1
 

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.runs.view import ViewServer, ViewSettings, serve_view
+from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 
 
 def view(

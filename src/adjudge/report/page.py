@@ -144,10 +144,15 @@ def read_asset(package: str, name: str) -> SafeHtml:
     return SafeHtml(text.replace("\r\n", "\n"))
 
 
-def read_script(package: str, name: str) -> SafeHtml:
-    """A script of a package, after what makes elements for all of them."""
-    shared = read_asset(_FRAME, "elements.js").replace("export ", "")
-    return SafeHtml(f"{shared}\n{read_asset(package, name)}")
+def read_script(package: str, name: str, shared: Sequence[str] = ()) -> SafeHtml:
+    """A script of a package, after what makes elements for all of them, and other ``shared`` ones.
+
+    They are modules of the live page; on a page without a server all is one script.
+    """
+    modules = [(_FRAME, f"{one}.js") for one in ("elements", *shared)]
+    texts = [read_asset(*one) for one in (*modules, (package, name))]
+    lines = (line for text in texts for line in text.splitlines() if not line.startswith("import "))
+    return SafeHtml("\n".join(line.removeprefix("export ") for line in lines))
 
 
 def to_browser_json(value: Any, depth: int = 0) -> Any:

@@ -18,6 +18,7 @@ from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rollouts.samples import BrokenInputRow
 from adjudge.runs.judge_calls import calls_table, describe_spending, endpoint_tables
 from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
+from adjudge.runs.report.rows import read_stories
 from adjudge.types import GraderError, RewardResult
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class GradedRun:
     def report(self, path: Path | str) -> Path:
         """Write the page that ``adjudge grade`` writes to ``path``: one HTML file, no network."""
         rows, series = self._page
-        write_grading_report(Path(path), self.summary, rows, series)
+        stories = None if self.folder is None else read_stories(self.folder)
+        write_grading_report(Path(path), self.summary, rows, series, stories)
         return Path(path)
 
     def to_pandas(self) -> pandas.DataFrame:

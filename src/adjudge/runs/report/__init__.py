@@ -27,7 +27,7 @@ from adjudge.report.page import (
 )
 from adjudge.runs.judge_calls import judge_calls_section
 from adjudge.runs.noise import noise_section
-from adjudge.runs.report.rows import CHOICE, ReportRow, ReportRows, cut_text
+from adjudge.runs.report.rows import CHOICE, STORY_CHOICE, ReportRow, ReportRows, cut_text
 from adjudge.runs.report.sections import (
     ScoreSeries,
     facts_list,
@@ -41,7 +41,7 @@ from adjudge.runs.report.sections import (
 
 __all__ = ["ReportRow", "ReportRows", "ReportSeries", "write_grading_report"]
 
-_PACKAGE = "adjudge.runs.report"
+_PACKAGE, _FRAME = "adjudge.runs.report", "adjudge.report"
 
 
 class ReportSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +74,14 @@ def write_grading_report(
     summary: Mapping[str, Any],
     rows: Sequence[ReportRow],
     series: ReportSeries | None = None,
+    stories: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``report.html`` of a run to ``path``, UTF-8, in one piece.
 
     ``summary`` is the run's ``summary.json``; its ``graders`` are in the order of the rows'
     scores. Parts that it lacks are left out of the page. ``rows``: the samples of the table, all or
     those that :class:`ReportRows` chose, of which one page at a time is drawn; with fewer rows
-    than samples, ``series`` has the numbers of all.
+    than samples, ``series`` has the numbers of all. ``stories`` are the samples in full.
     """
     names = list(summary.get("graders") or {})
     for row in rows:
@@ -90,16 +91,18 @@ def write_grading_report(
     html = render_page(
         "Grading report",
         facts_list(summary),
-        _sections(summary, series, len(rows)),
+        _sections(summary, series, len(rows), stories or {}),
         tiles=summary_tiles(summary, series.unevaluable),
-        styles=[(_PACKAGE, "grading.css")],
-        script=read_script(_PACKAGE, "page.js"),
-        rows=embed_json(_columns(summary, names, rows)),
+        styles=[(_FRAME, "sample.css"), (_PACKAGE, "grading.css")],
+        script=read_script(_PACKAGE, "page.js", shared=("transcript", "verdicts", "sample")),
+        rows=embed_json({**_columns(summary, names, rows), "stories": stories or {}}),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 
 
-def _sections(summary: Mapping[str, Any], series: ReportSeries, shown: int) -> list[Section]:
+def _sections(
+    summary: Mapping[str, Any], series: ReportSeries, shown: int, stories: Mapping[str, Any]
+) -> list[Section]:
     reward, *scores = (
         ScoreSeries(values, series.outcomes, series.groups)
         for values in (series.reward, *series.scores)
@@ -123,9 +126,25 @@ def _sections(summary: Mapping[str, Any], series: ReportSeries, shown: int) -> l
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         noise_section(summary),
         judge_calls_section(summary),
+        Section("story", "", _in_full(summary, stories), "In full"),
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE, metrics=metrics_table(summary)),
     ]
+
+
+def _in_full(summary: Mapping[str, Any], stories: Mapping[str, Any]) -> SafeHtml | None:
+    """The place of the samples in full; nothing where the page has none."""
+    if not (count := len(stories.get("samples") or ())):
+        return None
+    total = summary.get("samples") or 0
+    choice = "all" if count >= total else STORY_CHOICE
+    return render_prose(
+        _PACKAGE,
+        "stories.html",
+        count=format_integer(count),
+        total=format_integer(total),
+        choice=choice,
+    )
 
 
 def _samples(summary: Mapping[str, Any], shown: int) -> list[SafeHtml | str]:

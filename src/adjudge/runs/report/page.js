@@ -168,7 +168,8 @@
     for (const [label, column] of [["Prompt", prompt], ["Response", response]])
       inner.append(make("div", {}, make("h4", {}, label), make("pre", { tabIndex: 0 }, shown(column.at(row)))));
     const only = make("button", { type: "button", "data-group": row }, "Show this group only");
-    inner.append(make("div", { className: "wide" }, only));
+    const full = Object.hasOwn(inFull, String(indexOf(row))) ? make("button", { type: "button", "data-story": indexOf(row) }, "Show the whole sample") : make("span", { className: "hint" }, "The whole sample: ", make("code", {}, "adjudge view FOLDER"));
+    inner.append(make("div", { className: "wide controls" }, only, full));
     return make("tr", { className: "detail" }, make("td", { colSpan: visible().length + 1 }, inner));
   }
 
@@ -226,7 +227,8 @@
       if (line && event.detail < 2 && getSelection().isCollapsed) toggle(Number(line.dataset.opens));
       return;
     }
-    const { sort, row, group: member } = button.dataset;
+    const { sort, row, group: member, story } = button.dataset;
+    if (story !== undefined) storyPage.visit(story);
     if (sort !== undefined) {
       state.down = state.sort === sort ? !state.down : sort !== "index" && sort !== "group";
       state.sort = sort;
@@ -254,7 +256,48 @@
     $("broken").append(make("h3", {}, "Broken rows, the first " + data.broken.length), make("table", { className: "data" }, make("tbody", {}, ...rows)));
   }
 
+  // --- samples in full ---------------------------------------------------------------------------
+
+  const { stories } = data;
+  const inFull = stories.samples || {};
+
+  // Long texts stand in the page once; a story has their places.
+  function unshare(value) {
+    if (Array.isArray(value)) return value.map(unshare);
+    if (value === null || typeof value !== "object") return value;
+    if (typeof value.$ === "number") return stories.texts[value.$];
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.startsWith("$$") ? key.slice(1) : key, unshare(inner)]));
+  }
+
+  // Ways lead to samples that are here in full, the next ones of the run in their order.
+  function waysFrom(found, order) {
+    const at = order.indexOf(found);
+    const after = [...order.slice(at + 1), ...order.slice(0, at)];
+    const failed = (one) => one.story.reward === null || one.story.graders.some((grader) => grader.failure !== null);
+    const link = (one) => one?.link ?? null;
+    return { previous: link(order[at - 1]), next: link(order[at + 1]), group: link(after.find((one) => one.group.id === found.group.id)), failure: link(after.find(failed)) };
+  }
+
+  function showStories() {
+    const order = Object.values(inFull).sort((a, b) => a.row - b.row);
+    if (!order.length) return null;
+    const worst = stories.disagreements.worst.filter((one) => one.link in inFull);
+    const find = (link) => {
+      if (!Object.hasOwn(inFull, link)) return null;
+      const found = { ...unshare(inFull[link]), steps: waysFrom(inFull[link], order) };
+      for (const member of found.story.members) member.gone = !Object.hasOwn(inFull, member.link);
+      return describeFound(found, worst, data.total, false);
+    };
+    const page = new SamplePage($("sample"), find, (promise) => promise);
+    $("sample-part").hidden = false;
+    $("disagreements").hidden = !worst.length;
+    $("disagreements-list").replaceChildren(...disagreementsList({ ...stories.disagreements, worst }, (link) => page.visit(link)));
+    page.open(page.wanted ?? (worst[0] || order[0]).link, page.wanted !== null);
+    return page;
+  }
+
   broken();
+  const storyPage = showStories();
   $("table").hidden = false;
   select();
   // Fold the texts for searching while nobody waits.

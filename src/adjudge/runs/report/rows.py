@@ -1,19 +1,28 @@
-"""The samples in the table of a page: all of them, or a choice that the page states.
+"""The samples of a page: all of them, or a choice that the page states.
 
 A page of a million samples would take a browser minutes to open. So the table is bounded in bytes,
 whatever the samples hold, and the choice is the same whenever the same results come in.
+
+Some samples stand in full beside the table, with transcript, verdicts and what the judges were
+shown: those that a reader would look for. A text that occurs several times is in the page once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappush, heappushpop
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappush, heappushpop, nlargest, nsmallest
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from adjudge.errors import AdjudgeError
 from adjudge.report.page import embed_json
+from adjudge.runs.view.answers import describe_sample
+from adjudge.runs.view.navigation import list_disagreements
+from adjudge.runs.view.run_reader import RunReader
 
 MAX_BYTES = 3_000_000
 """What the table's data may take in the page."""
@@ -25,6 +34,19 @@ CHOICE = (
     f"{EXTREMES} highest rewards, and {EACH_KIND} of each kind of missing reward, of each kind of "
     "failure of a grader, and of what a grader had nothing to judge in; of these, as many as fit "
     f"into {MAX_BYTES // 1_000_000} MB"
+)
+MAX_STORIES = 60
+MAX_STORY_BYTES = 1_300_000
+"""What the samples in full may take in the page."""
+MAX_INDEXED_SAMPLES = 200_000
+"""Of a run with more samples none is in full: finding the worst would take longer than reading."""
+_FULL_EXTREMES, _FULL_EACH_KIND = 8, 4
+_SHARED_CHARS = 60
+STORY_CHOICE = (
+    f"the worst disagreements, {_FULL_EACH_KIND} of each kind of missing reward, "
+    f"the {_FULL_EXTREMES} lowest and the {_FULL_EXTREMES} highest rewards; of these, "
+    f"{MAX_STORIES} or as many as fit into "
+    f"{MAX_STORY_BYTES / 1e6:.1f} MB"
 )
 _GROUP_CHARS, _MESSAGE_CHARS, _NOTES_CHARS, _NOTE_CHARS = 200, 1_200, 6_000, 120
 _NUMBER_BYTES = 12
@@ -178,3 +200,89 @@ def _cut_texts(row: ReportRow) -> ReportRow:
 def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
     """The beginning of ``text``, with a mark where it goes on."""
     return text if len(text) <= most else f"{text[:most]} …"
+
+
+# --- samples in full ------------------------------------------------------------------------------
+
+
+def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
+    """What the page of a finished grading run has of its samples in full.
+
+    ``samples`` by link, as the live page gets them, with long texts by their place in ``texts``;
+    ``worst``: the disagreements. Empty where the folder cannot be read, or has too many samples.
+    """
+    reading = RunReader(folder)
+    reading.refresh()
+    while reading.unindexed_bytes and len(reading.rollouts) <= MAX_INDEXED_SAMPLES:
+        reading.refresh()
+    if not reading.rollouts or len(reading.rollouts) > MAX_INDEXED_SAMPLES:
+        return {}
+    worst = list_disagreements(reading)
+    texts = _Texts()
+    samples: dict[str, Any] = {}
+    for row in _choose_rows(reading, [one["row"] for one in worst["worst"]]):
+        if len(samples) == most:
+            break
+        try:
+            found = describe_sample(reading, row)
+        except AdjudgeError:  # the folder's transcripts are damaged; the page goes without
+            continue
+        if found is not None and (shared := texts.share(found)) is not None:
+            samples[found["link"]] = shared
+    return {"disagreements": worst, "samples": samples, "texts": texts.texts}
+
+
+def _choose_rows(reading: RunReader, worst: Sequence[int]) -> Iterator[int]:
+    """Rows of each sort in turns, each once; the first is the worst disagreement."""
+    rollouts = reading.rollouts
+    kinds: dict[int, list[int]] = {}
+    for row, failed in enumerate(rollouts.failed):
+        of_kind = kinds.setdefault(rollouts.kind_of[row], []) if failed else []
+        if failed and len(of_kind) < _FULL_EACH_KIND:
+            of_kind.append(row)
+    present = [row for row, value in enumerate(rollouts.reward) if not math.isnan(value)]
+    low, high = (
+        end(_FULL_EXTREMES, present, rollouts.reward.__getitem__) for end in (nsmallest, nlargest)
+    )
+    turns = zip_longest(worst, *kinds.values(), low, high)
+    rest = range(min(len(rollouts), MAX_STORIES))
+    chosen = chain((row for turn in turns for row in turn if row is not None), rest)
+    yield from dict.fromkeys(chosen)
+
+
+class _Texts:
+    """Long texts, each once; a story has the place of a text where it has the text."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+        self._left = MAX_STORY_BYTES
+
+    def share(self, story: Mapping[str, Any]) -> Any:
+        """``story`` with its long texts by place, or ``None`` where it does not fit any more."""
+        known = len(self.texts)
+        shared = self._replace(story)
+        size = len(embed_json({"": [shared, self.texts[known:]]}).encode())
+        if size > self._left:
+            for text in self.texts[known:]:
+                del self._places[text]
+            del self.texts[known:]
+            return None
+        self._left -= size
+        return shared
+
+    def _replace(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) >= _SHARED_CHARS:
+            if value not in self._places:
+                self._places[value] = len(self.texts)
+                self.texts.append(value)
+            return {"$": self._places[value]}
+        if isinstance(value, dict):
+            # A key of a user's own must not be taken for the place of a text.
+            return {
+                f"${key}" if key.startswith("$") else key: self._replace(inner)
+                for key, inner in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self._replace(inner) for inner in value]
+        return value

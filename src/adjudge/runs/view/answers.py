@@ -22,6 +22,7 @@ from adjudge.runs.view.index import (
     explain_reward,
     present_number,
 )
+from adjudge.runs.view.navigation import describe_steps, sample_link
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
 
@@ -479,12 +480,11 @@ def _last_reply_snippet(row: Mapping[str, Any]) -> str:
 
 
 def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
-    """One sample's story: its row as written, and what can be said about it.
+    """One sample: its story, its group, and where to go from it.
 
-    ``turns`` has, by place in ``messages``, what belongs to a reply: its number, the environment's
-    reward, the advantage, the verdicts. ``formula`` is how the reward came together, if known.
-    ``story`` is :meth:`adjudge.runs.story.StoryTeller.tell`'s. ``None`` where there is no such
-    sample, or its file has changed since it was indexed.
+    ``story`` is :meth:`adjudge.runs.story.StoryTeller.tell`'s. ``steps`` has the links of the
+    samples to go to, ``formula`` how the reward came together, if known. ``None`` where there is
+    no such sample, or its file has changed since it was indexed.
     """
     rollouts = reading.rollouts
     if not 0 <= row < len(rollouts):
@@ -498,6 +498,8 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
     both = rollouts.both_ways(one)
     return {
         "row": row,
+        "link": sample_link(reading, row),
+        "steps": describe_steps(reading, row),
         "group": _group_line(rollouts, one),
         "previous": members[place - 1] if place else None,
         "next": members[place + 1] if place + 1 < len(members) else None,
@@ -505,20 +507,22 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
         "as_zero": both.as_zero[place],
         "turned": place in both.turned,
         "formula": explain_reward(reading.combination, found),
-        "turns": _reply_details(found),
-        "sample": found,
-        "story": reading.tell(found, _compared_members(rollouts, one, both)),
+        **{name: drawable_number(found.get(name)) for name in ("seed", "policy_version", "tokens")},
+        "turn_advantages": [drawable_number(x) for x in _as_list(found.get("turn_advantages"))],
+        "story": reading.tell(found, _compared_members(reading, one, both)),
     }
 
 
 def _compared_members(
-    rollouts: RolloutIndex, group: int, both: AdvantageComparison
+    reading: RunReader, group: int, both: AdvantageComparison
 ) -> list[dict[str, Any]]:
     """A group's rewards and advantages, without a look into the file."""
+    rollouts = reading.rollouts
     turned = set(both.turned)
     return [
         {
             "row": row,
+            "link": sample_link(reading, row),
             "index": rollouts.places[row],
             "reward": present_number(rollouts.reward[row]),
             "missing": rollouts.kinds[rollouts.kind_of[row]],
@@ -530,35 +534,3 @@ def _compared_members(
         }
         for place, row in enumerate(rollouts.groups[group].rows[:_MAX_MEMBERS])
     ]
-
-
-def _reply_details(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is known of each reply. Lists shorter than the replies are of the last ones."""
-    messages = _as_list(row.get("messages"))
-    replies = [
-        place
-        for place, message in enumerate(messages)
-        if isinstance(message, dict) and message.get("role") == "assistant"
-    ]
-    details = row.get("details")
-    events = details.get("events") if isinstance(details, dict) else None
-    lists = {
-        "env_reward": _as_list(row.get("turn_rewards")),
-        "advantage": _as_list(row.get("turn_advantages")),
-        "verdicts": _as_list(events),
-    }
-    return [
-        {
-            "message": message,
-            **{
-                key: _align_to_replies(values, number, len(replies))
-                for key, values in lists.items()
-            },
-        }
-        for number, message in enumerate(replies)
-    ]
-
-
-def _align_to_replies(values: Sequence[Any], number: int, replies: int) -> Any:
-    place = number - (replies - len(values))
-    return values[place] if 0 <= place < len(values) else None

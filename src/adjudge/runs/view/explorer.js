@@ -1,5 +1,6 @@
 // Groups of the chosen steps, and the members of one of them.
-import { $, ask, draw, figure, labelCells, make, shown, signed, whole } from "./elements.js";
+import { ask } from "./ask.js";
+import { $, draw, figure, labelCells, make, shown, signed, whole } from "./elements.js";
 
 const cell = (text, className = "n") => make("td", { className }, text);
 const heads = (labels) => make("tr", {}, ...labels.map(([label, className]) => make("th", { scope: "col", className: className || "" }, label)));

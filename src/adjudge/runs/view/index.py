@@ -325,6 +325,8 @@ class RolloutIndex:
         self.tokens = array("d")
         self.group_of = array("L")
         self.kind_of = array("H")
+        self.failed = bytearray()
+        """1 where the reward is missing or a grader failed."""
         self.scores: dict[str, array[float]] = {}
         self.groups: list[SampleGroup] = []
         self.steps: dict[int, list[int]] = {}
@@ -361,6 +363,10 @@ class RolloutIndex:
         self.env_reward.append(_number(env_reward))
         self.advantage.append(_number(row.advantage))
         self.tokens.append(_number(row.tokens))
+        failed = math.isnan(reward) or any(
+            value is None and key.endswith("_score") for key, value in info.items()
+        )
+        self.failed.append(failed)
         self._score(number, info)
 
     def _place(self, number: int, row: _Row, reward: float) -> None:

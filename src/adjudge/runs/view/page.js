@@ -1,6 +1,7 @@
 // A run, followed: asks for what is new and draws it.
 import { curve, histogram } from "./charts.js";
-import { $, ask, forget, make, shown, whole } from "./elements.js";
+import { ask, forget } from "./ask.js";
+import { $, make, shown, whole } from "./elements.js";
 import { Explorer } from "./explorer.js";
 import { Story } from "./story.js";
 
@@ -10,7 +11,7 @@ const LAST = 20;
 
 const story = new Story((promise) => failing(promise));
 let run = null;
-const explorer = new Explorer((row) => failing(story.open(run, row)), (promise) => failing(promise));
+const explorer = new Explorer((row) => failing(story.visit(row)), (promise) => failing(promise));
 const view = { following: true, range: null, mode: "latest", charts: [], at: null, drawn: "", spread: "" };
 
 // --- head ------------------------------------------------------------------------------------
@@ -100,7 +101,6 @@ async function samples() {
     $("hists").replaceChildren(...found.charts.map(histogram));
   }
   await explorer.show(run, view.range);
-  story.offer(run);
 }
 
 function ranged(mode) {
@@ -122,7 +122,7 @@ async function look() {
   run = found;
   view.drawn = found.version;
   if (anew) {
-    for (const name of ["histograms", "groups", "group", "sample"]) forget("/api/" + name);
+    for (const name of ["histograms", "groups", "group", "sample", "find", "disagreements"]) forget("/api/" + name);
     explorer.reset();
     story.reset();
     view.at = null;
@@ -132,6 +132,7 @@ async function look() {
   head();
   curves();
   await samples();
+  await story.follow(run);
   document.documentElement.dataset.version = found.version;
 }
 

@@ -5,9 +5,11 @@ A growing file of JSON lines is read once: whole lines as they come, and when to
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +18,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.report.page import to_browser_json
-from adjudge.runs.story import StoryTeller, read_grader_facts
+from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
     Curves,
@@ -336,7 +338,7 @@ class RunReader:
 
     def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The story of a sample: its row with what the folder keeps of it."""
-        teller = StoryTeller(read_grader_facts(self.run, self.summary))
+        teller = StoryTeller(self.graders)
         index = row.get("index")
         if self.kind != "grade" or type(index) is not int:
             return teller.tell(row, members=members)
@@ -347,6 +349,23 @@ class RunReader:
         except RunFolderError as error:
             sample, calls, why = None, {}, str(error)
         return teller.tell(row, sample=sample, calls=calls, members=members, unkept=why)
+
+    @property
+    def graders(self) -> dict[str, GraderFacts]:
+        """What the folder says of the run's graders."""
+        return read_grader_facts(self.run, self.summary)
+
+    def find_line(self, part: bytes) -> int | None:
+        """The row of the first indexed line that has ``part``."""
+        with contextlib.suppress(OSError), self._samples.path.open("rb") as file:
+            offset = 0
+            for line in file:
+                if part in line:
+                    row = bisect_left(self.rollouts.offsets, offset)
+                    known = row < len(self.rollouts) and self.rollouts.offsets[row] == offset
+                    return row if known else None
+                offset += len(line)
+        return None
 
     @property
     def total_bytes_read(self) -> int:

@@ -1,0 +1,122 @@
+"""Ways through the samples of a run: links, the next one of a sort, the worst disagreements.
+
+A link names a sample in the page's address, and still does after a reload or on another machine:
+``17`` is the sample of that index, ``3/17`` that of step 3 of a training run, and a rollout's key
+names the same rollout in every run that graded it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from adjudge.runs.disagreements import Disagreements, find_disagreements
+from adjudge.runs.view.index import RolloutIndex, present_number
+from adjudge.runs.view.run_reader import RunReader
+
+KEY = re.compile(r"[0-9a-f]{16,64}")
+"""What a rollout's key looks like."""
+_SCORE = "_score"
+_MAX_DETAILS = 20_000
+"""Samples that are read again where only what graders said tells disagreements."""
+
+
+def sample_link(reading: RunReader, row: int) -> str:
+    """The link of a sample."""
+    rollouts = reading.rollouts
+    index = rollouts.places[row]
+    if reading.kind == "train":
+        return f"{rollouts.groups[rollouts.group_of[row]].step}/{index}"
+    return str(index)
+
+
+def find_row(
+    reading: RunReader, index: int | None = None, step: int | None = None, key: str | None = None
+) -> dict[str, int] | None:
+    """The row that a link names; ``None`` where there is none, or not yet."""
+    if key is not None:
+        row = reading.find_line(b'"key":"%s"' % key.encode("ascii"))
+    else:
+        row = _row_of(reading.rollouts, index, step)
+    return None if row is None else {"row": row}
+
+
+def _row_of(rollouts: RolloutIndex, index: int | None, step: int | None) -> int | None:
+    if index is None:
+        return None
+    if step is None:
+        try:
+            return rollouts.places.index(index)
+        except ValueError:
+            return None
+    rows = (row for group in rollouts.steps.get(step, ()) for row in rollouts.groups[group].rows)
+    return next((row for row in rows if rollouts.places[row] == index), None)
+
+
+def describe_steps(reading: RunReader, row: int) -> dict[str, str | None]:
+    """The links from one sample to others; ``failure`` and ``group`` begin again at the end."""
+    rollouts = reading.rollouts
+    members = rollouts.groups[rollouts.group_of[row]].rows
+    place = members.index(row)
+    found = {
+        "previous": row - 1 if row else None,
+        "next": row + 1 if row + 1 < len(rollouts) else None,
+        "group": members[(place + 1) % len(members)] if len(members) > 1 else None,
+        "failure": _next_failure(rollouts, row),
+    }
+    return {name: None if one is None else sample_link(reading, one) for name, one in found.items()}
+
+
+def _next_failure(rollouts: RolloutIndex, row: int) -> int | None:
+    found = rollouts.failed.find(1, row + 1)
+    if found < 0:
+        found = rollouts.failed.find(1)
+    return None if found in {-1, row} else found
+
+
+def list_disagreements(reading: RunReader) -> dict[str, Any]:
+    """The worst disagreements of the run so far, each with the link of its sample."""
+    found = _find_disagreements(reading)
+    rollouts = reading.rollouts
+    return {
+        "samples": len(rollouts),
+        "rule": found.rule,
+        "worst": [
+            {
+                **msgspec.structs.asdict(one),
+                "row": one.place,
+                "link": sample_link(reading, one.place),
+                "name": _name(reading, one.place),
+            }
+            for one in found.worst
+        ],
+    }
+
+
+def _name(reading: RunReader, row: int) -> str:
+    rollouts = reading.rollouts
+    group = rollouts.groups[rollouts.group_of[row]]
+    step = f", step {group.step}" if reading.kind == "train" else ""
+    return f"Sample {rollouts.places[row]}{step}" + (f", group {group.name}" if group.name else "")
+
+
+def _find_disagreements(reading: RunReader) -> Disagreements:
+    rollouts = reading.rollouts
+    every = range(len(rollouts))
+    scores = {
+        key.removesuffix(_SCORE): [rollouts.score(key, row) for row in every]
+        for key in rollouts.scores
+        if key.endswith(_SCORE)
+    }
+    env_rewards = [present_number(value) for value in rollouts.env_reward]
+    judges = [name for name, one in reading.graders.items() if one.asks_judge]
+    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, _details(reading))
+
+
+def _details(reading: RunReader) -> Iterator[Mapping[str, Any] | None]:
+    for row in range(min(len(reading.rollouts), _MAX_DETAILS)):
+        details = (reading.row(row) or {}).get("details")
+        yield details if isinstance(details, dict) else None

@@ -1,0 +1,321 @@
+"""The server of the live page of a run folder.
+
+It answers this machine only, at fixed paths, and changes nothing but ``labels.jsonl``
+(:mod:`adjudge.runs.view.labelling`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from adjudge.errors import ConfigError
+from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.runs.labels import check_author
+from adjudge.runs.view import answers, navigation
+from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
+from adjudge.runs.view.run_reader import RunReader
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_ASSETS = {
+    "/": ("text/html", ["adjudge.runs.view/page.html"]),
+    "/page.css": (
+        "text/css",
+        [
+            f"adjudge.{name}.css"
+            for name in (
+                *("report/page", "report/sample", "runs.report/grading"),
+                *("runs.view/page", "runs.view/labels"),
+            )
+        ],
+    ),
+    **{
+        f"/{name}.js": ("text/javascript", [f"adjudge.{room}/{name}.js"])
+        for room, names in (
+            ("report", ("elements", "transcript", "verdicts", "sample")),
+            ("runs.view", ("page", "ask", "charts", "explorer", "story", "labels")),
+        )
+        for name in names
+    },
+}
+_MAX_NUMBER = 2**53
+
+
+class _Question(NamedTuple):
+    """What answers it, the numbers that it must have, and what else it may say."""
+
+    answer: Callable[..., Any]
+    numbers: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """Which folder, and where; ``host`` is an address of this machine's own, ``port`` 0 any.
+
+    ``author``: who labels, where the page says no other name. With ``read_only`` nobody does.
+    """
+
+    folder: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    author: str = "anonymous"
+    read_only: bool = False
+
+
+class ViewServer:
+    """Serves one run folder; ``async with`` starts and stops it.
+
+    Nobody is asked for a key, so it listens on this machine only, and answers only requests whose
+    ``Host`` names this machine: a web page elsewhere whose name was pointed here has another.
+    Raises :class:`~adjudge.errors.ConfigError` for another host, or an address that is taken.
+    """
+
+    def __init__(self, settings: ViewSettings) -> None:
+        _check_settings(settings)
+        self.settings = settings
+        self.port = settings.port
+        self.reading = RunReader(settings.folder)
+        self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
+        self._lock = asyncio.Lock()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"http://{host}:{self.port}/"
+
+    async def __aenter__(self) -> ViewServer:
+        app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY)
+        for path, (kind, files) in _ASSETS.items():
+            app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
+        app.router.add_get("/api/overview", self._overview)
+        for name, question in _QUESTIONS.items():
+            app.router.add_get(f"/api/{name}", partial(self._answered, question=question))
+        app.router.add_get("/api/labels", self._labels)
+        app.router.add_get("/api/labels/queue", self._label_queue)
+        app.router.add_post("/api/labels", self._write_label)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        listener = self._listen()
+        self.port = listener.getsockname()[1]
+        await web.SockSite(self._runner, listener).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _listen(self) -> socket.socket:
+        host, port = self.settings.host, self.settings.port
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise ConfigError(
+                f"--host {host} --port {port}: cannot listen there: {error.strerror or error}. Use "
+                "--port 0 for a free port."
+            ) from error
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        """Reads what is new; 204 where that is nothing since the version the page has."""
+        async with self._lock:
+            await asyncio.to_thread(self.reading.refresh)
+            if request.query.get("version") == self.reading.version:
+                return web.Response(status=204, headers=_HEADERS)
+            find = partial(answers.build_overview, self.reading)
+            return _response(await asyncio.to_thread(_json, find))
+
+    async def _answered(self, request: web.Request, *, question: _Question) -> web.Response:
+        """One question about samples; 409 where the folder was read anew since the page looked."""
+        asked = {key: _parse_parameter(key, value) for key, value in request.query.items()}
+        async with self._lock:
+            if asked.get("generation") != self.reading.generation:
+                raise RequestRefused(409, "the run was written anew")
+            numbers = [_required_number(asked, key) for key in question.numbers]
+            choices = {key: asked[key] for key in question.choices if key in asked}
+            find = partial(question.answer, self.reading, *numbers, **choices)
+            found = await asyncio.to_thread(_json, find)
+        if found == b"null":
+            raise RequestRefused(404, "no such sample or group")
+        return _response(found)
+
+    async def _labels(self, request: web.Request) -> web.Response:
+        """The author's own labels of a sample, and what the page needs to send more."""
+        asked = dict(request.query)
+        author = parse_author(asked.pop("author", None), self.settings.author)
+        numbers = {key: _parse_parameter(key, value) for key, value in asked.items()}
+        row = _required_number(numbers, "row") if "row" in numbers else None
+        async with self._lock:
+            if row is not None and numbers.get("generation") != self.reading.generation:
+                raise RequestRefused(409, "the run was written anew")
+            find = partial(self.desk.describe, author, row)
+            return _response(await asyncio.to_thread(_json, find))
+
+    async def _label_queue(self, request: web.Request) -> web.Response:
+        author = parse_author(request.query.get("author"), self.settings.author)
+        async with self._lock:
+            find = partial(self.desk.next_entries, author)
+            return _response(await asyncio.to_thread(_json, find))
+
+    async def _write_label(self, request: web.Request) -> web.Response:
+        """Append one label; it is on the disk when this is answered."""
+        self.desk.check_request(request.headers, request.content_length)
+        body = await request.read()
+        async with self._lock:
+            written = await asyncio.to_thread(_json, partial(self.desk.write, body))
+        return _response(written)
+
+
+def _check_settings(settings: ViewSettings) -> None:
+    if not is_loopback(settings.host):
+        raise ConfigError(
+            f"--host {settings.host}: the page shows samples to whoever can reach it, so it is "
+            "served on this machine only (allowed: 127.0.0.1, localhost, ::1). From elsewhere, "
+            "run: ssh -L 8000:127.0.0.1:PORT this-machine"
+        )
+    try:
+        check_author(settings.author)
+    except ValueError as error:
+        raise ConfigError(f"--author {settings.author!r}: {error}") from None
+    if settings.folder.exists() and not settings.folder.is_dir():
+        raise ConfigError(f"{settings.folder}: is a file. Give the run's folder.")
+
+
+def _read_assets(files: list[str]) -> bytes:
+    parts = (file.split("/") for file in files)
+    return b"".join(resources.files(package).joinpath(name).read_bytes() for package, name in parts)
+
+
+async def _asset(_request: web.Request, *, body: bytes, kind: str) -> web.Response:
+    return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+
+
+def _json(find: Callable[[], Any]) -> bytes:
+    """What ``find`` finds, as ASCII: escapes carry any text, halves of surrogate pairs too."""
+    return json.dumps(find(), separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _response(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", headers=_HEADERS)
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def _parse_parameter(key: str, value: str) -> int | str:
+    """A parameter of a question: a whole number, a filter of groups, or a rollout's key."""
+    if key == "show" and value in answers.GROUP_FILTERS:
+        return value
+    if key == "key" and navigation.KEY.fullmatch(value):
+        return value
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or key in {"show", "key"}:
+        raise RequestRefused(400, f"{key[:40]!r} is not a whole number")
+    return int(value)
+
+
+def _required_number(asked: Mapping[str, int | str], key: str) -> int:
+    found = asked.get(key)
+    if not isinstance(found, int) or abs(found) > _MAX_NUMBER:
+        raise RequestRefused(400, f"{key!r} must be a whole number")
+    return found
+
+
+_QUESTIONS: Mapping[str, _Question] = {
+    "histograms": _Question(answers.build_histograms, ("from", "to")),
+    "groups": _Question(answers.list_groups, ("from", "to", "page"), ("show",)),
+    "group": _Question(answers.describe_group, ("id",)),
+    "sample": _Question(answers.describe_sample, ("row",)),
+    "find": _Question(navigation.find_row, (), ("index", "step", "key")),
+    "disagreements": _Question(navigation.list_disagreements, ()),
+}
+
+
+# --- who may ask --------------------------------------------------------------------------------
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse names that are not this machine's, and what other sites' pages ask."""
+    try:
+        _check_origin(request)
+        return await handler(request)
+    except RequestRefused as refused:
+        return _error_response(refused.status, str(refused))
+    except web.HTTPException as error:
+        return _error_response(error.status, error.reason)
+
+
+def _check_origin(request: web.Request) -> None:
+    if not is_loopback_header(request.headers.get("Host", "")):
+        raise RequestRefused(403, "this page answers to 127.0.0.1, localhost and [::1] only")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if request.path.startswith("/api/") and site not in {"none", "same-origin"}:
+        raise RequestRefused(403, "asked by another site")
+
+
+def _error_response(status: int, message: str) -> web.Response:
+    return web.Response(
+        status=status, text=message + "\n", content_type="text/plain", headers=_HEADERS
+    )
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def serve_view(
+    settings: ViewSettings, ready: Callable[[ViewServer], None], *, until_eof: bool = False
+) -> None:
+    """Serve until SIGINT or SIGTERM (``until_eof``: or the end of standard input).
+
+    ``ready`` is called once the server listens. Raises :class:`~adjudge.errors.ConfigError` as
+    :class:`ViewServer` does.
+    """
+    asyncio.run(_serve(settings, ready, until_eof))
+
+
+async def _serve(
+    settings: ViewSettings, ready: Callable[[ViewServer], None], until_eof: bool
+) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with ViewServer(settings) as server:
+        if until_eof:
+            loop.add_reader(sys.stdin.fileno(), _watch_input, loop, stop)
+        ready(server)
+        await stop.wait()
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()
