@@ -288,6 +288,22 @@ def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provi
         assert missing == summary["missing"]["by_kind"]["budget"]
 
 
+def test_a_ranked_group_is_paid_for_once(tmp_path: Path) -> None:
+    places = {f"response_{place}": place for place in range(1, 5)}
+    with start_mock_here(behaviour="fixed", reply=json.dumps({"places": places})) as url:
+        here = Folder(tmp_path, url)
+        spec = (tmp_path / "spec.toml").read_text()
+        ranking = '[[graders]]\nname = "quality"\ntype = "listwise"\n'
+        (tmp_path / "spec.toml").write_text(ranking + spec[spec.index("[judges.main]") :])
+        done = here.grade("out")
+    assert done.exit_code == 0, done.output
+    [spent] = here.summary("out")["endpoints"]
+    said = here.summary("out")["graders"]["quality"]["judge"]
+    assert (said["sources"], spent["calls"]) == ({"live": 40}, 10)
+    assert said["cost_usd"] == pytest.approx(spent["cost_usd"])
+    assert said["input_tokens"] == spent["input_tokens"]
+
+
 def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> None:
     here = Folder(tmp_path, provider)
     assert here.grade("all", "--draws", "2").exit_code == 0

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
@@ -499,11 +501,24 @@ def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderResult]:
+    """Each member's share of one answer, of which only the first was paid for."""
+    if n > 1 and (source := result.provenance) is not None and source.usage is not None:
+        unpaid = structs.replace(result, provenance=structs.replace(source, usage=None))
+        first, *others = _rank_scores(unpaid, n, role)
+        return [structs.replace(first, provenance=source), *others]
     if not isinstance(result, GraderRank):
         return [result] * n
     if len(result.rank) != n:
         message = f"{len(result.rank)} ranks for {n} samples"
-        return [GraderError(result.name, ErrorKind.INCOMPLETE, message, role=role)] * n
+        return [
+            GraderError(
+                result.name,
+                ErrorKind.INCOMPLETE,
+                message,
+                role=role,
+                provenance=result.provenance,
+            )
+        ] * n
     scores = result.as_scores()
     if scores is None:
         message = "a group of one sample cannot be ranked"

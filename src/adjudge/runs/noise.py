@@ -71,13 +71,11 @@ class _MeanUsage:
     def __init__(self) -> None:
         self.draws = self._priced = self._results = 0
         self._total = Usage()
-        self._last: Provenance | None = None
 
     def add(self, where: Provenance | None) -> None:
-        """Count a result; those of one listwise answer share where they came from."""
-        if where is None or where is self._last or where.usage is None:
+        """Count a result; of one listwise answer only the first has what it took."""
+        if where is None or where.usage is None:
             return
-        self._last = where
         self._results += 1
         self._priced += where.usage.cost_usd is not None
         self._total += where.usage
