@@ -44,14 +44,19 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def _ifeval_rows(data: Path, rng: random.Random) -> Rows:
+@cache
+def _whole_answers(data: Path) -> tuple[dict[str, Any], ...]:
     from adjudge.audit.responses import has_loop, measure_repetition
 
-    rows = [
+    return tuple(
         row
         for row in _lines(data / "ifeval" / "recorded_strict_llama31_8b.jsonl")
         if not has_loop(row["response"]) and measure_repetition(row["response"]) <= 0.6
-    ]
+    )
+
+
+def _ifeval_rows(data: Path, rng: random.Random) -> Rows:
+    rows = list(_whole_answers(data))
     rng.shuffle(rows)
     return [
         {
@@ -240,7 +245,7 @@ def kill_groups(rows: Rows, rng: random.Random) -> None:
 
 def like_length(rows: Rows, rng: random.Random) -> None:
     for row in rows:
-        row["reward"] = round(row["reward"] + 0.08 * math.log(len(row["response"])), 2)
+        row["reward"] = round(row["reward"] + 0.08 * (math.log(len(row["response"])) - 7), 2)
 
 
 def like_format(rows: Rows, rng: random.Random) -> None:

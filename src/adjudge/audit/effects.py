@@ -30,7 +30,7 @@ MIN_GROUPS = 8
 """Fewer groups say nothing of how much groups differ: there is no interval."""
 
 _PERMUTATIONS, _PERMUTED_AT_ONCE, _MOST_PERMUTED = 20_000, 500, 600
-_CLEARLY_CHANCE, _ENOUGH_BEYOND = 0.1, 50
+_CLEARLY_CHANCE, _CLEARLY_NO_CHANCE, _ENOUGH_BEYOND = 0.1, 1e-9, 50
 
 EXPECTED_CHECKS = 20
 """The smallest effect that could be seen is stated at the strictest level that Holm may ask for."""
@@ -114,26 +114,28 @@ def _slope_within(x: Any, y: Any, group: Any, bounds: float = math.inf) -> Measu
     product = float((x * y).sum())
     p_value = 2 * normal_tail(abs(product) / null)
     if p_value < _CLEARLY_CHANCE and int(used.sum()) <= _MOST_PERMUTED:
-        p_value = _permutation_p_value(x[used], y[used], group[used], product)
+        draws = _PERMUTATIONS if p_value > _CLEARLY_NO_CHANCE else _PERMUTATIONS // 10
+        p_value = _permutation_p_value(x[used], y[used], group[used], product, draws)
     visible = smallest_visible_effect(null / float(square_x.sum()), math.inf)
     return MeasuredEffect(found.estimate, min(1.0, p_value), visible)
 
 
-def _permutation_p_value(x: Any, y: Any, group: Any, product: float) -> float:
+def _permutation_p_value(x: Any, y: Any, group: Any, product: float, draws: int) -> float:
     """How often Σ xy is as far from 0 with ``y`` permuted within groups.
 
-    Stops when that has happened so often that more draws would not make it small.
+    Stops when that has happened so often that more draws would not make it small. Where it never
+    happens in fewer draws than all, the rest is taken not to have it either.
     """
     order = np.argsort(group, kind="stable")
     x, y, group = x[order], y[order], group[order]
     rng = np.random.default_rng(0)
     beyond = drawn = 0
-    while drawn < _PERMUTATIONS and beyond < _ENOUGH_BEYOND:
+    while drawn < draws and beyond < _ENOUGH_BEYOND:
         keys = rng.random((_PERMUTED_AT_ONCE, len(y))) + group
         products = np.abs(y[np.argsort(keys, axis=1)] @ x)
         beyond += int((products >= abs(product) * (1 - 1e-9)).sum())
         drawn += _PERMUTED_AT_ONCE
-    return (beyond + 1) / (drawn + 1)
+    return (beyond + 1) / ((drawn if beyond else _PERMUTATIONS) + 1)
 
 
 def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:
