@@ -15,9 +15,8 @@ from adjudge.audit.judge_texts import (
     read_polarity,
     read_stated_score,
 )
-from adjudge.audit.responses import classify_output, has_loop, looks_cut
+from adjudge.audit.responses import classify_output, count_repeats, has_loop, looks_cut
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
-from adjudge.audit.tool_loops import count_repeats
 from adjudge.stats.estimates import np
 
 PARAGRAPH = (

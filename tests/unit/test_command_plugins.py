@@ -82,7 +82,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
         "Reward": ["demo", "init", "grade", "graders", "rubric", "serve"],
         "Judge": ["mock"],
         "Look": ["view", "top"],
-        "Check": ["probe", "align", "eval", "study", "diff"],
+        "Check": ["audit", "probe", "align", "eval", "study", "diff"],
         "Train": ["export"],
         "Tools": ["doctor", "completion"],
         "Lab": ["train"],

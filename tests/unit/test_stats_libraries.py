@@ -9,7 +9,12 @@ from adjudge.errors import ConfigError
 from adjudge.stats.estimates import LazyLibrary
 
 WITHOUT = "import sys; sys.modules.update(numpy=None, scipy=None); "
-COMMANDS = (["probe", "spec.toml"], ["eval", "judge", "judge"], ["study", "swap", "rows.jsonl"])
+COMMANDS = (
+    ["audit", "rows.jsonl"],
+    ["probe", "spec.toml"],
+    ["eval", "judge", "judge"],
+    ["study", "swap", "rows.jsonl"],
+)
 RUN = f"""
 {WITHOUT}
 import adjudge.cli.grade, adjudge.graders, adjudge.trainers.trl

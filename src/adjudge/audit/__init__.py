@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adjudge.audit.advantages import ADVANTAGE_CHECKS
-from adjudge.audit.drift import DRIFT_CHECKS
 from adjudge.audit.filled import FILLED_CHECKS
 from adjudge.audit.findings import Check, CheckOutcome, decide
 from adjudge.audit.judge_texts import JUDGE_TEXT_CHECKS
-from adjudge.audit.responses import RESPONSE_CHECKS
-from adjudge.audit.rewards import REWARD_CHECKS
+from adjudge.audit.responses import RESPONSE_CHECKS, TOOL_CHECKS
+from adjudge.audit.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.audit.rollouts import AuditedRun, read_audited
-from adjudge.audit.tool_loops import TOOL_CHECKS
 
 __all__ = ["CHECKS", "audit_run", "read_run"]
 

@@ -60,7 +60,7 @@ def measure_slope(x: Any, y: Any, group: Any) -> MeasuredEffect:
     """The change of ``y`` a unit of ``x`` within groups; NaN rows are left out."""
     used = np.isfinite(x) & np.isfinite(y)
     xc, yc = (centre_by_group(np.where(used, v, 0.0), group, used) for v in (x, y))
-    return _slope_within(xc, yc, group)
+    return _slope_within(xc, yc, group, used)
 
 
 def measure_correlation(x: Any, y: Any, group: Any) -> MeasuredEffect:
@@ -71,7 +71,7 @@ def measure_correlation(x: Any, y: Any, group: Any) -> MeasuredEffect:
     if not spread_x or not spread_y:
         what = "x" if not spread_x else "the advantage"
         return MeasuredEffect(Estimate(why=f"{what} does not vary within groups"), None, None)
-    return _slope_within(xc / spread_x, yc / spread_y, group, bounds=1.0)
+    return _slope_within(xc / spread_x, yc / spread_y, group, used, bounds=1.0)
 
 
 def measure_partial(x: Any, y: Any, beyond: Any, group: Any) -> MeasuredEffect:
@@ -81,7 +81,7 @@ def measure_partial(x: Any, y: Any, beyond: Any, group: Any) -> MeasuredEffect:
     square = float((bc * bc).sum())
     if square > 0:
         xc, yc = (v - bc * (float((v * bc).sum()) / square) for v in (xc, yc))
-    return _slope_within(xc, yc, group)
+    return _slope_within(xc, yc, group, used)
 
 
 def measure_pooled_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
@@ -99,13 +99,14 @@ def measure_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
     return measure_slope(np.asarray(mask, dtype=float), y, group)
 
 
-def _slope_within(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:
+def _slope_within(
+    x: Any, y: Any, group: Any, used: Any, bounds: float = math.inf
+) -> MeasuredEffect:
     """The slope of centred columns: its interval by groups, its test by permutation."""
     found = _clustered_slope(x, y, group, bounds)
     if found.estimate.value is None:
         return found
     size = int(group.max()) + 1
-    used = (x != 0) | (y != 0)
     counts = np.bincount(group[used], minlength=size)
     square_x, square_y = (np.bincount(group, weights=v * v, minlength=size) for v in (x, y))
     null = math.sqrt(float((square_x * square_y / np.maximum(counts - 1, 1)).sum()))

@@ -1,4 +1,4 @@
-"""Checks of what the policy wrote: copies, degenerate outputs, cut-off answers that are rewarded.
+"""Checks of what the policy wrote: copies, degenerate and cut-off answers, loops of tool calls.
 
 Copies are found by content hashes and, where a text differs in a few words, by MinHash over
 3-word shingles (Broder, "On the resemblance and containment of documents", 1997): sketches are kept
@@ -8,6 +8,7 @@ of each rollout and no texts, and compared in buckets, so the time is linear in 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -21,12 +22,13 @@ from adjudge.audit.findings import (
     not_applicable,
     severity_of,
 )
+from adjudge.audit.rewards import MAX_ROWS
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.errors import GradingFailure
+from adjudge.graders.rules.redundancy import action_texts
+from adjudge.graders.rules.trajectory import parse_trajectory
 from adjudge.messages import content_text
 from adjudge.stats.estimates import Estimate, estimate_share, np
-
-MAX_ROWS = 200
-"""Affected samples that a finding names."""
 
 MIN_COPY_WORDS = 8
 """Shorter answers are the same by nature: "Yes.", "42"."""
@@ -418,5 +420,74 @@ RESPONSE_CHECKS = (
         looks_for="responses that were cut off and earn more than the others of their group",
         run=_find_truncation,
         features={"truncation.cut": _cut},
+    ),
+)
+
+
+LOOP_TIMES = 3
+"""The same call with the same result so often is a loop; twice may be a retry."""
+
+
+def count_repeats(rollout: AuditedRollout) -> float | None:
+    """How often a rollout makes the call that it makes most often, with the same result each time.
+
+    ``None`` without a readable tool call. Calls are equal with the same name and arguments, in any
+    order of keys.
+    """
+    if not rollout.messages:
+        return None
+    try:
+        steps = parse_trajectory(rollout.messages).steps
+    except GradingFailure:
+        return None
+    if not steps:
+        return None
+    texts = action_texts([step.call for step in steps])
+    times = Counter(zip(texts, (step.observation for step in steps), strict=True))
+    return float(max(times.values()))
+
+
+def _find_tool_loops(run: AuditedRun) -> AuditResult:
+    repeats = run.feature("tool_loops.repeats")
+    known = np.isfinite(repeats)
+    count = int(known.sum())
+    if not count:
+        return not_applicable("no rollout has tool calls with results")
+    mask = known & (repeats >= LOOP_TIMES)
+    unit = "share of rollouts with tool calls"
+    effect = share_by_group(mask[known], run.group[known])
+    if not is_notable(mask, known):
+        return AuditResult(effect=effect, unit=unit)
+    earned = measure_difference(mask, run.advantage, run.group)
+    rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
+    harm = max(rewarded, float(mask.sum()) / len(run) / 2)
+    finding = Finding(
+        sentence=(
+            f"{mask.sum()} of {count} rollouts ({100 * mask.sum() / count:.1f} %) make the same "
+            f"tool call with the same result {LOOP_TIMES} times or more (up to "
+            f"{int(repeats[mask].max())}). {describe_earned(earned)}"
+        ),
+        effect=effect,
+        unit=unit,
+        rows=rank_rows(mask, run),
+        affected=int(mask.sum()),
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity_of(harm),
+        advice=(
+            "Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "
+            "Where loops are rewarded, look at what the reward pays for."
+        ),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=unit)
+
+
+TOOL_CHECKS = (
+    Check(
+        name="tool_loops",
+        title="Tool loops",
+        looks_for=f"the same call with the same result {LOOP_TIMES} times or more",
+        run=_find_tool_loops,
+        features={"tool_loops.repeats": count_repeats},
     ),
 )

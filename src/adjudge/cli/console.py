@@ -133,8 +133,8 @@ class StageBars:
         self._bars.stop()
         self._shown.close()
 
-    def update(self, stage: str, done: int, total: int) -> None:
-        """``done`` of ``total`` steps of a stage."""
+    def update(self, stage: str, done: int, total: int | None) -> None:
+        """``done`` of ``total`` steps of a stage; ``None`` where nobody knows how many."""
         from adjudge.runner.progress import ProgressReading  # noqa: PLC0415
 
         if stage not in self._stages:

@@ -89,6 +89,12 @@ CORE_COMMANDS = {
         "Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by "
         "kind.",
     ),
+    "audit": CoreCommand(
+        "Check",
+        "adjudge.cli.audit",
+        "audit",
+        "Find what is wrong with a run, without a spec, a judge or a key.",
+    ),
     "probe": CoreCommand(
         "Check",
         "adjudge.cli.probe",

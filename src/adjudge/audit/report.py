@@ -1,0 +1,565 @@
+"""An audit as data and as a page: the verdict, findings worst first, and samples to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.audit import CHECKS, audit_run
+from adjudge.audit.findings import (
+    FALSE_ALARM_RATE,
+    STATED_POWER,
+    AdvantageImpact,
+    CheckOutcome,
+    Finding,
+    FindingSeverity,
+)
+from adjudge.audit.rewards import series_by_step
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun, read_audited
+from adjudge.errors import ConfigError
+from adjudge.files import atomic_write
+from adjudge.report.charts import ChartLine, histogram_chart, line_chart
+from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
+from adjudge.report.page import Section, Tile, notes_section, render_page
+from adjudge.report.table import Column, Table, lost, numeric, styled
+from adjudge.stats import Histogram, bins_for, histogram
+from adjudge.stats.estimates import Estimate, np, require_stats
+
+MAX_SHOWN = 8
+"""Samples of a finding that can be read on the page."""
+
+_MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
+_PROGRESS_EVERY = 200
+
+
+class AuditedSample(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample as a person reads it: texts are cut in their middle where they are long."""
+
+    row: int
+    where: str
+    group: str
+    step: int | None
+    reward: float | None
+    env_reward: float | None
+    advantage: float | None
+    missing: str
+    prompt: str
+    response: str
+    reasons: dict[str, str]
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit came to. ``severity``: of the worst finding, ``None`` where nothing was found.
+
+    ``outcomes``: worst findings first, then what was not found, then what does not apply.
+    ``samples`` are those of the findings that can be read, by their row.
+    """
+
+    verdict: str
+    severity: FindingSeverity | None
+    paths: list[str]
+    formats: dict[str, int]
+    count: int
+    groups: int
+    steps: int
+    broken_rows: int
+    missing: int
+    mean_reward: float | None
+    notes: list[str]
+    outcomes: list[CheckOutcome]
+    rewards: Histogram | None
+    reward_by_step: tuple[tuple[float, float], ...]
+    samples: dict[int, AuditedSample]
+
+    @property
+    def findings(self) -> list[tuple[CheckOutcome, Finding]]:
+        """What was found, worst first."""
+        return [
+            (one, one.result.finding)
+            for one in self.outcomes
+            if one.state == "found" and one.result.finding is not None
+        ]
+
+    def in_state(self, state: str) -> list[CheckOutcome]:
+        """The checks that ended so: ``nothing_found`` or ``not_applicable``."""
+        return [one for one in self.outcomes if one.state == state]
+
+
+AuditProgress = Callable[[str, int, int | None], None]
+"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
+
+
+def make_audit(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str] | None = None,
+    *,
+    progress: AuditProgress = lambda _stage, _done, _of: None,
+) -> AuditReport:
+    """Read dumps and run folders, ask every check, and read again the samples to be shown.
+
+    Raises :class:`~adjudge.errors.ConfigError` for files that are no rollouts.
+    """
+    require_stats()
+    run = AuditedRun({name: fn for check in CHECKS for name, fn in check.features.items()})
+    for rollout in read_audited(paths, mapping or {}, run):
+        run.add(rollout)
+        if len(run) % _PROGRESS_EVERY == 0:
+            progress("reading", len(run), None)
+    if not len(run):
+        first = f" The first row: {run.broken[0]:.300}" if run.broken else ""
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: no rollouts were found.{first} Name the columns with "
+            "--map, such as --map messages=traj."
+        )
+    progress("checking", len(run), len(run))
+    outcomes = audit_run(run)
+    return _report(paths, mapping or {}, run, outcomes, progress)
+
+
+def _report(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str],
+    run: AuditedRun,
+    outcomes: list[CheckOutcome],
+    progress: AuditProgress,
+) -> AuditReport:
+    present = run.reward[np.isfinite(run.reward)].tolist()
+    found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
+    shown = {row for finding in found for row in finding.rows[:MAX_SHOWN]}
+    steps = run.step[np.isfinite(run.step)]
+    return AuditReport(
+        verdict=say_verdict(outcomes),
+        severity=found[0].severity if found else None,
+        paths=[str(path) for path in paths],
+        formats=run.formats,
+        count=len(run),
+        groups=len(run.group_sizes),
+        steps=len(np.unique(steps)),
+        broken_rows=run.broken_count,
+        missing=len(run) - len(present),
+        mean_reward=math.fsum(present) / len(present) if present else None,
+        notes=run.notes,
+        outcomes=outcomes,
+        rewards=histogram(present, bins_for(present)) if present else None,
+        reward_by_step=series_by_step(run, run.reward),
+        samples=_read_samples(paths, mapping, run, shown, progress),
+    )
+
+
+def say_verdict(outcomes: Sequence[CheckOutcome]) -> str:
+    """The verdict in one sentence."""
+    found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
+    applied = sum(one.state != "not_applicable" for one in outcomes)
+    if not applied:
+        return "Nothing could be checked: the run has neither rewards nor texts that belong to it."
+    if not found:
+        return (
+            f"Nothing found that would speak against training on this, in {applied} checks that "
+            "apply to it."
+        )
+    worst = found[0]
+    begin = {
+        "high": "Do not train on this as it is: ",
+        "medium": "Look at this before you train on it: ",
+        "low": "Nothing found that would stop a training run, but this is small and real: ",
+    }[worst.severity]
+    first, _, rest = worst.sentence.partition(" ")
+    first = first.lower() if first in {"In", "Within", "At", "The", "Of"} else first
+    more = len(found) - 1
+    also = f" ({more} more finding{'s' if more > 1 else ''}.)" if more else ""
+    return f"{begin}{first} {rest}{also}"
+
+
+def _read_samples(
+    paths: Sequence[Path],
+    mapping: Mapping[str, str],
+    run: AuditedRun,
+    rows: set[int],
+    progress: AuditProgress,
+) -> dict[int, AuditedSample]:
+    """The texts of ``rows``, read again; no texts of the others were kept."""
+    found: dict[int, AuditedSample] = {}
+    last = max(rows, default=-1)
+    if last < 0:
+        return found
+    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
+        if row % _PROGRESS_EVERY == 0:
+            progress("samples", row, last + 1)
+        if row in rows:
+            found[row] = _as_sample(row, rollout, run)
+        if row >= last:
+            break
+    return found
+
+
+def _as_sample(row: int, rollout: AuditedRollout, run: AuditedRun) -> AuditedSample:
+    reasons = list(rollout.reasons.items())[:_MAX_REASONS]
+    return AuditedSample(
+        row=row,
+        where=rollout.where,
+        group=rollout.group,
+        step=rollout.step,
+        reward=rollout.reward,
+        env_reward=rollout.env_reward,
+        advantage=_finite(float(run.advantage[row])),
+        missing=rollout.missing if rollout.reward is None else "",
+        prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
+        response=cut_middle(rollout.generated, _MAX_RESPONSE),
+        reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def cut_middle(text: str, size: int) -> str:
+    """``text`` with at most about ``size`` characters: its beginning and its end.
+
+    >>> cut_middle("one two three", 8)
+    'one  … [5 characters] … hree'
+    """
+    if len(text) <= size:
+        return text
+    half = size // 2
+    return f"{text[:half]} … [{len(text) - 2 * half:,} characters] … {text[-half:]}"
+
+
+def audit_as_json(report: AuditReport) -> dict[str, Any]:
+    """``audit.json``: everything but the texts of samples."""
+    return {
+        "verdict": report.verdict,
+        "severity": report.severity,
+        "paths": report.paths,
+        "formats": report.formats,
+        "samples": report.count,
+        "groups": report.groups,
+        "steps": report.steps,
+        "broken_rows": report.broken_rows,
+        "missing_rewards": report.missing,
+        "mean_reward": report.mean_reward,
+        "notes": report.notes,
+        "false_alarm_rate": FALSE_ALARM_RATE,
+        "power": STATED_POWER,
+        "checks": [_check_as_json(one, report) for one in report.outcomes],
+    }
+
+
+def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
+    result = one.result
+    common: dict[str, Any] = {
+        "name": one.name,
+        "title": one.title,
+        "state": one.state,
+        "effect": _estimate_as_json(result.effect),
+        "unit": result.unit,
+        "p_value": result.p_value,
+        "smallest_visible_effect": _finite(result.detectable) if result.detectable else None,
+        "why": result.skipped,
+    }
+    if one.state != "found" or result.finding is None:
+        return common
+    finding = result.finding
+    return {
+        **common,
+        "severity": finding.severity,
+        "harm": finding.harm,
+        "sentence": finding.sentence,
+        "advice": finding.advice,
+        "effect": _estimate_as_json(finding.effect),
+        "unit": finding.unit,
+        "affected": finding.affected,
+        "advantages": msgspec.structs.asdict(finding.impact),
+        "rows": [
+            {"row": row, "where": report.samples[row].where if row in report.samples else None}
+            for row in finding.rows
+        ],
+        "series": [list(point) for point in finding.series],
+    }
+
+
+def _estimate_as_json(one: Estimate) -> dict[str, Any]:
+    return {"value": one.value, "low": one.low, "high": one.high, "why": one.why}
+
+
+def share_text(value: float) -> str:
+    """A share in per cent, which never rounds something to nothing or to all.
+
+    >>> share_text(0.00001), share_text(0.124), share_text(1.0)
+    ('< 0.1%', '12.4%', '100%')
+    """
+    if 0 < value < 0.001:
+        return "< 0.1%"
+    if 0.999 < value < 1:
+        return "> 99.9%"
+    return f"{value:.0%}" if value in {0, 1} else f"{value:.1%}"
+
+
+def effect_text(value: float | None, unit: str) -> str:
+    """A number in its unit: shares in per cent."""
+    if value is None:
+        return "–"
+    return share_text(value) if unit.startswith("share") else format_number(value, 2)
+
+
+def interval_text(one: Estimate, unit: str) -> str:
+    """The interval in the unit of the effect, or why there is none."""
+    if one.low is None or one.high is None:
+        return one.why
+    return f"{effect_text(one.low, unit)} to {effect_text(one.high, unit)}"
+
+
+def impact_text(impact: AdvantageImpact) -> str:
+    """What was done to advantages, in a few words."""
+    if impact.turned is None or impact.change is None:
+        return impact.why
+    return (
+        f"without it {share_text(impact.turned)} of the advantages turn their sign; they change "
+        f"by {impact.change:.2f} standard deviations on average"
+    )
+
+
+_PACKAGE = "adjudge.audit"
+_STYLES = {"high": "worst", "medium": "lost", "low": "soft"}
+
+
+def write_audit_page(path: Path, report: AuditReport) -> None:
+    """Write ``audit.html``: UTF-8, no script, no network."""
+    found = report.findings
+    page = render_page(
+        "Audit",
+        [
+            ("rollouts", report.paths),
+            (
+                "read as",
+                [f"{name}: {n:,} files" if n > 1 else name for name, n in report.formats.items()],
+            ),
+            ("notes", report.notes),
+        ],
+        [
+            Section("findings", "Findings, worst first", [findings_table(report)], "Findings"),
+            *(_finding_section(one, finding, report) for one, finding in found),
+            Section("rewards", "Rewards", list(_reward_charts(report)), "Rewards"),
+            Section(
+                "nothing",
+                "Nothing found",
+                [_about_power(report), nothing_table(report)],
+                "Nothing found",
+            ),
+            Section("not-applicable", "Not applicable", [skipped_table(report)], "Not applicable"),
+            Section("samples", "Samples", list(_samples(report)), "Samples"),
+            notes_section(
+                _PACKAGE,
+                rate=f"{FALSE_ALARM_RATE:.0%}",
+                power=f"{STATED_POWER:.0%}",
+                shown=MAX_SHOWN,
+            ),
+        ],
+        tiles=list(_tiles(report)),
+        above=[paragraph(bold(report.verdict), class_="banner" if found else "verdict")],
+        styles=[(_PACKAGE, "page.css")],
+    )
+    atomic_write(path, page.encode())
+
+
+def _tiles(report: AuditReport) -> Iterator[Tile]:
+    high = sum(finding.severity == "high" for _, finding in report.findings)
+    yield Tile("findings", f"{len(report.findings)}", f"{high} of them high", bool(high))
+    yield Tile("samples", f"{report.count:,}", f"{report.broken_rows:,} broken rows")
+    yield Tile("groups", f"{report.groups:,}", f"{report.steps:,} steps" if report.steps else "")
+    share = report.missing / report.count
+    yield Tile("rewards missing", f"{report.missing:,}", f"{share:.1%}")
+    yield Tile("mean reward", format_number(report.mean_reward), "")
+
+
+def findings_table(report: AuditReport) -> Table:
+    """What was found, for page and terminal."""
+    rows = [
+        [
+            Element("a", one.title, href=f"#finding-{one.name}"),
+            styled(finding.severity, _STYLES[finding.severity]),
+            effect_text(finding.effect.value, finding.unit),
+            interval_text(finding.effect, finding.unit),
+            f"{finding.affected:,}",
+            "–" if finding.impact.turned is None else share_text(finding.impact.turned),
+            "–" if finding.impact.change is None else f"{finding.impact.change:.2f}",
+        ]
+        for one, finding in report.findings
+    ]
+    columns = [
+        Column("finding", "w"),
+        "severity",
+        *numeric("effect"),
+        Column("95 % interval", "i"),
+        *numeric("samples", "signs turned", "mean change"),
+    ]
+    drop = ("mean change", "95 % interval", "signs turned")
+    return Table(columns, rows, keep=("effect", "samples"), drop=drop)
+
+
+def nothing_table(report: AuditReport) -> Table:
+    """The checks that found nothing, with what they would have seen."""
+    rows = [
+        [
+            one.title,
+            effect_text(one.result.effect.value, one.result.unit),
+            _visible(one),
+            one.result.unit,
+        ]
+        for one in report.in_state("nothing_found")
+    ]
+    columns = [
+        Column("checked", "w"),
+        *numeric("measured", "smallest that would be seen"),
+        Column("unit", "w"),
+    ]
+    return Table(columns, rows, drop=("unit",), keep=("smallest that would be seen",))
+
+
+def _visible(one: CheckOutcome) -> object:
+    result = one.result
+    if result.detectable is None:
+        return lost(result.detectable_why or "not known")
+    return f"{effect_text(result.detectable, result.unit)}"
+
+
+def skipped_table(report: AuditReport) -> Table:
+    """The checks that do not apply, and why."""
+    rows = [[one.title, one.result.skipped] for one in report.in_state("not_applicable")]
+    return Table([Column("check", "w"), Column("why not", "w")], rows)
+
+
+def _about_power(report: AuditReport) -> Element | None:
+    if not report.in_state("nothing_found"):
+        return None
+    return paragraph(
+        f"An effect of the size in the third column would be found in {STATED_POWER:.0%} of runs "
+        "such as this one. A smaller one may be there."
+    )
+
+
+def _finding_section(one: CheckOutcome, finding: Finding, report: AuditReport) -> Section:
+    effect = effect_text(finding.effect.value, finding.unit)
+    interval = interval_text(finding.effect, finding.unit)
+    facts = [
+        ("effect", f"{effect} ({interval})" if interval else effect),
+        ("unit", finding.unit),
+        ("samples", f"{finding.affected:,} of {report.count:,}"),
+        ("advantages", impact_text(finding.impact)),
+    ]
+    listed = [
+        Element("div", Element("dt", name), Element("dd", Element("span", text)))
+        for name, text in facts
+    ]
+    return Section(
+        f"finding-{one.name}",
+        one.title,
+        [
+            paragraph(finding.sentence),
+            paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
+            Element("dl", listed, class_="facts"),
+            _over_steps(finding),
+            _sample_links(finding, report),
+        ],
+    )
+
+
+def _over_steps(finding: Finding) -> Element | None:
+    if not finding.series:
+        return None
+    steps = [round(step) for step, _ in finding.series]
+    line = ChartLine(finding.unit, [value for _, value in finding.series])
+    return Element("div", line_chart("Over steps", [line], steps), class_="curves")
+
+
+def _sample_links(finding: Finding, report: AuditReport) -> Table | None:
+    shown = [report.samples[row] for row in finding.rows[:MAX_SHOWN] if row in report.samples]
+    if not shown:
+        return None
+    rows = [
+        [
+            Element("a", f"sample {sample.row}", href=f"#sample-{sample.row}"),
+            _reward_text(sample),
+            format_number(sample.advantage, 2),
+            sample.group,
+            sample.where,
+        ]
+        for sample in shown
+    ]
+    more = len(shown) < finding.affected
+    caption = (
+        f"The first {len(shown)} of {finding.affected:,}; audit.json has more" if more else None
+    )
+    columns = [
+        Column("sample"),
+        *numeric("reward", "advantage"),
+        Column("group", "w"),
+        Column("where", "w"),
+    ]
+    return Table(columns, rows, caption=caption)
+
+
+def _reward_text(sample: AuditedSample) -> object:
+    if sample.reward is None:
+        return lost(sample.missing.replace("_", " ") or "missing")
+    return format_number(sample.reward)
+
+
+def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
+    if report.rewards is not None:
+        bins = report.rewards.bins
+        label = f"Rewards from {bins.edges[0]:.3g} to {bins.edges[-1]:.3g}"
+        yield Element("figure", histogram_chart(report.rewards.counts, bins, label))
+    if report.reward_by_step:
+        steps = [round(step) for step, _ in report.reward_by_step]
+        line = ChartLine("mean reward", [value for _, value in report.reward_by_step])
+        yield Element("div", line_chart("Mean reward over steps", [line], steps), class_="curves")
+
+
+def _samples(report: AuditReport) -> Iterator[Element]:
+    named: dict[int, list[tuple[str, str]]] = {}
+    for one, finding in report.findings:
+        for row in finding.rows[:MAX_SHOWN]:
+            named.setdefault(row, []).append((one.name, one.title))
+    for row, sample in sorted(report.samples.items()):
+        links = [
+            [Element("a", title, href=f"#finding-{name}"), " "]
+            for name, title in named.get(row, ())
+        ]
+        facts = [f"group {sample.group}", f"reward {element_reward(sample)}"]
+        if sample.step is not None:
+            facts.insert(0, f"step {sample.step}")
+        if sample.env_reward is not None:
+            facts.append(f"environment {format_number(sample.env_reward)}")
+        if sample.advantage is not None:
+            facts.append(f"advantage {format_number(sample.advantage, 2)}")
+        reasons = [
+            [Element("h4", f"What {name} said"), quote(text)]
+            for name, text in sample.reasons.items()
+        ]
+        yield Element(
+            "article",
+            Element("h3", f"Sample {row}", " ", small(sample.where)),
+            paragraph(" · ".join(facts), class_="soft"),
+            paragraph(links),
+            _folded("Prompt", sample.prompt, is_open=False),
+            _folded("Response", sample.response, is_open=True),
+            reasons,
+            id=f"sample-{row}",
+        )
+
+
+def element_reward(sample: AuditedSample) -> str:
+    """The reward in words where it is missing."""
+    if sample.reward is None:
+        return f"missing ({sample.missing.replace('_', ' ')})" if sample.missing else "missing"
+    return format_number(sample.reward)
+
+
+def _folded(name: str, text: str, *, is_open: bool) -> Element:
+    shown = quote(text) if text else small("none")
+    return Element("details", Element("summary", name), shown, open="open" if is_open else None)

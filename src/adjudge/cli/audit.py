@@ -1,0 +1,136 @@
+"""``adjudge audit``: what is wrong with a run that is already there."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from adjudge.audit.report import (
+    AuditReport,
+    audit_as_json,
+    findings_table,
+    impact_text,
+    make_audit,
+    nothing_table,
+    skipped_table,
+    write_audit_page,
+)
+from adjudge.cli.console import StageBars, clean, output, print_json
+from adjudge.cli.options import Quiet, map_option, new_folder, output_option, parse_map
+from adjudge.files import write_json
+from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.stats.estimates import require_stats
+
+_MARKS = {"high": "[bold red]high[/]", "medium": "[yellow]medium[/]", "low": "[dim]low[/]"}
+_SHOWN_WHERE = 3
+
+
+class FailOn(StrEnum):
+    """From which severity on the exit code is 1."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    NEVER = "never"
+
+
+def audit(
+    dumps: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Files, folders or patterns of rollouts in any known format, and run folders of "
+            "`adjudge grade` or `adjudge train`."
+        ),
+    ],
+    mapping: Annotated[
+        list[str] | None,
+        map_option(
+            "Read a field from a column with another name, such as messages=traj, group=task_id "
+            "or env_reward=reward. Can be repeated."
+        ),
+    ] = None,
+    folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="The severity from which on the exit code is 1.")
+    ] = FailOn.LOW,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find what is wrong with a run, without a spec, a judge or a key.
+
+    Reads dumps of trainers and run folders, and says in one sentence whether to train on them.
+    Then come findings, worst first: rewards that look like failures written as numbers, groups
+    without spread, advantages explained by length, format or place, copies, degenerate and cut-off
+    responses, tool loops, drift over steps, components that fight, verdicts that contradict their
+    reasons, NaN. Each has its effect with a 95 % interval, its samples, and what it did to
+    advantages. A check that found nothing says what it would have seen.
+
+    Writes audit.html (findings with samples to read) and audit.json to the folder.
+
+    The reward is the dump's own; of a graded run it is the judge's. Needs numpy and scipy: pip
+    install "adjudge[stats]".
+
+    Exit code: 0 nothing was found (or nothing from --fail-on on); 1 something was found; 2 bad
+    input.
+
+    Example: adjudge audit rollouts/ -o runs/audit
+
+    Example: adjudge audit traj.jsonl -m messages=traj -m group=task_id -m env_reward=reward
+    """
+    require_stats()
+    with StageBars(show=not quiet) as bars:
+        report = make_audit(
+            dumps,
+            parse_map(mapping, SAMPLE_FIELDS),
+            progress=bars.update,
+        )
+    folder = folder or new_folder("audit")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_audit_page(folder / "audit.html", report)
+    found = audit_as_json(report)
+    write_json(folder / "audit.json", found)
+    if as_json:
+        print_json(found)
+    else:
+        print_audit(output(), report, folder / "audit.html")
+    levels = ("high", "medium", "low")
+    if fail_on is not FailOn.NEVER and report.severity in levels[: levels.index(fail_on) + 1]:
+        raise typer.Exit(1)
+
+
+def print_audit(console: Console, report: AuditReport, page: Path) -> None:
+    """The verdict, the findings, and what was not found."""
+    console.print(f"[bold]{clean(report.verdict)}[/]")
+    steps = f", {report.steps:,} steps" if report.steps else ""
+    formats = ", ".join(clean(name) for name in report.formats)
+    console.print(f"[dim]{report.count:,} samples in {report.groups:,} groups{steps}; {formats}[/]")
+    for note in report.notes:
+        console.print(f"[yellow]note:[/] {clean(note)}")
+    if report.findings:
+        console.print()
+        console.print(findings_table(report))
+        for number, (_, finding) in enumerate(report.findings, 1):
+            console.print(f"{number}. {_MARKS[finding.severity]} {clean(finding.sentence)}")
+            places = [
+                report.samples[row].where or f"row {row}"
+                for row in finding.rows[:_SHOWN_WHERE]
+                if row in report.samples
+            ]
+            if places:
+                console.print(f"   [dim]see {clean(', '.join(places))}[/]")
+            for line in (impact_text(finding.impact), finding.advice):
+                if line:
+                    console.print(f"   [dim]{clean(line[0].upper() + line[1:])}[/]")
+    if table := nothing_table(report):
+        console.print()
+        console.print("[bold]Nothing found[/]")
+        console.print(table)
+    if table := skipped_table(report):
+        console.print()
+        console.print("[bold]Not applicable[/]")
+        console.print(table)
+    console.print(f"\npage: {clean(page)}", soft_wrap=True)

@@ -1,0 +1,392 @@
+"""The audit: its framework, the checks of numbers, the command, the page, and its documentation."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.audit import CHECKS, audit_run
+from adjudge.audit.effects import impact_without, measure_correlation
+from adjudge.audit.findings import Check, CheckOutcome, Finding, reject_by_holm
+from adjudge.audit.report import make_audit, share_text
+from adjudge.audit.rollouts import (
+    AuditedRollout,
+    AuditedRun,
+    compute_advantage_column,
+    read_audited,
+)
+from adjudge.cli.main import command_line
+from adjudge.runs.view.index import compute_advantages
+from adjudge.stats.estimates import np
+
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+HOSTILE = "<img src=x onerror=alert(1)></script><b>[bold red]\x1b[31m\ud800"
+
+
+def make_run(rollouts: list[AuditedRollout], checks: Sequence[Check] = CHECKS) -> AuditedRun:
+    run = AuditedRun({name: one for check in checks for name, one in check.features.items()})
+    for rollout in rollouts:
+        run.add(rollout)
+    return run
+
+
+def outcomes(rollouts: list[AuditedRollout]) -> dict[str, CheckOutcome]:
+    return {one.name: one for one in audit_run(make_run(rollouts))}
+
+
+def outcome(rollouts: list[AuditedRollout], name: str) -> CheckOutcome:
+    """Of one check alone, which then needs not share its error rate."""
+    checks = [check for check in CHECKS if check.name == name]
+    return audit_run(make_run(rollouts, checks), checks)[0]
+
+
+def finding(rollouts: list[AuditedRollout], name: str) -> Finding:
+    one = outcome(rollouts, name)
+    assert one.state == "found", one
+    assert one.result.finding is not None
+    return one.result.finding
+
+
+def clean(
+    change: Callable[[AuditedRollout, int], None] = lambda _rollout, _place: None,
+    *,
+    steps: int = 12,
+    groups: int = 8,
+    size: int = 6,
+    binary: bool = False,
+    seed: int = 0,
+) -> list[AuditedRollout]:
+    """A run in which nothing explains rewards but chance; ``change`` plants something."""
+    chance = random.Random(seed)
+    found: list[AuditedRollout] = []
+    for step in range(steps):
+        for group in range(groups):
+            middle = chance.uniform(0.2, 0.8)
+            for place in range(size):
+                words = [f"w{chance.randrange(9999)}" for _ in range(chance.randrange(20, 200))]
+                reward = float(chance.random() < middle) if binary else chance.gauss(middle, 0.1)
+                rollout = AuditedRollout(
+                    index=len(found),
+                    where=f"dump.jsonl:{len(found) + 1}",
+                    group=f"{step}/{group}",
+                    step=step,
+                    reward=reward,
+                    prompt=f"prompt {step} {group}",
+                    response=" ".join(words) + ".",
+                )
+                change(rollout, place)
+                found.append(rollout)
+    return found
+
+
+def test_advantages_of_a_column_are_those_of_each_group() -> None:
+    chance = random.Random(1)
+    groups = [
+        [chance.choice([None, 0.1 + 0.2, 0.3, chance.random()]) for _ in range(n)]
+        for n in (1, 2, 5, 8, 8)
+    ]
+    groups.append([None, None])
+    flat = np.array([math.nan if r is None else r for g in groups for r in g])
+    numbers = np.array([place for place, g in enumerate(groups) for _ in g])
+    expected = [value for group in groups for value in compute_advantages(group)]
+    found = [
+        None if one != one else one for one in compute_advantage_column(flat, numbers).tolist()
+    ]
+    assert found == pytest.approx(expected)
+
+
+def test_leaving_samples_out_changes_the_others_alone() -> None:
+    rollouts = clean(groups=1, steps=1, size=3)
+    for rollout, reward in zip(rollouts, (0.0, 0.4, 0.6), strict=True):
+        rollout.reward = reward
+    found = impact_without(make_run(rollouts), [True, False, False])
+    # 0.4 is above the mean of the three and below that of the two.
+    assert found.turned == 0.5
+    assert found.affected == pytest.approx(1 / 3)
+
+
+def test_holm_is_stricter_than_each_check_alone() -> None:
+    assert reject_by_holm([0.02, 0.04, None]) == [True, True, False]
+    assert reject_by_holm([0.03, 0.04, None]) == [False, False, False]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_nothing_is_found_where_chance_alone_is_at_work(binary: bool) -> None:
+    found = outcomes(clean(binary=binary))
+    assert [name for name, one in found.items() if one.state == "found"] == []
+    for name in ("length", "position", "filled_rewards", "reward_jump", "not_finite"):
+        assert found[name].result.detectable, name
+
+
+def test_a_permutation_test_is_exact_in_few_groups() -> None:
+    """Three groups of three: 6³ = 216 orders, so a p value can hardly be below 1/216."""
+    x, group = np.arange(9) % 3, np.arange(9) // 3
+    found = measure_correlation(x.astype(float), x.astype(float), group)
+    assert found.p_value == pytest.approx(2 / 216, abs=0.003)
+    assert found.estimate.why == "fewer than 8 groups in which it varies"
+
+
+def test_length_is_found_and_says_what_it_did() -> None:
+    def longer(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward = (rollout.reward or 0.0) + 0.002 * len(rollout.response.split())
+
+    found = finding(clean(longer), "length")
+    assert (found.effect.value or 0) > 0.5
+    assert (found.impact.turned or 0) > 0.05
+    assert found.severity == "high"
+    assert "longer responses" in found.sentence
+
+
+def test_format_is_found_beyond_length() -> None:
+    def listed(rollout: AuditedRollout, place: int) -> None:
+        if (rollout.index * 7 + place) % 3 == 0:
+            rollout.response += "\n# Summary\n"
+            rollout.reward = (rollout.reward or 0.0) + 0.08
+
+    found = finding(clean(listed), "format")
+    assert "headings" in found.sentence
+    assert outcome(clean(listed), "length").state == "nothing_found"
+
+
+def test_a_place_in_the_group_is_found_and_sorted_rows_are_not() -> None:
+    def first(rollout: AuditedRollout, place: int) -> None:
+        rollout.reward = (rollout.reward or 0.0) + (0.1 if place == 0 else 0.0)
+
+    assert "the first samples" in finding(clean(first), "position").sentence
+
+    ordered = sorted(clean(), key=lambda one: (one.group, one.reward))
+    skipped = outcome(ordered, "position").result.skipped
+    assert skipped == "the rows of each group are sorted by their reward"
+
+
+def slow_ones_become_0(rollout: AuditedRollout, _: int) -> None:
+    if len(rollout.response.split()) > 170:
+        rollout.reward = 0.0
+
+
+def test_zeros_of_long_samples_are_found_where_they_stand_apart() -> None:
+    rollouts = clean(slow_ones_become_0)
+    found = finding(rollouts, "filled_rewards")
+    assert set(found.rows) <= {one.index for one in rollouts if one.reward == 0}
+    assert "of exactly 0" in found.sentence
+    assert "times as long" in found.sentence
+
+
+def test_wrong_answers_that_are_longer_are_no_failures() -> None:
+    def wrong(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward = float(rollout.reward == 1 and len(rollout.response.split()) < 150)
+
+    assert outcome(clean(wrong, binary=True), "filled_rewards").state == "nothing_found"
+
+
+def test_an_outage_is_found_among_binary_rewards() -> None:
+    def outage(rollout: AuditedRollout, _: int) -> None:
+        if rollout.group in {f"6/{group}" for group in range(8)}:
+            rollout.reward = 0.0
+
+    found = finding(clean(outage, binary=True), "filled_rewards")
+    assert "whole groups one after the other" in found.sentence
+    assert found.affected >= 48
+
+
+def test_words_of_a_failure_with_a_default_are_found() -> None:
+    def default(rollout: AuditedRollout, place: int) -> None:
+        rollout.reasons = {"judge": "Clear and right."}
+        if (rollout.index + place) % 9 == 0:
+            rollout.reward, rollout.reasons = 0.5, {"judge": "Request timed out, default score."}
+
+    assert "the grader's words say" in finding(clean(default), "filled_rewards").sentence
+
+
+def test_a_change_of_the_judge_is_a_jump_and_learning_is_none() -> None:
+    def learning(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward = (rollout.reward or 0.0) + 0.03 * (rollout.step or 0)
+
+    def other_judge(rollout: AuditedRollout, place: int) -> None:
+        learning(rollout, place)
+        if (rollout.step or 0) >= 10:
+            rollout.reward = (rollout.reward or 0.0) + 0.5
+
+    assert outcome(clean(learning, steps=20), "reward_jump").state == "nothing_found"
+    assert "At step 10 " in finding(clean(other_judge, steps=20), "reward_jump").sentence
+
+
+def test_a_judge_that_leaves_the_environment_behind_is_found() -> None:
+    def pleased(rollout: AuditedRollout, _: int) -> None:
+        rollout.env_reward = float((rollout.reward or 0.0) > 0.5)
+        rollout.reward = (rollout.reward or 0.0) + 0.04 * (rollout.step or 0)
+
+    found = finding(clean(pleased), "judge_drift")
+    assert "judge's reward rises" in found.sentence
+    assert len(found.series) == 12
+
+
+def test_components_that_fight_and_copies_are_found() -> None:
+    def fight(rollout: AuditedRollout, _: int) -> None:
+        words = float(len(rollout.response.split()))
+        rollout.components = {"detail": words, "brevity": 5.0 - words / 100}
+
+    assert "pull apart" in finding(clean(fight), "components").sentence
+
+    def copy(rollout: AuditedRollout, _: int) -> None:
+        words = float(len(rollout.response.split()))
+        rollout.components = {"one": words, "other": 2 * words + 1}
+
+    assert "say the same" in finding(clean(copy), "components").sentence
+
+
+def test_dead_groups_missing_ones_and_lone_samples_are_counted() -> None:
+    def dead(rollout: AuditedRollout, _: int) -> None:
+        if int(rollout.group.partition("/")[2]) < 5:
+            rollout.reward = float(rollout.group.endswith("1"))
+
+    found = finding(clean(dead), "dead_groups")
+    assert found.effect.value == pytest.approx(5 / 8)
+
+    def missing(rollout: AuditedRollout, place: int) -> None:
+        if place == 0:
+            rollout.reward, rollout.missing = None, "timeout"
+
+    assert "timeout 96" in finding(clean(missing), "missing").sentence
+
+    lone = clean()
+    lone[0].group = "alone"
+    assert finding(lone, "lone_samples").rows == (0,)
+
+
+def test_recorded_advantages_with_another_sign_are_found() -> None:
+    rollouts = clean()
+    for rollout, advantage in zip(rollouts, make_run(rollouts).advantage.tolist(), strict=True):
+        rollout.advantage = advantage if rollout.index % 10 else -advantage
+    assert finding(rollouts, "recorded_advantages").impact.turned == pytest.approx(0.1, abs=0.01)
+
+
+def write_dump(path: Path, rollouts: list[AuditedRollout], **more: Any) -> Path:
+    """A dump of verl."""
+    rows = [
+        {
+            "input": one.prompt, "output": one.response, "gts": "", "step": one.step,
+            "score": one.reward, **more,
+        }
+        for one in rollouts
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_dump_says_what_its_rewards_are(tmp_path: Path) -> None:
+    rollouts = clean(steps=1)
+    rollouts[3].reward = math.nan
+    run = AuditedRun()
+    read = list(read_audited([write_dump(tmp_path / "1.jsonl", rollouts, acc=True)], {}, run))
+    assert [one.missing for one in read].count("not_a_number") == 1
+    assert read[3].reward is None
+    assert read[0].components == {"acc": 1.0}
+    assert run.formats == {"verl rollout dump": 1}
+    finish = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+    (tmp_path / "cut.jsonl").write_text(
+        "".join(json.dumps({**finish, "finish_reason": why}) + "\n" for why in ("length", "stop"))
+    )
+    cut = list(read_audited([tmp_path / "cut.jsonl"], {}, AuditedRun()))
+    assert [one.truncated for one in cut] == [True, False]
+
+
+def audit(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(command_line(), ["audit", "-q", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def test_the_command_says_it_on_a_screen_and_on_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rollouts = clean(slow_ones_become_0)
+    for rollout in rollouts:
+        rollout.prompt += HOSTILE.replace("\ud800", "")
+        rollout.response += HOSTILE.replace("\ud800", "")
+    write_dump(tmp_path / "dump.jsonl", rollouts)
+    code, shown = audit("dump.jsonl", "-o", "out")
+    assert code == 1
+    assert shown.startswith("Do not train on this as it is: ")
+    assert "Nothing found" in shown
+    assert "Not applicable" in shown
+    found = json.loads((tmp_path / "out" / "audit.json").read_text())
+    states = {one["name"]: one["state"] for one in found["checks"]}
+    assert set(states) == {check.name for check in CHECKS}
+    worst = found["checks"][0]
+    assert worst["name"] == "filled_rewards"
+    assert worst["rows"][0]["where"].startswith("dump.jsonl:")
+    page = (tmp_path / "out" / "audit.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    for link in set(re.findall(r'href="#([^"]+)"', page)):
+        assert f'id="{link}"' in page, link
+    assert audit("dump.jsonl", "-o", "out", "--fail-on", "never")[0] == 0
+    assert json.loads(audit("dump.jsonl", "-o", "out", "--json")[1]) == found
+
+
+def test_a_clean_run_is_code_0_and_no_run_code_2(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "dump.jsonl", clean())
+    code, shown = audit(dump, "-o", tmp_path / "out")
+    assert (code, shown[:18]) == (0, "Nothing found that")
+    (tmp_path / "none.jsonl").write_text("{}\n")
+    code, shown = audit(tmp_path / "none.jsonl", "-o", tmp_path / "out")
+    assert code == 2
+    code, shown = audit(tmp_path / "not-there.jsonl", "-o", tmp_path / "out")
+    assert code == 2
+
+
+def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -> None:
+    rollouts = tmp_path / "rollouts.jsonl"
+    spec = tmp_path / "reward.toml"
+    spec.write_text('[[graders]]\nname = "short"\ntype = "length_penalty"\nmax_length = 100\n')
+    rows = [
+        {"prompt": f"p{n // 4}", "response": "word " * (1 + n * 7 % 90), "group": n // 4}
+        for n in range(64)
+    ]
+    rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = tmp_path / "run"
+    done = CliRunner().invoke(
+        command_line(), ["grade", "-q", str(rollouts), "-s", str(spec), "-o", str(run)]
+    )
+    assert done.exit_code == 0, done.output
+    report = make_audit([run])
+    assert (report.count, report.groups, report.formats) == (64, 16, {"run folder": 1})
+    assert not report.notes
+    assert {one.name: one.state for one in report.outcomes}["duplicates"] != "not_applicable"
+    rollouts.unlink()
+    report = make_audit([run])
+    assert report.count == 64
+    assert "rollouts that were graded" in report.notes[0]
+    assert {one.name: one.state for one in report.outcomes}["length"] == "not_applicable"
+
+
+def test_small_shares_are_not_rounded_away() -> None:
+    assert [share_text(x) for x in (0.0, 0.0002, 0.9999)] == ["0%", "< 0.1%", "> 99.9%"]
+
+
+def test_the_page_of_the_documentation_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    write_dump(tmp_path / "dump.jsonl", clean(slow_ones_become_0))
+    block = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    exec(compile(block[1], str(DOCS), "exec"), {})
+    assert capsys.readouterr().out.split() == block[2].split()
+    screen = re.search(r"\$ adjudge audit dump\.jsonl -o out\n(.*?)\n\.\.\.\n", text, re.DOTALL)
+    assert screen is not None
+    shown = " ".join(audit("dump.jsonl", "-o", "out")[1].split())
+    assert shown.startswith(" ".join(screen[1].split()))
+    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert named == [check.name for check in CHECKS]
