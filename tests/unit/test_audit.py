@@ -24,6 +24,7 @@ from adjudge.audit.rollouts import (
     read_audited,
 )
 from adjudge.cli.main import command_line
+from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.runs.view.index import compute_advantages
 from adjudge.stats.estimates import np
 
@@ -363,6 +364,8 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
     assert not report.notes
     assert {one.name: one.state for one in report.outcomes}["duplicates"] != "not_applicable"
     rollouts.unlink()
+    assert not make_audit([run]).notes  # the run kept its rollouts
+    (run / TRANSCRIPTS_FILE).unlink()
     report = make_audit([run])
     assert report.count == 64
     assert "rollouts that were graded" in report.notes[0]
