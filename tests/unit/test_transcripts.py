@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -196,6 +197,7 @@ def _grade(
     return run, TranscriptStore(folder, read_only=True)
 
 
+READABLE = '{"reason": "r", "score": 1}'
 LLM = {"type": "llm", "template": "Good? {response} {reply_form}", "score_range": [0, 1]}
 ODD = {"type": f"{__name__}:Odd"}
 
@@ -297,6 +299,19 @@ def test_nothing_is_kept_on_wish(tmp_path: Path) -> None:
     store.close()
     assert run.summary["transcripts"] is None
     assert not (tmp_path / "run" / FILE).exists()
+
+
+def test_a_disk_that_is_full_ends_the_keeping_and_not_the_grading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(TranscriptStore, "_write", fail)
+    run, store = _grade(tmp_path, LLM, {"type": "scripted", "script": READABLE}, ROWS)
+    store.close()
+    assert (run.rewards, run.summary["transcripts"]["kept"]) == ([1.0, 1.0], 0)
+    assert caplog.text.count("disk is full. No more transcripts are kept") == 1
 
 
 @pytest.mark.slow

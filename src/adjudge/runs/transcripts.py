@@ -9,6 +9,7 @@ what a process that is killed had not written yet is lost, and nothing else.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 import zlib
@@ -56,6 +57,7 @@ _MAX_WAITING = 20_000
 _BUSY_S = 30.0
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
+_log = logging.getLogger("adjudge")
 _GOLDEN = 0x9E3779B97F4A7C15
 _LOW_BITS = (1 << 64) - 1
 
@@ -165,6 +167,7 @@ class TranscriptStore:
             self._database.commit()
         except (sqlite3.Error, OSError) as error:
             self._error = error
+            _log.warning("%s: %s. No more transcripts are kept.", self.path, error)
             with suppress(sqlite3.Error):
                 self._database.rollback()
 
