@@ -296,7 +296,7 @@ def cut_and_reward(rows: Rows, rng: random.Random) -> None:
 def change_reward(rows: Rows, rng: random.Random) -> None:
     add_steps(rows)
     for row in rows:
-        row["reward"] = round(row["reward"] + (0.15 if row["step"] >= 9 else 0.0), 2)
+        row["reward"] = round(row["reward"] + (0.2 if row["step"] >= 9 else 0.0), 2)
 
 
 def drift_from_environment(rows: Rows, rng: random.Random) -> None:
@@ -372,7 +372,7 @@ PLANTS = (
           give_stock_answer, ("duplicates",)),
     Plant("degenerate loops", "judged", "4 % of rows", loop_texts, ("degenerate",)),
     Plant("truncation rewarded", "judged", "15 % cut, +0.15", cut_and_reward, ("truncation",)),
-    Plant("reward jumps at a step", "judged", "+0.15 from step 9 of 16 on",
+    Plant("reward jumps at a step", "judged", "+0.2 from step 9 of 16 on",
           change_reward, ("reward_jump",)),
     Plant("judge drifts from the environment", "judged", "+0.012 a step, 16 steps",
           drift_from_environment, ("judge_drift",), as_folder=True),
