@@ -123,7 +123,9 @@ def ask_peers(folder: Path) -> None:
             after = ask(case["name"], case["rows"], planted=True)
             news = sorted(after - before)
             if news:
-                said = f"found: {'; '.join(news)}"
+                # Given the right labels, autorubric sees that rewards are off, not what is wrong.
+                word = "off labels" if peer == "autorubric" else "found"
+                said = f"{word}: {'; '.join(news)}"
             elif peer != "autorubric" and case["name"] in UNREADABLE:
                 said = f"cannot read {UNREADABLE[case['name']]}"
             else:
@@ -216,7 +218,9 @@ def ask_judgecal(name: str, rows: list[dict[str, Any]], *, planted: bool) -> set
             verdict = "invalid"
         judgments.append(Judgment(request.custom_id, verdict, None, dict(meta)))
     card = build_card(analyze_suite(judgments, probes, config), {"model": "recorded"})
-    return {flag.split(":")[0].split(" (")[0][:60] for flag in card.overall_flags}
+    return {flag.split(":")[0].split(" (")[0][:60] for flag in card.overall_flags} - {
+        "underpowered"
+    }
 
 
 def score_text(scores: dict[tuple[str, str], float], item: str, text: str) -> float:
