@@ -306,14 +306,13 @@ function advantageParts(found) {
   return parts;
 }
 
-// The worst disagreements as a list: {rule, worst: [{link, name, text}]}.
+// The worst disagreements as a list: {rule, worst: [{link, name, text, gone}]}; `gone`: it cannot be visited here.
 export function disagreementsList(found, visit) {
   const FIRST = 5;
   const line = (one, n) => {
-    const button = make("button", { type: "button", className: "link" }, shown(one.name));
-    button.addEventListener("click", () => visit(one.link));
-    const text = make("span", {}, shown(one.text));
-    return make("li", { value: n + 1 }, button, " ", text);
+    const name = make(one.gone ? "b" : "button", one.gone ? {} : { type: "button", className: "link" }, shown(one.name));
+    if (!one.gone) name.addEventListener("click", () => visit(one.link));
+    return make("li", { value: n + 1 }, name, " ", make("span", {}, shown(one.text)));
   };
   const lines = found.worst.map(line);
   const parts = [make("p", { className: "hint" }, "Rule: ", shown(found.rule), ".")];

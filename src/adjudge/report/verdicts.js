@@ -116,7 +116,6 @@ function replyChecks(grader, calls) {
 // [level, text] each: ok, warn, or note. Of calls that differ in the same check, the first that is not well.
 export function checksOf(grader, story) {
   const calls = grader.calls || [];
-  if (!calls.length) return [];
   const { answer, question } = partsToSee(story);
   const checks = new Map();
   const add = (name, found) => {
@@ -131,7 +130,7 @@ export function checksOf(grader, story) {
     scaleChecks(grader, call).forEach((found, n) => add(`scale ${n}`, found));
   }
   const own = scoresIn(answer);
-  if (own.length) checks.set("own", ["warn", `the answer itself names a score: ${own.slice(0, 6).map(scoreText).join(", ")}`]);
+  if (own.length && calls.length) checks.set("own", ["warn", `the answer itself names a score: ${own.slice(0, 6).map(scoreText).join(", ")}`]);
   const verdicts = (grader.orders || []).map((one) => one.verdict).filter((one) => typeof one === "string");
   if (verdicts.length === 2) checks.set("orders", verdicts[0] === verdicts[1] ? ["ok", "both orders say the same"] : ["warn", "the two orders of the pair say different things"]);
   return [...checks.values(), ...replyChecks(grader, calls)];
@@ -290,8 +289,7 @@ export function graderCard(grader, story, number, light, dark) {
   if (bar) card.append(bar);
   if (grader.failure) card.append(make("p", { className: "lost" }, shown(pretty(grader.failure.error ?? ""))));
   if (grader.evaluable === false) card.append(make("p", { className: "aside" }, "There was nothing to judge: this is the grader’s stated default."));
-  const asks = Boolean(grader.calls?.length);
-  const checks = asks ? checksOf(grader, story) : [];
+  const checks = checksOf(grader, story);
   const alarms = checks.filter(([level]) => level === "warn");
   if (alarms.length) card.append(make("ul", { className: "checks", "aria-label": "To look at" }, ...alarms.map(checkItem)));
   const parts = [ordersNode(grader.orders), criteriaNode(grader.criteria), votesNode(grader.votes)].filter(Boolean);

@@ -281,7 +281,8 @@
   function showStories() {
     const order = Object.values(inFull).sort((a, b) => a.row - b.row);
     if (!order.length) return null;
-    const worst = stories.disagreements.worst.filter((one) => one.link in inFull);
+    const all = stories.disagreements.worst.map((one) => ({ ...one, gone: !Object.hasOwn(inFull, one.link) }));
+    const worst = all.filter((one) => !one.gone);
     const find = (link) => {
       if (!Object.hasOwn(inFull, link)) return null;
       const found = { ...unshare(inFull[link]), steps: waysFrom(inFull[link], order) };
@@ -290,8 +291,8 @@
     };
     const page = new SamplePage($("sample"), find, (promise) => promise);
     $("sample-part").hidden = false;
-    $("disagreements").hidden = !worst.length;
-    $("disagreements-list").replaceChildren(...disagreementsList({ ...stories.disagreements, worst }, (link) => page.visit(link)));
+    $("disagreements").hidden = !all.length;
+    $("disagreements-list").replaceChildren(...disagreementsList({ ...stories.disagreements, worst: all }, (link) => page.visit(link)));
     page.open(page.wanted ?? (worst[0] || order[0]).link, page.wanted !== null);
     return page;
   }

@@ -38,7 +38,7 @@ def find_row(
 ) -> dict[str, int] | None:
     """The row that a link names; ``None`` where there is none, or not yet."""
     if key is not None:
-        row = reading.find_line(b'"key":"%s"' % key.encode("ascii"))
+        row = reading.find_line(f'"{key}"'.encode("ascii"))
     else:
         row = _row_of(reading.rollouts, index, step)
     return None if row is None else {"row": row}
