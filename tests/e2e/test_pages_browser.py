@@ -5,13 +5,14 @@ The pages are made by the commands themselves from one run folder (see ``helpers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.e2e.helpers.command import run_here
-from tests.e2e.helpers.hostile import MARKS, hostile_run
+from tests.e2e.helpers.hostile import HOSTILE, MARKS, hostile_run
 from tests.e2e.helpers.large import judged_otherwise, large_run
 from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import Watched, opened, served
@@ -19,18 +20,28 @@ from tests.e2e.helpers.live_page import Watched, opened, served
 pytestmark = pytest.mark.slow
 
 Pages = dict[str, str]
-PAGES = ("report", "view", "diff")
+PAGES = ("report", "view", "diff", "align")
 
 
-def write_pages(run: Path, other: Path) -> Pages:
-    """The pages of commands that read run folders."""
-    commands = {"diff": ("diff", run, other, "-o", "diff.html")}
-    for words in commands.values():
-        done = run_here(*words, folder=run.parent)
-        assert done.returncode == 0, done.stderr
-    return {"report": (run / "report.html").as_uri()} | {
-        name: (run.parent / f"{name}.html").as_uri() for name in commands
+def write_pages(run: Path, other: Path, labels: int) -> Pages:
+    """The pages of commands that read run folders; of ``labels`` samples people said something."""
+    folder = run.parent
+    with (folder / "labels.jsonl").open("w") as file:
+        for index in range(labels):
+            text = HOSTILE[index % len(HOSTILE)]
+            author = "".join(filter(str.isprintable, text))[:60]  # others are refused
+            row = {"index": index, "author": author, "note": text}
+            file.write(json.dumps(row | {"verdict": ("right", "wrong")[index % 2]}) + "\n")
+    commands = {
+        "diff.html": ("diff", run, other, "-o", "diff.html"),
+        "align/align.html": ("align", run, "-l", "labels.jsonl", "-o", "align"),
     }
+    found = {"report": (run / "report.html").as_uri()}
+    for path, words in commands.items():
+        done = run_here(*words, folder=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found[Path(path).stem] = (folder / path).as_uri()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +50,7 @@ def hostile_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     folder = tmp_path_factory.mktemp("hostile")
     run, other = hostile_run(folder), hostile_run(folder, "other", first=4)
     with served(run) as (url, _):
-        yield write_pages(run, other) | {"view": url}
+        yield write_pages(run, other, len(HOSTILE)) | {"view": url}
 
 
 def unfold(page: Page) -> None:
@@ -87,6 +98,22 @@ def test_hostile_text_is_shown_and_nothing_else(
         assert [mark for mark in MARKS if mark not in text] == []
 
 
+def test_each_sample_of_a_hostile_run_can_be_read(browser: Browser, hostile_pages: Pages) -> None:
+    with opened(browser, hostile_pages["view"]) as watched:
+        page = watched.page
+        expect(page.locator("#story-title")).to_contain_text("Sample ")
+        page.locator("h1").click()
+        title = page.locator("#story-title")
+        for key, last in (("k", 0), ("j", 2 * len(HOSTILE) - 1)):
+            while not (before := title.inner_text()).startswith(f"Sample {last},"):
+                page.keyboard.press(key)
+                expect(title).not_to_have_text(before)
+                unfold(page)
+                inert(page)
+                assert page.evaluate("document.documentElement.scrollWidth") == 1280
+                assert page.evaluate("document.querySelectorAll('*').length") < MOST_NODES
+
+
 # --- 20,000 samples -----------------------------------------------------------------------------
 
 SAMPLES = 20_000
@@ -104,7 +131,7 @@ def large_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     run = large_run(folder, SAMPLES)
     other = judged_otherwise(run, folder / "other")
     with served(run) as (url, _):
-        yield write_pages(run, other) | {"view": url}
+        yield write_pages(run, other, 500) | {"view": url}
 
 
 @pytest.mark.parametrize("name", PAGES)
