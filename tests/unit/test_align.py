@@ -126,6 +126,7 @@ TEXTS = st.text(max_size=30).filter(lambda text: not any(0xD800 <= ord(c) < 0xE0
 HOSTILE = ("=1+1", "'=1", "-2", "@x", "\tx", "\r\n", "'", "a\rb", '"', "x,\ny", "\x00", "﻿")
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
 )
@@ -216,6 +217,35 @@ def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
     judge, people = (found.left_out[name]["plain"].value or 0 for name in ("judge", "people"))
     assert judge > people
     assert set(found.alphas["people"]) == {"nominal"}
+
+
+def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path) -> None:
+    """Nor may an export take the place of the log, or a sample be better than itself."""
+    file = run / "rewards.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        row["reward_info"]["down_score"] = None
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    log = LabelLog(run)
+    log.append(*(label(i, grader="correct", score=float(i % 3 == 0)) for i in range(20)),
+               *(label(i, grader="down", score=1.0) for i in range(20)),
+               label(1, grader="compared", preferred_over="key0", over_index=0))  # fmt: skip
+    words = ["align", str(run), "--min-kappa", "0.5"]
+    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "page")])
+    assert done.exit_code == 1
+    assert "down: κ cannot be measured" in done.output
+    assert "compared: κ" not in done.output
+    before = log.path.read_bytes()
+    assert CliRunner().invoke(app, [*words, "--export", str(log.path)]).exit_code == 2
+    assert log.path.read_bytes() == before
+    table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred": "this over 1"}])
+    with pytest.raises(ConfigError, match="is the sample itself"):
+        join_labels(read_label_files([table]), RunRecords(run))
+    table = write_table(
+        tmp_path / "names.csv",
+        [{"index": 1, "author": one, "label": 1} for one in ("bo", " bo", "bo ")],
+    )
+    assert {one.author for _, one, _ in read_label_files([table])} == {"bo"}
 
 
 def test_preferences_and_thresholds(run: Path) -> None:

@@ -16,7 +16,7 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
-from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
+from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import changes_table, diff_tables
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.labels import Label, LabelLog, stamp_label
@@ -165,6 +165,29 @@ def test_people_say_who_is_right(tmp_path: Path) -> None:
     assert run(a, b, "--fail-if", "label_agreement_change < 0.4").exit_code == 0
 
 
+def test_labels_are_found_whatever_the_step_and_right_or_wrong_is_a_score(tmp_path: Path) -> None:
+    """Rows of a graded dump have steps, their labels none; of one person the later label counts."""
+    a = write_run(tmp_path / "a", {"x": [1.0, 0.0, 1.0]}, step=3)
+    b = write_run(tmp_path / "b", {"x": [0.0, 1.0, 1.0]}, step=3)
+    said: list[dict[str, Any]] = [
+        {"index": 0, "key": "x/0", "verdict": "right", "judge_score": 1.0},
+        {"index": 1, "key": "x/1", "verdict": "right"},
+        {"index": 2, "key": "x/2", "score": 0.0},
+        {"index": 2, "key": "x/2", "verdict": "right"},  # a score goes before it
+        {"index": 2, "key": "x/2", "preferred_over": "x/9", "over_index": 1},  # of another run
+        {"index": 2, "key": "x/2", "preferred_over": "x/2", "over_index": 2},
+    ]
+    LabelLog(a).append(*(Label(**stamp_label(), author="ada", **one) for one in said))
+    later = {**stamp_label(), "time": "2999-01-01T00:00:00+00:00"}
+    LabelLog(b).append(Label(**later, author="ada", index=1, key="x/1", score=0.5))
+    assert read_labels(PairedRuns(DiffRun(a), DiffRun(b))) == ({0: 1.0, 1: 0.5, 2: 0.0}, [])
+    three = write_run(tmp_path / "c", {"x": [1.0, 0.0, 0.5]})
+    LabelLog(three).append(Label(**stamp_label(), author="ada", index=0, verdict="wrong"))
+    assert read_labels(PairedRuns(DiffRun(three), DiffRun(a))).scores.keys() == {0, 1, 2}
+    assert read_labels(PairedRuns(DiffRun(three), DiffRun(three))) == ({}, [])
+
+
+@pytest.mark.slow
 def test_rows_in_another_order_change_nothing(tmp_path: Path) -> None:
     a = grade(tmp_path, "a", LONG)
     rows = [dict(row) for row in ROWS]
@@ -227,6 +250,7 @@ def test_one_spec_twice_is_noise(tmp_path: Path) -> None:
     assert compare(a, b)["noise"] is None
 
 
+@pytest.mark.slow
 def test_texts_of_rollouts_that_are_gone(tmp_path: Path) -> None:
     a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
 
@@ -270,11 +294,65 @@ def test_conditions(tmp_path: Path) -> None:
         ("missing = 0", "must be NAME OPERATOR NUMBER"),
         ("", "must be NAME OPERATOR NUMBER"),
         ("missing > 0 missing > 1", "cannot stand after"),
+        ("missing > 1e999", "too large"),
+        ("missing > \u0665", "must be NAME OPERATOR NUMBER"),
+        ("graders.judge > 0", "unknown name"),
+        ("graders.judge.missing.low > 0", "unknown name"),
     ],
 )
 def test_conditions_that_are_none(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse_condition(text)
+
+
+def test_conditions_of_one_grader(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    found = compare(a, write_run(tmp_path / "b", {"x": [2.0, None]}))
+    for text, value in (("missing", 0.5), ("missing_a", 0.0), ("change", 1.0)):
+        result = parse_condition(f"graders.judge.{text} == {value}").check(found)
+        assert (result.failed, result.undefined) == (True, False)
+    for text, why in (
+        ("judge.change.low > 0", "fewer than 8"),
+        ("x.missing > 0", "allowed: judge"),
+    ):
+        result = parse_condition(f"graders.{text}").check(found)
+        assert result.undefined
+        assert why in result.sentence
+    found["missing"]["b"] = float("nan")
+    assert parse_condition("missing > 1").check(found).undefined
+
+
+def test_ends_of_no_difference(tmp_path: Path) -> None:
+    """A change of nothing fails no condition; where others differ, 0 has an interval, too."""
+    rewards: dict[str, list[float | None]] = {f"g{at}": [0.0, 1.0] for at in range(9)}
+    a = write_run(tmp_path / "a", rewards)
+    same = compare(a, a)
+    other = compare(a, write_run(tmp_path / "b", {**rewards, "g0": [1.0, 0.0]}))
+    for name in ("reward_change", "missing_increase", "graders.judge.change"):
+        result = parse_condition(f"{name}.low > 0").check(same)
+        assert (result.failed, result.undefined) == (False, False), result
+    assert not parse_condition("missing_increase.low > 0").check(other).failed
+    assert other["missing"]["change"]["low"] < 0 < other["missing"]["change"]["high"]
+
+
+def test_runs_alike_say_what_else_differs(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    b = write_run(tmp_path / "b", {"x": [1.0, 2.0]})
+    for folder, model, cost in ((a, "small", 1.0), (b, "large", 2.0)):
+        facts = {"settings": {"model": model}, "spec_hash": model}
+        (folder / "run.json").write_text(json.dumps(facts))
+        (folder / "summary.json").write_text(json.dumps({"spending": {"cost_usd": cost}}))
+    said = run(a, b).output
+    assert "though the specs differ" in said.replace("\n", " ")
+    assert "small" in said
+    assert "2.00 ×" in said
+
+
+def test_agreement_over_all_pairs_says_so(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0], "y": [2.0]})
+    b = write_run(tmp_path / "b", {"x": [2.0], "y": [1.0]})
+    LabelLog(a).append(*(Label(**stamp_label(), author="ada", index=at, score=at) for at in (0, 1)))
+    assert "over all pairs" in json.loads(run(a, b, "--json").stdout)["verdict"]
 
 
 def test_every_metric_can_be_read(tmp_path: Path) -> None:
@@ -287,6 +365,7 @@ def test_every_metric_can_be_read(tmp_path: Path) -> None:
     assert all(name in listed for name in METRICS)
 
 
+@pytest.mark.slow
 def test_tables_fit_narrow_terminals(tmp_path: Path) -> None:
     a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
     found = json.loads(run(a, b, "--json").stdout)
@@ -295,6 +374,7 @@ def test_tables_fit_narrow_terminals(tmp_path: Path) -> None:
             check_narrow(table)
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     rows = [{**row, "prompt": evil, "group": evil + str(row["group"])} for row in ROWS]

@@ -212,6 +212,50 @@ def test_rollouts_that_changed_are_refused(tmp_path: Path) -> None:
         export_run(folder, tmp_path / "x.jsonl", ExportSettings(kind="dpo"))
 
 
+def test_rounding_is_no_margin_and_no_reward(tmp_path: Path) -> None:
+    folder, out = make_run(tmp_path, answers("a", 0.1 + 0.7, 0.3, 0.1)), tmp_path / "o.jsonl"
+    assert 0.3 - 0.1 < 0.2
+    export_run(folder, out, ExportSettings(kind="dpo", pairs="all", min_margin=0.2))
+    assert len(read(out)) == 3
+    assert 0.1 + 0.7 < 0.8
+    export_run(folder, out, ExportSettings(kind="sft", min_reward=0.8))
+    assert len(read(out)) == 1
+
+
+def test_files_of_the_run_are_not_replaced(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, answers("a", 1.0, 0.0))
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "rollouts.jsonl")
+    for name in ("rollouts.jsonl", "run/rewards.jsonl", "folder.parquet", "link.jsonl"):
+        with pytest.raises(ConfigError, match=r"^-o .*(replaced|is a folder)"):
+            export_run(folder, tmp_path / name, ExportSettings(kind="dpo"))
+    assert len(read(tmp_path / "rollouts.jsonl")) == 2
+
+
+def test_tools_of_several_kinds_are_no_table(tmp_path: Path) -> None:
+    """verl shows the column as it is: a tool must not get the parameters of another as nulls."""
+    kinds = [{"name": one, "parameters": {"properties": {one: {"type": "string"}}}} for one in "xy"]
+    rows = answers("a", 1.0, 0.0, tools=[{"type": "function", "function": one} for one in kinds])
+    folder = make_run(tmp_path, rows)
+    verl = ExportSettings(kind="best-of-n", form="verl")
+    with pytest.raises(ConfigError, match=r"tools: their schemas .*2 different"):
+        export_run(folder, tmp_path / "o.parquet", verl)
+    assert not (tmp_path / "o.parquet").exists()
+    assert export_run(folder, tmp_path / "o.jsonl", verl).written == 1
+    assert export_run(folder, tmp_path / "o.parquet", ExportSettings(kind="best-of-n")).written == 1
+
+
+def test_no_reference_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    file.write_text(json.dumps({"prompt": "q", "response": "r", "group": 1}) + "\n")
+    spec = {"graders": [{"name": "n", "type": "length_penalty", "min_length": 0, "max_length": 9}]}
+    adjudge.grade(file, spec, output=tmp_path / "run")
+    settings = ExportSettings(kind="sft", form="verl", top_share=1.0)
+    export_run(tmp_path / "run", tmp_path / "o.jsonl", settings)
+    assert read(tmp_path / "o.jsonl")[0]["reward_model"]["ground_truth"] is None
+
+
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     st.lists(

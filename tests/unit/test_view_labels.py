@@ -112,6 +112,19 @@ def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -
     assert len(LabelLog(folder).read()) == 3
 
 
+def test_a_label_that_cannot_be_written_says_why(folder: Path) -> None:
+    (folder / "labels.jsonl").symlink_to(folder / "elsewhere")
+
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        sent = body_of(generation=server.reading.generation, score=0.5)
+        status, said = await post(session, server, sent)
+        assert status == 500
+        assert "labels.jsonl: cannot be used" in str(said)
+
+    served(folder, use)
+    assert not (folder / "elsewhere").exists()
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

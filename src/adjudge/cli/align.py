@@ -107,6 +107,7 @@ def align(
             f"{files[0]}: has no labels yet. Make some with `adjudge view {run}`, or give a file "
             "with --labels."
         )
+    _check_export(export, [*files, *run.glob("*.jsonl")])
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
     if export is not None:
@@ -115,7 +116,7 @@ def align(
         return
     limits = _parse_thresholds(threshold or [], joined)
     found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
-    failed = [] if min_kappa is None else _find_failures(found, min_kappa)
+    failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
     summary = summarise_alignment(run, files, joined, found, failed)
     folder = folder or new_folder("align")
     write_alignment(folder, summary, found)
@@ -128,6 +129,17 @@ def align(
         errors().print(f"[red]{clean(line)}[/]")
     if failed:
         raise typer.Exit(1)
+
+
+def _check_export(target: Path | None, sources: Sequence[Path]) -> None:
+    """Labels only grow: what counts today must not take the place of all that was said."""
+    if target is None or not target.exists():
+        return
+    if target.is_dir() or any(one.exists() and target.samefile(one) for one in sources):
+        raise ConfigError(
+            f"--export {target}: is a folder, a file of the run, or the labels that are read, and "
+            "would be replaced. Give another name."
+        )
 
 
 def _check_joined(joined: JoinedLabels, run: Path) -> None:
@@ -163,12 +175,16 @@ def _parse_thresholds(entries: Sequence[str], joined: JoinedLabels) -> Mapping[s
     return limits
 
 
-def _find_failures(found: Sequence[TargetAlignment], least: float) -> list[str]:
+def _find_failures(
+    found: Sequence[TargetAlignment], joined: JoinedLabels, least: float
+) -> list[str]:
     """Every judge whose κ is below ``least``, or has none."""
     failed = []
     # Where people only compared samples, there is nothing that a κ could be of.
+    labels = [one.label for one in joined.joined]
+    rated = {one.grader or WHOLE_REWARD for one in labels if one.kind in ("score", "verdict")}
     kappas = {one.target: (one.random or one.whole).kappa for one in found}
-    scored = {name: kappa for name, kappa in kappas.items() if kappa.n} or kappas
+    scored = {name: kappa for name, kappa in kappas.items() if name in rated} or kappas
     for name, kappa in scored.items():
         if kappa.value is None:
             failed.append(f"{name}: κ cannot be measured: {kappa.why}")

@@ -13,7 +13,7 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary, map_option, parse_map
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
-from adjudge.judge_evaluation.diff.conditions import METRICS, parse_condition
+from adjudge.judge_evaluation.diff.conditions import GRADER_METRICS, METRICS, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
@@ -34,7 +34,10 @@ def _print_metrics(wanted: bool) -> None:
     if wanted:
         rows = [
             [name + (" (.low, .high)" if metric.is_estimate else ""), metric.about]
-            for name, metric in METRICS.items()
+            for name, metric in (
+                *METRICS.items(),
+                *((f"graders.NAME.{name}", metric) for name, metric in GRADER_METRICS.items()),
+            )
         ]
         output().print(Table(["name", Column("what it is", "w")], rows, keep=("what it is",)))
         raise typer.Exit
@@ -122,10 +125,9 @@ def _print_diff(summary: Mapping[str, Any], page: Path | None) -> None:
     )
     for line in _notes(summary):
         console.print(f"[yellow]{clean(line)}[/]")
-    if summary["identical"]:
-        return
+    shown = {"settings", "costs"} if summary["identical"] else None
     for key, table in diff_tables(summary).items():
-        if table:
+        if table and (shown is None or key in shown):
             console.print()
             more = 0
             if key == "settings":
@@ -146,6 +148,11 @@ def _print_diff(summary: Mapping[str, Any], page: Path | None) -> None:
 def _notes(summary: Mapping[str, Any]) -> list[str]:
     """What a reader must know before the numbers."""
     found = []
+    if summary["joined_by"] == "index":
+        found.append(
+            "A folder of an older version has no keys: samples are joined by their place, and "
+            "nothing shows that the rollouts are the same."
+        )
     if not summary["groups"]["same"]:
         found.append("A and B group the samples differently: groups here are what both have.")
     if summary["environment_conflicts"]:

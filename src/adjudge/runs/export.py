@@ -7,6 +7,7 @@ columns as verl's data sets do.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,9 @@ _GroupKey = tuple[int | None, str]
 MISSING, ALONE, TIE, MARGIN = "missing reward", "alone in its group", "tie", "below the margin"
 PROMPTS, SAME, EMPTY = "different prompts in its group", "same answer", "no prompt or no answer"
 NOT_BEST, REWARD = "not the best of its group", "below the reward"
+
+_ROUNDING = 1e-9
+"""0.3 − 0.1 is a margin of 0.2, whatever a computer makes of it."""
 
 
 class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +154,7 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
             f"{target.suffix or 'no suffix'!r})"
         )
     records, report = RunRecords(run), ExportReport(target)
+    _check_target(target, records)
     groups = _read_groups(records, report)
     chosen = list(_choose(groups, settings, report))
     wanted = {one.place for row in chosen for one in row}
@@ -161,9 +166,26 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
     make = _pair_row if settings.kind == "dpo" else _answer_row
     names = {one.place: name for (_, name), members in groups.items() for one in members}
     rows = (make(row, texts, names, settings) for row in chosen)
-    as_table = target.suffix.lower() == ".parquet"
-    report.written = write_rows(target, map(_table_row, rows) if as_table else rows)
+    if target.suffix.lower() == ".parquet":
+        table = [_table_row(row) for row in rows]
+        _check_tools(target, table)
+        report.written = write_rows(target, table)
+    else:
+        report.written = write_rows(target, rows)
     return report
+
+
+def _check_target(target: Path, records: RunRecords) -> None:
+    """The export takes the place of what is at ``target``, which must be no file that it reads."""
+    if target.is_dir():
+        raise ConfigError(f"-o {target}: is a folder. Give the name of a file.")
+    inputs = [Path(str(one)) for one in records.facts.get("inputs") or []]
+    own = [*records.path.glob("*.jsonl"), *inputs]
+    if any(one.exists() and target.exists() and target.samefile(one) for one in own):
+        raise ConfigError(
+            f"-o {target}: is a file of the run or its rollouts, and would be replaced. Give "
+            "another name."
+        )
 
 
 def _read_groups(records: RunRecords, report: ExportReport) -> dict[_GroupKey, list[_Candidate]]:
@@ -226,7 +248,7 @@ def _good_answers(
         ordered = sorted((one.reward for one in members), reverse=True)
         least = max(least, ordered[max(1, round(settings.top_share * len(ordered))) - 1])
     for one in sorted(members):
-        if one.reward >= least:
+        if one.reward >= least - _ROUNDING:
             yield [one]
         else:
             report.left_out[REWARD] += 1
@@ -259,7 +281,7 @@ def _group_pairs(
 def _why_no_pair(pair: _Pair, settings: ExportSettings) -> str | None:
     if pair.margin <= 0:
         return TIE
-    if pair.margin < settings.min_margin:
+    if pair.margin < settings.min_margin - _ROUNDING:
         return MARGIN
     return SAME if pair.chosen.answer == pair.rejected.answer else None
 
@@ -358,7 +380,9 @@ def _answer_row(
         "ability": "",
         "reward_model": {
             "style": "rule",
-            "ground_truth": truth if isinstance(truth, str) else encode_json(truth, repr).decode(),
+            "ground_truth": truth
+            if isinstance(truth, str | None)
+            else encode_json(truth, repr).decode(),
         },
         "extra_info": {"index": one.place, **facts},
     }
@@ -376,6 +400,29 @@ def _table_row(row: Row) -> Row:
         key: [_table_message(one) for one in value] if key in _CONVERSATIONS else value
         for key, value in row.items()
     }
+
+
+def _check_tools(target: Path, rows: Sequence[Row]) -> None:
+    """Refuse schemas that a table would change: in one column, all get the keys of each as nulls.
+
+    verl gives the column to the chat template as it is, so the policy would be shown those nulls.
+    """
+    tools = [row["tools"] for row in rows if isinstance(row.get("tools"), list)]
+    if not tools or importlib.util.find_spec("pyarrow") is None:
+        return
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        same = pa.array(tools).to_pylist() == tools
+    except (pa.ArrowException, TypeError, OverflowError):
+        same = False
+    if not same:
+        kinds = {_digest(tool) for of in tools for tool in of}
+        raise ConfigError(
+            f"{target}: tools: their schemas do not fit one table (found {len(kinds)} different "
+            "ones): each would have the keys of all as nulls, which verl shows to the policy. "
+            "Use --format trl, which writes tools as text, or a file that ends with .jsonl."
+        )
 
 
 _CONVERSATIONS = ("prompt", "chosen", "rejected", "messages")

@@ -15,7 +15,7 @@ import fcntl
 import math
 import os
 import secrets
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,6 +128,19 @@ def select_current(rows: Iterable[Label]) -> list[Label]:
             current.pop(one._subject, None)  # noqa: SLF001 (so that the last one comes last)
             current[one._subject] = one  # noqa: SLF001
     return list(current.values())
+
+
+def implied_score(label: Label, judge: float | None, levels: Sequence[float]) -> float | None:
+    """What right or wrong comes to as a score, where the judge gives one of two ``levels``.
+
+    ``judge``: what it gives the sample now, if the label does not say what it gave then.
+    """
+    about = judge if label.judge_score is None else label.judge_score
+    if label.verdict is None or about is None or len(levels) != 2:
+        return None
+    if label.verdict == "right":
+        return about
+    return max(levels, key=lambda level: abs(level - about))
 
 
 class LabelLog:

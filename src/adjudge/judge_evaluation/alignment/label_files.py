@@ -121,6 +121,11 @@ def join_labels(
                     f"{shorten_text(other.group, 40)}; allowed: {shorten_text(record.group, 40)}). "
                     "Compare samples that answer one prompt."
                 )
+            if other is record:
+                raise ConfigError(
+                    f"{where}: preferred_over: is the sample itself (found index {record.index}; "
+                    "allowed: another sample of its group). Name the sample that is worse."
+                )
         if record is None or (label.kind == "preferred" and other is None):
             unknown.append(where)
             continue
@@ -209,7 +214,7 @@ def _base_fields(cells: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {
         "id": _text(cells.get("id")) or stamp["id"],
         "time": _text(cells.get("time")) or stamp["time"],
-        "author": _first_text(cells, _AUTHORS) or file[:80] or "unknown",
+        "author": _first_text(cells, _AUTHORS).strip() or file[:80] or "unknown",
         "index": -1 if index is None else index,
         "key": _text(cells.get("key")),
         "step": _whole(cells, "step"),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.judge_evaluation.alignment.label_files import JoinedLabel
+from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
 from adjudge.stats.bootstrap import ratio
@@ -240,22 +241,12 @@ def _opinions(target: _Target, labels: Sequence[JoinedLabel]) -> list[_Opinion]:
     found: dict[Hashable, _Opinion] = {}
     for own in (False, True):  # a score goes before a verdict
         for label, record, _ in labels:
-            score = label.score if own else _implied_score(target, label.verdict, label, record)
+            judge = target.score_of(record)
+            score = label.score if own else implied_score(label, judge, target.levels)
             if score is not None:
                 one = _Opinion(record, label.author, score)
                 found[_sample(record), label.author] = one
     return list(found.values())
-
-
-def _implied_score(
-    target: _Target, verdict: str | None, label: Any, record: RunRecord
-) -> float | None:
-    about = target.score_of(record) if label.judge_score is None else label.judge_score
-    if verdict is None or about is None or len(target.levels) != 2:
-        return None
-    if verdict == "right":
-        return about
-    return max(target.levels, key=lambda level: abs(level - about))
 
 
 def _sample(record: RunRecord) -> tuple[int | None, int]:

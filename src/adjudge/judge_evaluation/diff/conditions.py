@@ -5,12 +5,14 @@
     OPERATOR    ::= "<" | "<=" | ">" | ">=" | "==" | "!="
     NUMBER      ::= a decimal number, or one with a % sign
 
-A name is one of :data:`METRICS`; where that is an estimate, ``NAME.low`` and ``NAME.high`` are the
-ends of its interval. A metric without a value fails its condition: it is never passed in silence.
+A name is one of :data:`METRICS`, or of a grader ``graders.NAME.`` with one of
+:data:`GRADER_METRICS`; where that is an estimate, ``NAME.low`` and ``NAME.high`` are the ends of
+its interval. A metric without a value fails its condition: it is never passed in silence.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +22,7 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge.stats.estimates import NOTHING_VARIED
 
 _OPTION = "--fail-if"
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -31,7 +34,8 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "!=": operator.ne,
 }
 _COMPARISON = re.compile(
-    r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)\s*"
+    r"\s*([A-Za-z_][\w.-]*)\s*(<=|>=|==|!=|<|>)\s*"
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(%?)\s*"
 )
 _AND = re.compile(r"and\b")
 _ENDS = ("low", "high")
@@ -150,6 +154,16 @@ METRICS: Mapping[str, Metric] = {
 """What a condition may name."""
 
 
+GRADER_METRICS: Mapping[str, Metric] = {
+    "missing": Metric("share of B's scores of the grader NAME that are missing", _number("b")),
+    "missing_a": Metric("the same of A", _number("a")),
+    "change": Metric("its mean score in B less that in A", _estimate("change"), True),
+}
+"""What a condition may name of one grader, as ``graders.NAME.change``; read from its summary."""
+
+_GRADER = re.compile(rf"graders\.(.+)\.({'|'.join(GRADER_METRICS)})")
+
+
 class Comparison(NamedTuple):
     """``NAME OPERATOR NUMBER``; ``end`` is ``low`` or ``high``, or empty for the value itself."""
 
@@ -160,11 +174,29 @@ class Comparison(NamedTuple):
 
     def read(self, summary: Mapping[str, Any]) -> MetricValue:
         """The number that is compared."""
-        found = METRICS[self.name].read(summary)
+        found = self._read_metric(summary)
+        if found.value is not None and not math.isfinite(found.value):
+            return MetricValue(None, "it is not finite")
         if not self.end or found.value is None:
             return found
         end = found.low if self.end == "low" else found.high
+        if end is None and summary["identical"] and found.why == NOTHING_VARIED:
+            end = found.value  # of two equal runs no difference is uncertain
         return MetricValue(end, found.why or "there is no interval")
+
+    def _read_metric(self, summary: Mapping[str, Any]) -> MetricValue:
+        of_grader = _GRADER.fullmatch(self.name)
+        if of_grader is None:
+            return METRICS[self.name].read(summary)
+        name, metric = of_grader.groups()
+        grader = summary["graders"].get(name)
+        if grader is None or "only" in grader:
+            known = [one for one, of in summary["graders"].items() if "only" not in of]
+            return MetricValue(
+                None, f"{name!r} is no grader of both runs (allowed: {', '.join(known) or 'none'})"
+            )
+        shares = {side: grader[f"missing_{side}"] / summary["samples"]["both"] for side in "ab"}
+        return GRADER_METRICS[metric].read({**grader, **shares})
 
 
 class Condition(NamedTuple):
@@ -213,7 +245,7 @@ def parse_condition(text: str) -> Condition:
                 f"{', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
             )
         name, sign, number, percent = match.groups()
-        found.append(Comparison(*_split_name(text, name), sign, _limit(number, percent)))
+        found.append(Comparison(*_split_name(text, name), sign, _limit(text, number, percent)))
         if (at := match.end()) == len(text):
             return Condition(text.strip(), tuple(found))
         if (joined := _AND.match(text, at)) is None:
@@ -224,18 +256,28 @@ def parse_condition(text: str) -> Condition:
         at = joined.end()
 
 
-def _limit(number: str, percent: str) -> float:
-    return float(number) / (100 if percent else 1)
+def _limit(text: str, number: str, percent: str) -> float:
+    limit = float(number) / (100 if percent else 1)
+    if math.isinf(limit):
+        raise ConfigError(
+            f"{_OPTION} {text!r:.200}: the number is too large (found {number:.40}; allowed: up to "
+            "1.7e308). Nothing is above it, so the condition could not be checked."
+        )
+    return limit
 
 
 def _split_name(text: str, said: str) -> tuple[str, str]:
-    name, dot, end = said.partition(".")
-    metric = METRICS.get(name)
-    if metric is None or (dot and (end not in _ENDS or not metric.is_estimate)):
+    name, _, end = said.rpartition(".")
+    if end not in _ENDS:
+        name, end = said, ""
+    of_grader = _GRADER.fullmatch(name)
+    metric = GRADER_METRICS[of_grader[2]] if of_grader else METRICS.get(name)
+    if metric is None or (end and not metric.is_estimate):
         allowed = list_metric_names()
         raise ConfigError(
             f"{_OPTION} {text!r:.200}: has an unknown name{suggest_name(said, allowed)} "
-            f"(found {said!r:.80}; allowed: {', '.join(METRICS)}; estimates have .low and .high)"
+            f"(found {said!r:.80}; allowed: {', '.join(METRICS)}, graders.NAME."
+            f"{', graders.NAME.'.join(GRADER_METRICS)}; estimates have .low and .high)"
         )
     return name, end
 

@@ -69,12 +69,12 @@ def summarise_diff(
         ),
         "noise": _measure_noise(runs) if _have_same_spec(runs.a, runs.b) else None,
         "truth": {
-            name: _compare_truth(runs, outcomes, seed)
+            name: _compare_truth(runs, outcomes, seed, identical=identical)
             for name, outcomes in truths.items()
             if outcomes is not None and any(outcomes)
         },
         "environment_conflicts": conflicts,
-        "missing": _compare_missing(pairs, members, seed),
+        "missing": _compare_missing(pairs, members, seed, identical=identical),
         "turned": _turned_samples(runs),
         "seed": seed,
     }
@@ -216,7 +216,9 @@ def _environment_rewards(pairs: Sequence[RowPair]) -> tuple[dict[int, float], in
     return found, conflicts
 
 
-def _compare_truth(runs: PairedRuns, truth: LabelledPairs, seed: int) -> dict[str, Any]:
+def _compare_truth(
+    runs: PairedRuns, truth: LabelledPairs, seed: int, *, identical: bool
+) -> dict[str, Any]:
     """How often each run orders two samples as their outcomes do, and B less A.
 
     ``within``: pairs inside groups, all that a group-relative trainer sees. ``pooled``: all pairs,
@@ -241,8 +243,8 @@ def _compare_truth(runs: PairedRuns, truth: LabelledPairs, seed: int) -> dict[st
     ]
     return {
         "samples": len(places),
-        "within": _agreement_change([row for row in inside if row[2]], seed),
-        "pooled": _agreement_change(crossing, seed, counted_twice=True),
+        "within": _agreement_change([row for row in inside if row[2]], seed, identical=identical),
+        "pooled": _agreement_change(crossing, seed, identical=identical, counted_twice=True),
     }
 
 
@@ -287,7 +289,7 @@ def _pair_sums(runs: PairedRuns, places: Sequence[int], outcomes: Outcomes) -> l
 
 
 def _agreement_change(
-    rows: Sequence[ItemColumns], seed: int, *, counted_twice: bool = False
+    rows: Sequence[ItemColumns], seed: int, *, identical: bool, counted_twice: bool = False
 ) -> dict[str, Any]:
     """A's share, B's share and B less A; ``counted_twice``: each pair in both of its groups.
 
@@ -306,21 +308,20 @@ def _agreement_change(
     if not rows or not whole[2]:
         none = _as_data(Estimate(why=NO_VALUE))
         return {"pairs": 0, "a": none, "b": none, "change": none}
-    differ = any(row[0] != row[1] for row in rows)
     return {
         "pairs": round(whole[2] / 2 if counted_twice else whole[2]),
         "a": _as_data(bootstrap_groups(rows, share(0), bounds=(0, 1), seed=seed)),
         "b": _as_data(bootstrap_groups(rows, share(1), bounds=(0, 1), seed=seed)),
         "change": _as_data(
-            bootstrap_groups(rows, change, seed=seed)
-            if differ
-            else Estimate(0.0, why=NOTHING_VARIED)
+            Estimate(0.0, why=NOTHING_VARIED)
+            if identical
+            else bootstrap_groups(rows, change, seed=seed)
         ),
     }
 
 
 def _compare_missing(
-    pairs: Sequence[RowPair], members: Sequence[Sequence[int]], seed: int
+    pairs: Sequence[RowPair], members: Sequence[Sequence[int]], seed: int, *, identical: bool
 ) -> dict[str, Any]:
     """Rewards that are missing of the samples in both runs, and B's share less A's."""
     gone = [(pair.a.reward is None, pair.b.reward is None) for pair in pairs]
@@ -328,15 +329,16 @@ def _compare_missing(
         (float(sum(gone[at][1] - gone[at][0] for at in group)), float(len(group)))
         for group in members
     ]
-    differ = any(one != other for one, other in gone)
-    change = bootstrap_groups(rows, ratio, seed=seed)
+    change = (
+        Estimate(0.0, why=NOTHING_VARIED) if identical else bootstrap_groups(rows, ratio, seed=seed)
+    )
     return {
         "a": sum(one for one, _ in gone) / len(gone),
         "b": sum(other for _, other in gone) / len(gone),
         "only_a": gone.count((True, False)),
         "only_b": gone.count((False, True)),
         "both": gone.count((True, True)),
-        "change": _as_data(change if differ else Estimate(0.0, why=NOTHING_VARIED)),
+        "change": _as_data(change),
         "kinds_a": _count_kinds([pair.a.kind for pair in pairs]),
         "kinds_b": _count_kinds([pair.b.kind for pair in pairs]),
     }

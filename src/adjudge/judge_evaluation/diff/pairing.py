@@ -18,7 +18,7 @@ from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.judge_evaluation.swap.judgements import CriterionMarks, read_criterion_marks
 from adjudge.rewards.groups import group_step
 from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
-from adjudge.runs.labels import LabelLog, select_current
+from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
 from adjudge.runs.records import MissingReason, RunRecord, RunRecords
 from adjudge.stats import z_scores
 from adjudge.types import Sample
@@ -66,6 +66,11 @@ class DiffRun:
     def graders(self) -> list[str]:
         """The graders with scores, in the order of the spec."""
         return list(dict.fromkeys(name for row in self.rows for name in row.scores))
+
+    def name_of(self, step: int | None, index: int) -> tuple[int | None, int]:
+        """What labels call a sample: only a training run counts anew in each step."""
+        training = self._records is not None and self._records.is_training
+        return step if training else None, index
 
     def _read(self) -> Iterator[RunRecord]:
         if self._records is None:
@@ -211,8 +216,9 @@ class PairedRuns:
 class LabelledPairs(NamedTuple):
     """What people said of samples that are in both runs.
 
-    ``scores``: by place, the mean of their scores of the reward as a whole. ``preferences``: the
-    places of two samples of a group, the better one first.
+    ``scores``: by place, the mean of their scores of the reward as a whole; where a run gives one
+    of two rewards, right and wrong are scores, too. ``preferences``: the places of two samples of a
+    group, the better one first.
     """
 
     scores: Mapping[int, float]
@@ -220,30 +226,51 @@ class LabelledPairs(NamedTuple):
 
 
 def read_labels(runs: PairedRuns) -> LabelledPairs:
-    """The labels in either run's folder; those of one grader, and verdicts, are about one judge."""
-    said: dict[int, list[float]] = defaultdict(list)
-    preferences: list[tuple[int, int]] = []
+    """The labels in either run's folder of the reward as a whole; one grader's are about one judge.
+
+    Of one person's labels of a sample in both folders the later one counts.
+    """
+    said: dict[int, dict[str, float]] = defaultdict(dict)
+    preferred: dict[Hashable, tuple[int, int]] = {}
     group_of = {at: number for number, group in enumerate(runs.members) for at in group}
-    seen: set[str] = set()
-    for side, run in enumerate((runs.a, runs.b)):
-        if not run.path.is_dir():
-            continue
-        places = {(pair[side].group[0], pair[side].index): at for at, pair in enumerate(runs.pairs)}
-        for label in select_current(LabelLog(run.path).read()):
-            at = places.get((label.step, label.index))
-            if label.id in seen or label.grader is not None or at is None:
-                continue
-            seen.add(label.id)
-            if label.key not in ("", runs.pairs[at][side].key):
-                continue  # of a run that was here before
-            if label.score is not None:
-                said[at].append(label.score)
-            elif label.preferred_over is not None and label.over_index is not None:
-                over = places.get((label.step, label.over_index))
-                if over is not None and group_of[over] == group_of[at]:
-                    preferences.append((at, over))
-    means = {at: math.fsum(values) / len(values) for at, values in said.items()}
-    return LabelledPairs(means, preferences)
+    found = sorted(
+        (one for side in (0, 1) for one in _joined_labels(runs, side)),
+        key=lambda one: (one[1].score is not None, one[1].time),  # a score goes before a verdict
+    )
+    for at, label, over, score in found:
+        if score is not None:
+            said[at][label.author] = score
+        elif over is not None and over != at and group_of[over] == group_of[at]:
+            preferred[label.author, frozenset((at, over))] = at, over
+    means = {at: math.fsum(of.values()) / len(of) for at, of in said.items()}
+    return LabelledPairs(means, list(preferred.values()))
+
+
+def _joined_labels(
+    runs: PairedRuns, side: int
+) -> Iterator[tuple[int, Label, int | None, float | None]]:
+    """The labels of one run: place, label, the place of the worse sample, and the score it means.
+
+    A label whose key is another one is of a run that was in the folder before.
+    """
+    run = (runs.a, runs.b)[side]
+    if not run.path.is_dir():
+        return
+    rows = [pair[side] for pair in runs.pairs]
+    places = {run.name_of(row.group[0], row.index): at for at, row in enumerate(rows)}
+    levels = sorted({row.reward for row in run.rows if row.reward is not None})
+
+    def find(label: Label, index: int | None, key: str | None) -> int | None:
+        at = None if index is None else places.get(run.name_of(label.step, index))
+        return at if at is not None and key in (None, "", rows[at].key) else None
+
+    for label in select_current(LabelLog(run.path).read()):
+        at = find(label, label.index, label.key)
+        if at is not None and label.grader is None:
+            score = label.score
+            if score is None:
+                score = implied_score(label, rows[at].reward, levels)
+            yield at, label, find(label, label.over_index, label.preferred_over), score
 
 
 def _places_by(keys: Sequence[Hashable]) -> list[list[int]]:

@@ -51,7 +51,8 @@ def write_verdict(summary: Mapping[str, Any]) -> str:
     count = summary["samples"]["both"]
     if summary["identical"]:
         same = "the same reward, or the same failure, and the same scores"
-        return f"No difference: A and B give {same} to all {count:,} samples."
+        differ = ", though the specs differ" if summary["settings"] else ""
+        return f"No difference: A and B give {same} to all {count:,} samples{differ}."
     parts = [_advantage_part(summary), *_truth_parts(summary), _missing_part(summary)]
     said = "; ".join(part for part in parts if part) + "."
     if summary["same_spec"]:
@@ -79,7 +80,8 @@ def _advantage_part(summary: Mapping[str, Any]) -> str:
 def _truth_parts(summary: Mapping[str, Any]) -> list[str]:
     found = []
     for source, whole in summary["truth"].items():
-        one = whole["within"] if whole["within"]["pairs"] else whole["pooled"]
+        inside = whole["within"]["pairs"] > 0
+        one = whole["within" if inside else "pooled"]
         change = one["change"]
         if change["value"] is None:
             continue
@@ -96,6 +98,8 @@ def _truth_parts(summary: Mapping[str, Any]) -> list[str]:
             said = f"it agrees with {_TRUTHS[source]} {more}"
         else:
             said = f"whether it agrees with {_TRUTHS[source]} more or less is not shown"
+        if not inside:
+            numbers += "; over all pairs: inside groups no two samples have different outcomes"
         found.append(f"{said} ({numbers})")
     return found
 

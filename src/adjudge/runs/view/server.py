@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.runs.labels import check_author
 from adjudge.runs.view import answers, navigation
@@ -270,6 +270,8 @@ async def _guard(
         return await handler(request)
     except RequestRefused as refused:
         return _error_response(refused.status, str(refused))
+    except RunFolderError as error:  # a full disk, a file that may not be written
+        return _error_response(500, str(error))
     except web.HTTPException as error:
         return _error_response(error.status, error.reason)
 
