@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.helpers.narrow_terminal import check_narrow
 from typer.testing import CliRunner, Result
@@ -14,12 +15,14 @@ from typer.testing import CliRunner, Result
 import adjudge
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, RunFolderError
+from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import changes_table, diff_tables
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.labels import Label, LabelLog, stamp_label
+from adjudge.runs.story import describe_graders
 
 ROWS = [
     {"prompt": f"question {group}", "response": f"answer {at} " * (at + 1), "reference": "7",
@@ -383,18 +386,34 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert evil not in (tmp_path / "d.html").read_text()
 
 
+class Asker(BaseGrader):
+    """Asks a server of its own."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.headers = headers
+
+    async def aevaluate(self, response: str) -> float:
+        return float(len(response) + len(self.headers))
+
+
 def test_secrets_are_not_written_to_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ADDRESS", "http://127.0.0.1:1/hush")
+    monkeypatch.setenv("NAME", "j")
     spec = tmp_path / "reward.toml"
     spec.write_text(
         '[[graders]]\nname = "q"\ntype = "string_match"\n'
-        '[[graders]]\nname = "j"\ntype = "helpfulness"\nweight = 0.0\n'
+        '[[graders]]\nname = "${NAME}"\ntype = "helpfulness"\nweight = 0.0\n'
+        '[[graders]]\nname = "own"\ntype = "tests.unit.test_diff:Asker"\nweight = 0.0\n'
+        'headers = {Authorization = "Bearer ${ADDRESS}"}\n'
         '[judges.main]\ntype = "openai"\nmodel = "m"\nbase_url = "${ADDRESS}"\n'
         '[judges.main.extra_body]\ntoken = "a ${ADDRESS}"\n'
     )
     found = RewardSpec.load(spec)
-    said = json.dumps(describe_settings(found, found.build_graders()))
-    assert "hush" not in said
-    assert "${ADDRESS}" in said
+    graders = found.build_graders()
+    for facts in (describe_settings(found, graders), describe_graders(found, graders)):
+        said = msgspec.json.encode(facts).decode()
+        assert "hush" not in said
+        assert "Bearer ${ADDRESS}" in said
+        assert '"j"' in said

@@ -376,21 +376,30 @@ def describe_settings(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str,
     code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
     may be a secret.
     """
+    said = hide_variables(
+        spec, spec.model_dump(mode="json", exclude_none=True, exclude={"version"})
+    )
+    tables = {}
+    for entry, table in zip(spec.graders, said["graders"], strict=True):
+        del table["name"]
+        content = _short_digest(_grader_fingerprints(entry.name, graders[entry.name]))
+        tables[entry.name] = {**table, "content": content}
+    return {**said, "graders": tables}
+
+
+def hide_variables(spec: RewardSpec, value: Any) -> Any:
+    """Plain data made of a spec, with ``${NAME}`` again for each text that has it in the file."""
     path = Path(spec.where)
     written = find_references(path) if path.is_file() else {}
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [plain(inner) for inner in value]
-        return written.get(value, value) if isinstance(value, str) else value
+    def hide(inner: Any) -> Any:
+        if isinstance(inner, dict):
+            return {key: hide(below) for key, below in inner.items()}
+        if isinstance(inner, list):
+            return [hide(below) for below in inner]
+        return written.get(inner, inner) if isinstance(inner, str) else inner
 
-    said = plain(spec.model_dump(mode="json", exclude_none=True, exclude={"version"}))
-    tables = {str(entry.pop("name")): entry for entry in said["graders"]}
-    for name, table in tables.items():
-        table["content"] = _short_digest(_grader_fingerprints(name, graders[name]))
-    return {**said, "graders": tables}
+    return hide(value)
 
 
 def _short_digest(said: Sequence[str]) -> str:

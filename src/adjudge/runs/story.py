@@ -18,7 +18,7 @@ from adjudge.graders.registry import SHIPPED, build_grader
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import last_answer
 from adjudge.report.page import to_browser_json
-from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
 from adjudge.rubrics import Rubric, parse_rubric
 from adjudge.runner.binding import ArgumentBinding
 from adjudge.types import MISSING, Role, Sample, get_path
@@ -49,7 +49,9 @@ class GraderFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def describe_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> list[GraderFacts]:
-    """The facts of a spec's graders, which are built."""
+    """The facts of a spec's graders, which are built; ``${NAME}`` stays as the spec's file has it,
+    since the value may be a secret.
+    """
     return [_describe_grader(spec, entry, graders[entry.name]) for entry in spec.graders]
 
 
@@ -66,9 +68,11 @@ def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> Grade
         weight=entry.weight,
         scope=entry.scope,
         range=getattr(grader, "score_range", None),
-        mapper=entry.mapper,
-        parameters=to_browser_json(msgspec.to_builtins(entry.model_extra or {}, enc_hook=str)),
-        criteria=_list_criteria(fixed),
+        mapper=hide_variables(spec, entry.mapper),
+        parameters=to_browser_json(
+            hide_variables(spec, msgspec.to_builtins(entry.model_extra or {}, enc_hook=str))
+        ),
+        criteria=hide_variables(spec, _list_criteria(fixed)),
         rubric_field=getattr(source, "field", "") if fixed is None else "",
     )
 
