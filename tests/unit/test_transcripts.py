@@ -21,6 +21,7 @@ from adjudge.errors import ErrorKind, GradingFailure, RunFolderError
 from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runs import transcripts
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.runs.transcripts import FILE, TranscriptStore, choose_groups
 from adjudge.runs.view.run_reader import RunReader
@@ -301,17 +302,56 @@ def test_nothing_is_kept_on_wish(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / FILE).exists()
 
 
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("database or disk is full"), OverflowError("BLOB is full")]
+)
 def test_a_disk_that_is_full_ends_the_keeping_and_not_the_grading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
 ) -> None:
     def fail(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise error
 
     monkeypatch.setattr(TranscriptStore, "_write", fail)
     run, store = _grade(tmp_path, LLM, {"type": "scripted", "script": READABLE}, ROWS)
     store.close()
     assert (run.rewards, run.summary["transcripts"]["kept"]) == ([1.0, 1.0], 0)
-    assert caplog.text.count("disk is full. No more transcripts are kept") == 1
+    assert caplog.text.count("is full. No more transcripts are kept") == 1
+
+
+def test_a_file_that_cannot_be_used_ends_no_grading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / FILE).write_text("no database, but a text that is long enough " * 99)
+    spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
+    inputs = tmp_path / "in.jsonl"
+    inputs.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    run = grade_rollouts(GradingJob([inputs], spec, tmp_path / "run", show_progress=False))
+    assert (run.rewards, run.summary["transcripts"]) == ([1.0, 0.0], None)
+    assert "no transcripts are kept" in caplog.text
+
+    def damage(*_: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    (tmp_path / "run" / FILE).unlink()
+    monkeypatch.setattr(TranscriptStore, "_select", lambda self, *_: self._guard(damage))
+    run = grade_rollouts(GradingJob([inputs], spec, tmp_path / "run", show_progress=False))
+    assert (run.rewards, run.summary["transcripts"]) == ([1.0, 0.0], None)
+
+
+def test_two_questions_with_one_reply_are_both_kept_and_what_is_huge_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transcripts, "_MOST_BYTES", 10_000)
+    asked = [[{"role": "user", "content": text}] for text in ("one", "two", "three" * 9999)]
+    with TranscriptStore(None) as store:
+        store.add_calls(0, "g", [JudgeCall(messages=messages, reply="4") for messages in asked])
+        store.add_sample(0, Sample(index=0, response="x" * 20_000))
+        assert [call.messages for call in store.read_calls(0)["g"]] == asked[:2]
+        assert store.read_sample(0) is None
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, RolloutError
+from adjudge.errors import ConfigError, RolloutError, RunFolderError
 from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
@@ -205,17 +205,9 @@ def _grade(
         spending = opened.enter_context(
             FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
         )
-        keeper, most = None, job.most_transcripts
-        if folder is not None and most:
-            claim = f"{folder.facts['spec_hash']} {folder.created}"
-            store = opened.enter_context(TranscriptStore(folder.path, run=claim))
-            keeper = TranscriptKeeper(
-                store,
-                counted.sizes,
-                most,
-                has_judge=job.asks_judge,
-                notes=_NOT_HERE if job.engine else "",
-            )
+        keeper = None
+        if folder is not None and job.most_transcripts:
+            keeper = _open_keeper(job, folder, counted.sizes, opened)
         function = SpecRewardFunction(
             job.spec,
             graders=graders,
@@ -327,6 +319,25 @@ def _open_folder(job: GradingJob, path: Path, graders: Mapping[str, Any]) -> Run
     if job.rows is not None:  # what is in memory is known by its content
         facts["inputs"] = [f"{job.rows_of}, {_digest_rows(job.rows)}"]
     return RunFolder(path, facts, SPEC_IDENTITY, outputs=("report.html",), journal=JOURNAL_FILE)
+
+
+def _open_keeper(
+    job: GradingJob, folder: RunFolder, sizes: Mapping[str, int], opened: ExitStack
+) -> TranscriptKeeper | None:
+    """Who keeps transcripts; ``None`` on a file system that cannot, as one without locks."""
+    claim = f"{folder.facts['spec_hash']} {folder.created}"
+    try:
+        store = opened.enter_context(TranscriptStore(folder.path, run=claim))
+    except RunFolderError as error:
+        _log.warning("%s This time no transcripts are kept.", error)
+        return None
+    return TranscriptKeeper(
+        store,
+        sizes,
+        job.most_transcripts,
+        has_judge=job.asks_judge,
+        notes=_NOT_HERE if job.engine else "",
+    )
 
 
 def _digest_rows(rows: Sequence[FileRow]) -> str:

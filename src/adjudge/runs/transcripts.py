@@ -52,6 +52,8 @@ _BLOCK_BYTES = 2**18
 _LONG_CHARS = 4096
 """A text that is longer is kept once by its content; shorter ones repeat within a block."""
 _MARK, _ESCAPE = "\x00#", "\x00="
+_MOST_BYTES = 64 * 2**20
+"""Of a sample or a call with more nothing is kept."""
 _EVERY_S = 0.4
 _MAX_WAITING = 20_000
 _BUSY_S = 30.0
@@ -137,7 +139,7 @@ class TranscriptStore:
             self._add(places, grader, call)
 
     def flush(self) -> None:
-        """Write what waits; raises :class:`~adjudge.errors.RunFolderError` where that failed."""
+        """Write what waits."""
         with self._lock:
             self._write_waiting()
 
@@ -165,7 +167,7 @@ class TranscriptStore:
         try:
             self._write(waiting)
             self._database.commit()
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (rewards do not depend on it)
             self._error = error
             _log.warning("%s: %s. No more transcripts are kept.", self.path, error)
             with suppress(sqlite3.Error):
@@ -286,7 +288,7 @@ class _Block:
         self.calls: list[tuple[Any, ...]] = []
 
     def add(self, value: Sample | JudgeCall) -> tuple[int, int, int] | None:
-        """Where ``value`` will stand; ``None`` for what has no JSON form."""
+        """Where ``value`` will stand; ``None`` for what has no JSON form or is too large."""
         try:
             data = _encode(value, self._keep_text)
         except UNENCODABLE:
@@ -329,10 +331,13 @@ class _Block:
 
 def _encode(value: Sample | JudgeCall, keep_text: Callable[[str], str]) -> bytes:
     """``value`` as JSON; a text that is long, or that UTF-8 cannot hold, by its hash."""
+    data = b""
     with suppress(UnicodeEncodeError, OverflowError):
         data = _encoder.encode(value)
-        if len(data) < _LONG_CHARS and b"\\u0000" not in data:
-            return data
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"{len(data):,} bytes")
+    if 0 < len(data) < _LONG_CHARS and b"\\u0000" not in data:
+        return data
     plain = _map_texts(msgspec.to_builtins(value, enc_hook=str), lambda t: _shorten(t, keep_text))
     try:
         return _encoder.encode(plain)
@@ -372,9 +377,12 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _digest_call(grader: str, call: JudgeCall) -> bytes:
-    """What tells calls about one sample apart: the question's place, and what came of it."""
+    """What tells calls about one sample apart: the question, and what came of it."""
     facts = (grader, call.part, call.draw, call.repair, call.kind, call.error, call.unread)
     digest = blake2b(repr(facts).encode("utf-8", "backslashreplace"), digest_size=8)
+    for message in call.messages:  # a user's grader may ask several things in one place
+        content = message.get("content")
+        digest.update(encode_exactly(content if isinstance(content, str) else repr(content)))
     digest.update(b"\x00" if call.reply is None else encode_exactly(call.reply))
     return digest.digest()
 
@@ -453,11 +461,14 @@ class TranscriptKeeper:
                 self._kept.add(index)
                 self.store.add_sample(index, sample)
 
-    def summarise(self) -> dict[str, Any]:
-        """What ``summary.json`` says of it."""
-        self.store.flush()
-        found = {"kept": len(self.store), "of": self.samples, "bytes": self.store.bytes}
-        return {**found, "rule": self.rule}
+    def summarise(self) -> dict[str, Any] | None:
+        """What ``summary.json`` says of it; ``None`` where the file is damaged."""
+        try:
+            kept = len(self.store)
+        except RunFolderError as error:
+            _log.warning("%s", error)
+            return None
+        return {"kept": kept, "of": self.samples, "bytes": self.store.bytes, "rule": self.rule}
 
 
 def choose_groups(sizes: Mapping[str, int], most: int, room: int) -> set[str] | None:
