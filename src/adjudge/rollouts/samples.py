@@ -65,9 +65,13 @@ def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
 
 
 def sample_from_row(
-    row: Mapping[str, Any], index: int, mapping: Mapping[str, str] | None = None
+    row: Mapping[str, Any],
+    index: int,
+    mapping: Mapping[str, str] | None = None,
+    *,
+    where: str = "",
 ) -> Sample:
-    """One row as a :class:`~adjudge.Sample`; raises :class:`RolloutError`.
+    """One row as a :class:`~adjudge.Sample`, read from ``where``; raises :class:`RolloutError`.
 
     A row needs ``messages`` or ``response``. Without ``response`` the last assistant message is
     the response; without ``prompt`` the last user message before the first assistant's is. A mapped
@@ -93,6 +97,7 @@ def sample_from_row(
         group=_parse_group(columns.pop("group", None)),
         env_reward=_parse_number(columns.pop("env_reward", None)),
         extras=columns,
+        where=where,
     )
 
 
@@ -311,7 +316,7 @@ def _as_sample(
     if isinstance(row, RolloutError):
         return row if str(row).startswith(where) else RolloutError(str(row), where=where)
     try:
-        return msgspec.structs.replace(sample_from_row(row, index), where=where)
+        return sample_from_row(row, index, where=where)
     except RolloutError as error:
         return RolloutError(str(error), where=where)
 

@@ -18,6 +18,7 @@ Where no grader asks a judge, the first two rules take all graders.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import combinations
@@ -166,7 +167,7 @@ def _inner_sizes(metadata: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
     if metadata.get("consistent") is False:
         yield 1.0, "the two orders of the pair say different things"
     spread = metadata.get("spread")
-    if isinstance(spread, float) and spread > 0:
+    if isinstance(spread, float) and 0 < spread < math.inf:
         yield spread, f"its judges or votes differ by {_format(spread)} (std)"
     criteria, missing = metadata.get("criteria"), metadata.get("missing")
     if isinstance(criteria, list | dict) and isinstance(missing, list) and criteria and missing:

@@ -24,6 +24,7 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
+from adjudge.text import encode_exactly
 from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, RewardResult, Role
 
 if TYPE_CHECKING:
@@ -34,9 +35,18 @@ MIN_MISSING = 5
 MIN_RATIO = 2.0
 
 _JUDGING = ("score", "grade", "grading", "judg", "rating", "verdict", "rubric")
-_HUGE_NUMBER = re.compile("[0-9]{12}")
+_HUGE_NUMBER = 12
+"""Digits in a row."""
+_AS_ZERO = bytes(ord("0") if chr(code) in "0123456789" else code for code in range(256))
 _ENDS = 4_000
 """Characters at each end of an answer that are looked at: long ones must cost no more."""
+
+
+def _has_huge_number(text: str) -> bool:
+    """``[0-9]{12}``, which as a regular expression took half of all that is done to a sample."""
+    return b"0" * _HUGE_NUMBER in encode_exactly(text).translate(_AS_ZERO)
+
+
 _MARKUP = re.compile(r"</?[A-Za-z]")
 _PROPERTIES: Mapping[str, Callable[[str], bool]] = {
     "empty": lambda text: not text.strip(),
@@ -48,7 +58,7 @@ _PROPERTIES: Mapping[str, Callable[[str], bool]] = {
     "not ASCII": lambda text: not text.isascii(),
     "link": lambda text: "http" in text,
     "words about judging": lambda text: any(map(text.lower().__contains__, _JUDGING)),
-    "huge number": lambda text: _HUGE_NUMBER.search(text) is not None,
+    "huge number": _has_huge_number,
 }
 _LONG, _SHORT = "longer than the median", "shorter than the median"
 

@@ -8,7 +8,6 @@ names the same rollout in every run that graded it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -112,11 +111,8 @@ def _find_disagreements(reading: RunReader) -> Disagreements:
         if key.endswith(_SCORE)
     }
     env_rewards = [present_number(value) for value in rollouts.env_reward]
-    judges = [name for name, one in reading.graders.items() if one.asks_judge]
-    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, _details(reading))
-
-
-def _details(reading: RunReader) -> Iterator[Mapping[str, Any] | None]:
-    for row in range(min(len(reading.rollouts), _MAX_DETAILS)):
-        details = (reading.row(row) or {}).get("details")
-        yield details if isinstance(details, dict) else None
+    graders = reading.graders
+    judges = [name for name, one in graders.items() if one.asks_judge]
+    # Rules alone do not disagree with themselves.
+    details = reading.iter_details(_MAX_DETAILS) if judges or not graders else ()
+    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, details)
