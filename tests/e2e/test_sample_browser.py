@@ -13,6 +13,8 @@ from tests.e2e.helpers.layout import layout_faults
 from tests.e2e.helpers.live_page import opened, served, write
 
 from adjudge.judges.call_log import JudgeCall
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.runs.report import ReportRow, write_grading_report
 from adjudge.runs.report.rows import read_stories
 from adjudge.runs.transcripts import TranscriptStore
@@ -209,3 +211,63 @@ def test_the_report_has_the_same_sample(
         page.locator(".toggle").first.click()
         page.get_by_role("button", name="Show the whole sample").click()
         title(page, "Sample 0, group g0")
+
+
+def test_places_are_lit_with_the_same_number_on_both_sides(
+    browser: Browser, tmp_path: Path
+) -> None:
+    def look(number: int, query: str, seen: str) -> list[dict[str, Any]]:
+        call = {"id": number, "function": {"name": "search", "arguments": f'{{"q": "{query}"}}'}}
+        return [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": number, "content": seen},
+        ]
+
+    seen = "there is nothing of that name here"
+    said = "\U0001f600 one two three, one two three. The answer is \\boxed{4}."
+    steps = [look(1, "a b", seen), look(2, "c", "x" * 40), look(3, "b a", seen), look(4, "c", "y")]
+    messages = [{"role": "user", "content": "?"}, *(one for step in steps for one in step)]
+    rows: list[dict[str, Any]] = [
+        {"messages": [*messages, {"role": "assistant", "content": said}], "reference": "4"},
+        {"prompt": "2 + 2?", "response": said, "reference": "4"},
+    ]
+    write(tmp_path, "in.jsonl", rows)
+    names = ("action_loop", "information_gain", "ngram_repetition", "answer")
+    graders = [{"name": name, "type": name} for name in names]
+    spec = RewardSpec.from_dict({"graders": graders})
+    grade_rollouts(GradingJob([tmp_path / "in.jsonl"], spec, tmp_path / "run", show_progress=False))
+    with served(tmp_path / "run") as (url, _), opened(browser, url) as watched:
+        page = watched.page
+        page.goto(f"{url}#sample=0")
+        title(page, "Sample 0")
+        loop, gain, words, answer = (page.locator(f"#grader-{n}") for n in range(4))
+        lit = page.locator(".left .lit")
+        texts = [
+            "1 message 2 and message 6: similarity 1.00",
+            "2 message 4 and message 8: similarity 1.00",
+        ]
+        expect(loop.locator(".places button")).to_have_text(texts)
+        loop.hover()
+        numbers = page.locator(".left summary > .place-number")
+        expect(numbers).to_have_text(["1", "2", "1", "2"])
+        loop.locator(".places button").last.click()
+        expect(numbers).to_have_text(["2", "2"])
+        expect(lit).to_have_count(2)
+        loop.locator(".places button").last.click()
+        gain.hover()
+        expect(numbers).to_have_text(["1", "1"])
+        words.hover()
+        expect(lit).to_have_text(["1one two three"])
+        answer.hover()
+        expect(lit).to_have_text(["14"])
+        page.keyboard.press("j")
+        title(page, "Sample 1")
+        expect(loop.locator(".places")).to_have_count(0)
+        words.hover()
+        expect(lit).to_have_text(["1one two three"])
+        answer.locator(".places button").click()
+        expect(answer.locator(".places button")).to_have_text(
+            "1 the response: the answer that was read"
+        )
+        expect(lit).to_have_text(["14"])
+        expect(lit).to_be_in_viewport()

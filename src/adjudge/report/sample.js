@@ -1,7 +1,7 @@
 // One sample: its transcript, beside it what each grader said, its group, and ways to the next one.
 import { $, figure, make, shown, signed, whole } from "./elements.js";
 import { TextBox, Transcript, isNumber, isTable, pretty } from "./transcript.js";
-import { graderCard, isFailed, spotsOf } from "./verdicts.js";
+import { graderCard, isFailed, placesOf } from "./verdicts.js";
 
 const MEMBERS = 16;
 
@@ -173,16 +173,19 @@ export class SamplePage {
   drawTranscript(story) {
     const parts = [make("h3", { id: "transcript", tabIndex: -1 }, "Transcript")];
     this.transcript = null;
+    this.response = null;
+    const add = (name, text, most = 4000) => {
+      const box = new TextBox(text, name, most);
+      parts.push(make("article", { className: "message" }, make("header", {}, make("h4", {}, name)), box.node));
+      return box;
+    };
     if (Array.isArray(story.messages) && story.messages.length) {
       this.transcript = new Transcript(story.messages, story.turns || [], (turn) => this.turnNode(turn, story));
       parts.push(this.transcript.node);
-    } else {
-      for (const [name, text] of [["Prompt", story.prompt], ["Response", story.response]])
-        if (typeof text === "string" && text) parts.push(make("article", { className: "message" }, make("header", {}, make("h4", {}, name)), new TextBox(text, name, 4000).node));
-      if (parts.length === 1) parts.push(make("p", { className: "hint" }, story.kept?.why ? shown(story.kept.why) : "This run’s folder has verdicts and rewards, but not the messages; they are in the rollouts that were graded."));
-    }
-    if (story.response && this.transcript) parts.push(make("article", { className: "message assistant" }, make("header", {}, make("h4", {}, "The response that was judged")), new TextBox(story.response, "The response", 4000).node));
-    if (story.reference !== null && story.reference !== undefined) parts.push(make("article", { className: "message" }, make("header", {}, make("h4", {}, "Reference")), new TextBox(pretty(story.reference), "The reference", 1200).node));
+    } else if (story.prompt) add("Prompt", pretty(story.prompt));
+    if (story.response) this.response = add(this.transcript ? "The response that was judged" : "Response", pretty(story.response));
+    if (parts.length === 1) parts.push(make("p", { className: "hint" }, story.kept?.why ? shown(story.kept.why) : "This run’s folder has verdicts and rewards, but not the messages; they are in the rollouts that were graded."));
+    if (story.reference !== null && story.reference !== undefined) add("Reference", pretty(story.reference), 1200);
     this.left.replaceChildren(...parts);
   }
 
@@ -217,25 +220,30 @@ export class SamplePage {
   // --- places ------------------------------------------------------------------------------------
 
   light(grader, place, pinned, button) {
-    if (!this.transcript || (this.pinned && !pinned)) return;
+    if (this.pinned && !pinned) return;
     if (pinned && this.pinned === button) {
       this.pinned = null;
       button.setAttribute("aria-pressed", "false");
       this.dark();
       return;
     }
-    const chosen = grader.places.map((one, n) => [one, n]).filter(([, n]) => place === null || n === place);
-    const first = this.transcript.light(chosen.flatMap(([one, n]) => spotsOf(one).map((spot) => ({ ...spot, number: n + 1 }))));
+    const places = placesOf(grader).flatMap((some, n) => (place === null || n === place ? some.map((one) => ({ ...one, number: n + 1 })) : []));
+    this.transcript?.light(places);
+    // A place without a message is one of the response.
+    const spans = places.filter((one) => !Number.isInteger(one.message) && Number.isInteger(one.start) && Number.isInteger(one.end));
+    this.response?.mark(spans.map((one) => [one.start, one.end, one.number]));
     if (!pinned) return;
     this.pinned?.setAttribute("aria-pressed", "false");
     this.pinned = button;
     button.setAttribute("aria-pressed", "true");
-    for (const node of this.transcript.node.querySelectorAll("details.lit")) node.open = true;
-    first?.scrollIntoView({ block: "center" });
+    for (const node of this.left.querySelectorAll("details.lit")) node.open = true;
+    this.left.querySelector(".lit")?.scrollIntoView({ block: "center" });
   }
 
   dark() {
-    if (!this.pinned) this.transcript?.dark();
+    if (this.pinned) return;
+    this.transcript?.dark();
+    this.response?.mark([]);
   }
 
   // --- keys --------------------------------------------------------------------------------------

@@ -222,18 +222,16 @@ export class Transcript {
 
   // --- places --------------------------------------------------------------------------------
 
-  // Light `places`: {message, call, start, end, number}; the element of the first one.
+  // Light `places`: {message, call, start, end, number}.
   light(places) {
     this.dark();
     const spans = new Map();
-    let first = null;
     for (const place of places) {
       if (!Number.isInteger(place.message)) continue;
       if (place.message >= this.from) this.show(place.message + 1);
       const call = Number.isInteger(place.call) ? this.calls.get(`${place.message} ${place.call}`) : null;
       const node = call || this.nodes.get(place.message);
       if (!node) continue;
-      first ||= node;
       if (!call && Number.isInteger(place.start) && Number.isInteger(place.end)) {
         if (!spans.has(place.message)) spans.set(place.message, []);
         spans.get(place.message).push([place.start, place.end, place.number]);
@@ -244,7 +242,6 @@ export class Transcript {
       head.prepend(badge(place.number));
     }
     for (const [at, found] of spans) this.markSpans(at, found);
-    return first;
   }
 
   markSpans(at, found) {

@@ -1,6 +1,6 @@
 // What each grader said of a sample, what that rests on, and what its judge was shown and replied.
 import { draw, figure, make, shown, whole } from "./elements.js";
-import { TextBox, contentOf, folded, isNumber, isTable, numberText, pretty } from "./transcript.js";
+import { TextBox, badge, contentOf, folded, isNumber, isTable, numberText, pretty } from "./transcript.js";
 
 const squash = (text) => text.replace(/\s+/g, " ").trim();
 const rangeText = (range) => (Array.isArray(range) ? `${range[0] === null ? "−∞" : numberText(range[0])} to ${range[1] === null ? "∞" : numberText(range[1])}` : "");
@@ -260,30 +260,35 @@ function verdictLine(grader) {
   return make("span", { className: "verdict" }, value);
 }
 
+// Places that are numbered as one: the two of a pair, or one alone.
+export function placesOf(grader) {
+  const found = new Map();
+  grader.places.filter(isTable).forEach((place, n) => {
+    const key = isNumber(place.pair) ? `pair ${place.pair}` : n;
+    found.set(key, [...(found.get(key) || []), place]);
+  });
+  return [...found.values()];
+}
+
 function placesNode(grader, light) {
-  if (!grader.places?.length) return null;
-  const items = grader.places.slice(0, 40).map((place, n) => {
-    const button = make("button", { type: "button", "aria-pressed": "false" }, make("span", { className: "place-number", "aria-hidden": "true" }, String(n + 1)), " ", shown(placeText(place)));
+  const places = placesOf(grader);
+  if (!places.length) return null;
+  const items = places.map((some, n) => {
+    const button = make("button", { type: "button", "aria-pressed": "false" }, badge(n + 1), " ", shown(placeText(some)));
     button.addEventListener("click", () => light(grader, n, true, button));
     return make("li", {}, button);
   });
-  if (grader.places.length > items.length) items.push(make("li", {}, `and ${whole(grader.places.length - items.length)} more`));
   return make("div", {}, make("p", { className: "part-name" }, "Where in the transcript"), make("ul", { className: "places" }, ...items));
 }
 
-const spotText = (spot) => `message ${whole((spot.message ?? 0) + 1)}`;
-
-function placeText(place) {
-  const spots = spotsOf(place);
-  const what = place.text || place.note || place.what || "";
-  const alike = isNumber(place.similarity) ? `similarity ${figure(place.similarity, 2)}` : "";
-  return [spots.map(spotText).join(" and "), what, alike].filter(Boolean).join(": ");
+function placeText(some) {
+  const [{ label, kind }] = some;
+  const said = [label, kind].find((one) => typeof one === "string" && one) ?? "";
+  const spots = some.map((one) => (Number.isInteger(one.message) ? `message ${whole(one.message + 1)}` : "the response"));
+  return [spots.join(" and "), said].filter(Boolean).join(": ");
 }
 
-// A place is one spot, or several that belong together: similar calls.
-export const spotsOf = (place) => (Array.isArray(place.spots) ? place.spots : [place]).filter(isTable);
-
-// `light(grader, place, pinned, button)` lights one place, or all where `place` is null; `dark()` ends that.
+// `light(grader, n, pinned, button)` lights the places of one number, or all where `n` is null; `dark()` ends that.
 export function graderCard(grader, story, number, light, dark) {
   const card = make("article", { className: grader.failure ? "grader failed" : "grader", id: `grader-${number}`, tabIndex: -1 });
   const kind = [grader.type !== grader.name ? grader.type : "", grader.asks_judge ? `asks ${grader.judges?.length ? grader.judges.join(", ") : "a judge"}` : "rule", grader.role && grader.role !== "score" ? grader.role : "", isNumber(grader.weight) ? (grader.weight ? `weight ${numberText(grader.weight)}` : "reported only") : ""];
