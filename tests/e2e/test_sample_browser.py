@@ -96,7 +96,7 @@ def test_it_opens_on_the_worst_disagreement_and_goes_on_by_keys(
         page = watched.page
         title(page, "Sample 0, group g0")
         expect(page.locator(".why-here")).to_contain_text(
-            "quality 0.9 (place 1 of 3); environment 0"
+            "quality 0.9 (rank 1 of 3); environment 0"
         )
         assert "#" not in page.url
         for key, sample, link in (
@@ -154,6 +154,8 @@ def read_whole(page: Page) -> None:
     )
     expect(checks).to_contain_text("the reply says 2, scored was 0.9")
     expect(checks).to_contain_text("1 of 2 replies could not be read")
+    expect(card.locator(".kind")).to_contain_text("asks main · judge-8b · live")
+    expect(card.locator(".unread")).to_contain_text("I like it " + HOSTILE.partition(" ")[0])
     expect(card.locator(".judge-call")).to_have_count(0)
     card.locator(".judge-calls > summary").click()
     expect(card.locator(".judge-call")).to_have_count(2)
@@ -163,6 +165,10 @@ def read_whole(page: Page) -> None:
         "asked again after an unreadable reply"
     )
     expect(card.locator(".judge-call").last).to_contain_text("900 + 20 tokens · $0.0020 · 0.50 s")
+    assert "draw " not in card.inner_text()
+    assert (card.bounding_box() or {"width": 0})["width"] > 0.85 * (
+        page.evaluate("innerWidth") - 100
+    )
     pair = page.locator(".right .grader").nth(1)
     expect(pair.locator(".orders > div").first).to_contain_text("this response shown first")
     expect(pair).to_contain_text("the two orders of the pair say different things")
@@ -203,6 +209,8 @@ def test_the_report_has_the_same_sample(
         assert width > 600 or layout_faults(page) == []
         page.keyboard.press("d")
         title(page, "Sample 1, group g0")
+        # What was unfolded stays so in the next sample.
+        expect(page.locator(".right .judge-call")).to_have_count(2)
         page.keyboard.press("f")
         title(page, "Sample 3, group g0")
         assert page.url.endswith("#sample=3")

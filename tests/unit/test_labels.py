@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.runs.label_queue import QUEUE_SHARES, QueueSample, build_queue, measure_disagreement
+from adjudge.runs.label_queue import QUEUE_SHARES, QueueSample, build_queue
 from adjudge.runs.labels import Label, LabelLog, select_current, stamp_label
 
 HOSTILE = ("=cmd()", "</script>\u2028", "a\nb", "lone \ud800", '"' * 9, "\x00", "ü" * 4_000)
@@ -170,34 +170,32 @@ def test_what_counts_is_what_a_plain_replay_says(script: list[tuple[str, int, in
 
 def samples(count: int, seed: int = 0) -> list[QueueSample]:
     rng = random.Random(seed)
-    return [
-        QueueSample(row, 0, row, row // 8, rng.random(), float(rng.random() < 0.5), [rng.random()])
-        for row in range(count)
-    ]
+    return [QueueSample(row, 0, row, row // 8, rng.random()) for row in range(count)]
 
 
 def test_the_queue_has_its_shares_and_no_sample_twice() -> None:
-    queue = build_queue(samples(1_000))
+    disputed = range(0, 1_000, 3)
+    queue = build_queue(samples(1_000), disputed)
     assert len({one.row for one in queue}) == len(queue)
     for reason, share in QUEUE_SHARES.items():
         assert sum(one.queue == reason for one in queue[:50]) == round(50 * share)
-    assert build_queue(samples(1_000)) == queue
-    assert build_queue(samples(1_000), seed=1) != queue
+    assert build_queue(samples(1_000), disputed) == queue
+    assert build_queue(samples(1_000), disputed, seed=1) != queue
 
 
 def test_random_ones_are_no_better_and_no_worse_than_the_run() -> None:
     """The share of disputed samples among the random ones is that of the run, over many seeds."""
     run = samples(400)
-    apart = measure_disagreement(run)
-    disputed = {row for row, size in apart.items() if size > 0.4}
+    disputed = random.Random(1).sample(range(400), 120)
     shares = []
     for seed in range(40):
-        first = [one.row for one in build_queue(run, seed=seed) if one.queue == "random"][:40]
+        queue = build_queue(run, disputed, seed=seed)
+        first = [one.row for one in queue if one.queue == "random"][:40]
         shares.append(sum(row in disputed for row in first) / len(first))
     whole = len(disputed) / len(run)
     assert abs(sum(shares) / len(shares) - whole) < 3 * (whole * (1 - whole) / 1_600) ** 0.5
-    selected = [one.row for one in build_queue(run) if one.queue == "disagreement"][:40]
-    assert all(row in disputed for row in selected)
+    chosen = [one.row for one in build_queue(run, disputed) if one.queue == "disagreement"]
+    assert chosen == [row for row in disputed if row in chosen]
 
 
 def test_missing_rewards_are_not_proposed_and_a_near_tie_names_the_other() -> None:

@@ -208,9 +208,11 @@ export class SamplePage {
   rewardNode(story, found) {
     const node = make("section", { className: "part" }, make("h3", {}, "Reward"));
     if (!isNumber(story.reward)) node.append(make("p", { className: "lost" }, "Reward missing. ", shown([story.missing?.kind, story.missing?.message].filter((text) => typeof text === "string").join(": "))));
-    const info = isTable(story.reward_info) ? Object.entries(story.reward_info).filter(([name]) => name !== "env_reward") : [];
-    const rows = [...(isNumber(story.env_reward) ? [["environment’s reward", figure(story.env_reward)]] : []), ...info.map(([name, value]) => [name, figure(value)]), ["reward", figure(story.reward)]];
-    node.append(entries(rows));
+    // What a grader's card or the reward itself says already is not said again.
+    const names = new Set(story.graders.map((one) => `${one.name}_score`));
+    const info = isTable(story.reward_info) ? Object.entries(story.reward_info).filter(([name, value]) => name !== "env_reward" && !names.has(name) && isNumber(value) && value !== story.reward) : [];
+    const env = isNumber(story.env_reward) ? [["environment’s reward", figure(story.env_reward)]] : [];
+    node.append(entries([["reward", figure(story.reward)], ...env, ...info.map(([name, value]) => [name, figure(value)])]));
     if (story.source && story.source !== "graders") node.append(make("p", { className: "hint" }, "Source of the reward: ", shown(String(story.source))));
     for (const line of found.extra?.formula || []) node.append(make("p", {}, shown(line)));
     if (found.extra?.advantage) node.append(make("h3", {}, "Advantage"), ...found.extra.advantage());
@@ -305,10 +307,11 @@ export function describeFound(found, worst, of, step) {
 
 function advantageParts(found) {
   const { story, group } = found;
-  const rows = [["left out: this group without its failures", found.left_out === null ? "none, left out itself" : signed(found.left_out)], ["failures as 0", signed(found.as_zero)]];
-  if (isNumber(story.advantage)) rows.unshift(["recorded by the run", signed(story.advantage)]);
+  const rows = isNumber(story.advantage) ? [["recorded by the run", signed(story.advantage)]] : [];
+  if (group.missing) rows.push(["without the failures of its group", found.left_out === null ? "none: its reward is missing" : signed(found.left_out)], ["if failures counted as 0", signed(found.as_zero)]);
+  else rows.push(["in its group", signed(found.left_out)]);
   const parts = [entries(rows)];
-  if (found.turned) parts.push(make("p", { className: "turns" }, "Its sign turns if failures count as 0."));
+  if (found.turned) parts.push(make("p", { className: "turns" }, "Its sign would change if failures counted as 0."));
   if (found.turn_advantages.length) parts.push(make("p", {}, "Per turn: " + found.turn_advantages.map((x) => signed(x)).join(", ")));
   parts.push(make("p", { className: "hint" }, `Its group: ${whole(group.size)} samples, ${whole(group.missing)} missing, mean ${figure(group.mean)}, std ${figure(group.std)}.`));
   return parts;

@@ -21,10 +21,13 @@ function partsToSee(story) {
 
 const promptOf = (call) => (call.messages || []).map(contentOf).join("\n");
 
-// Texts may stand in a prompt as they are, or in JSON.
-function holder(call) {
-  const prompt = squash(promptOf(call));
-  return (text) => prompt.includes(text) || prompt.includes(JSON.stringify(text).slice(1, -1));
+const inJson = (text) => JSON.stringify(text).slice(1, -1);
+
+// Texts may stand in a prompt as they are, or in JSON. `without`: texts that do not count as a place to stand.
+function holder(call, without = []) {
+  let prompt = squash(promptOf(call));
+  for (const text of without.map(squash).filter(Boolean)) for (const one of [text, inJson(text)]) prompt = prompt.replaceAll(one, " … ");
+  return (text) => prompt.includes(text) || prompt.includes(inJson(text));
 }
 
 // How many characters of one end of `text` the prompt has.
@@ -49,6 +52,15 @@ function textCheck(has, what, text, missing) {
   // The end of a short text, "7 seats" of "357 seats", stands in many a prompt by chance.
   if (most < Math.min(40, Math.max(24, wanted.length / 2))) return [missing, `the ${what} is not in the prompt as it stands`];
   return ["warn", `only the ${first >= last ? "first" : "last"} ${whole(most)} of the ${what}’s ${whole(wanted.length)} characters are in the prompt`];
+}
+
+// A reference that the answer or a message repeats was not shown by that; a short one stands in many a prompt by chance.
+function referenceCheck(call, story, texts) {
+  const wanted = squash(String(story.reference));
+  if (!wanted) return null;
+  if (!holder(call)(wanted)) return ["note", "the reference is not in the prompt as it stands"];
+  if (!holder(call, texts)(wanted)) return ["note", "the reference is in the prompt only where the answer or a message says the same"];
+  return wanted.length < 4 ? null : ["ok", `the whole reference is in the prompt (${whole(wanted.length)} characters)`];
 }
 
 function messagesCheck(has, messages) {
@@ -128,7 +140,7 @@ export function checksOf(grader, story) {
     const has = holder(call);
     add("answer", textCheck(has, "answer", answer, "warn"));
     add("question", textCheck(has, "question", question, "warn"));
-    if (typeof story.reference === "string" || isNumber(story.reference)) add("reference", textCheck(has, "reference", String(story.reference), "note"));
+    if (typeof story.reference === "string" || isNumber(story.reference)) add("reference", referenceCheck(call, story, [answer, question, ...(story.messages || []).map(contentOf)]));
     add("messages", messagesCheck(has, story.messages || []));
     scaleChecks(grader, call).forEach((found, n) => add(`scale ${n}`, found));
   }
@@ -139,7 +151,7 @@ export function checksOf(grader, story) {
   return [...checks.values(), ...replyChecks(grader, calls)];
 }
 
-const SIGNS = { ok: ["✓", "as it should be: "], warn: ["!", "look here: "], note: ["•", ""] };
+const SIGNS = { ok: ["✓", "checked: "], warn: ["!", "look here: "], note: ["•", ""] };
 
 const checkItem = ([level, text]) => make("li", { className: level }, make("span", { className: "sign", "aria-hidden": "true" }, SIGNS[level][0]), make("span", {}, make("span", { className: "unseen" }, SIGNS[level][1]), shown(text)));
 
@@ -152,15 +164,18 @@ const spentText = (call) => {
     parts.push(`${whole(usage.input_tokens || 0)} + ${whole(usage.output_tokens || 0)} tokens${usage.cached_tokens ? ` (${whole(usage.cached_tokens)} cached)` : ""}`);
     if (isNumber(usage.cost_usd)) parts.push(`$${usage.cost_usd < 0.01 ? usage.cost_usd.toPrecision(2) : usage.cost_usd.toFixed(3)}`);
   }
-  if (isNumber(call.latency_s)) parts.push(`${figure(call.latency_s, 2)} s`);
+  if (isNumber(call.latency_s)) parts.push(call.latency_s < 0.01 ? "under 0.01 s" : `${figure(call.latency_s, 2)} s`);
   if (isNumber(call.attempts) && call.attempts > 1) parts.push(`${whole(call.attempts)} attempts`);
   if (call.finish_reason) parts.push(`ended: ${call.finish_reason}`);
   return parts.join(" · ");
 };
 
+// The orders of a pair, in words.
+const ORDERS = { as_given: "this response shown first", swapped: "the other shown first" };
+
 function callNode(call, number, of) {
   const node = make("article", { className: call.unread || call.reply === null ? "judge-call bad" : "judge-call" });
-  const title = [`Call ${whole(number)} of ${whole(of)}`, call.part, call.repair ? "asked again after an unreadable reply" : "", call.draw ? `draw ${whole(call.draw)}` : ""].filter(Boolean).join(", ");
+  const title = [`Call ${whole(number)} of ${whole(of)}`, ORDERS[call.part] ?? call.part, call.repair ? "asked again after an unreadable reply" : call.draw ? `draw ${whole(call.draw)}` : ""].filter(Boolean).join(", ");
   const head = make("header", {}, make("h5", {}, shown(title)));
   if (call.source) head.append(make("span", { className: "source" }, shown(call.source)));
   if (call.model) head.append(make("span", {}, make("code", {}, shown(call.model))));
@@ -170,7 +185,7 @@ function callNode(call, number, of) {
   const prompts = (call.messages || []).map((message) => {
     const role = isTable(message) && typeof message.role === "string" ? message.role : "message";
     const content = contentOf(message);
-    return make("div", {}, make("p", { className: "part-name" }, "Prompt, ", shown(role.slice(0, 40)), make("span", { className: "at" }, `${whole(content.length)} characters`)), new TextBox(content, `Prompt to the judge, ${role.slice(0, 40)}`, 1200).node);
+    return make("div", {}, make("p", { className: "part-name" }, "Prompt, ", shown(role.slice(0, 40)), make("span", { className: "at" }, `${whole(content.length)} characters`)), new TextBox(content, `Prompt to the judge, ${role.slice(0, 40)}`, 6000).node);
   });
   node.append(...prompts);
   if (call.schema) node.append(folded(["Schema of the reply"], "more-facts", new TextBox(pretty(call.schema), "Schema").node));
@@ -181,6 +196,9 @@ function callNode(call, number, of) {
   } else node.append(make("p", { className: "lost" }, "No reply. ", shown([call.kind, call.error].filter(Boolean).join(": "))));
   return node;
 }
+
+// The graders whose calls are looked at: still so in the next sample.
+const unfolded = new Set();
 
 function callsNode(grader) {
   const calls = grader.calls || [];
@@ -193,14 +211,32 @@ function callsNode(grader) {
   if (tokens) facts.push(`${whole(tokens)} tokens`);
   const cost = total((call) => call.usage?.cost_usd);
   if (cost) facts.push(`$${cost.toPrecision(2)}`);
-  const sources = [...new Set(calls.map((call) => call.source).filter(Boolean))];
-  if (sources.length) facts.push(sources.join(", "));
   const node = folded(["What the judge was shown ", make("small", {}, shown(facts.join(" · ")))], "judge-calls");
   // Prompts are long: they are made when they are looked at.
+  const fill = () => {
+    if (!node.querySelector(".calls-list")) node.append(make("div", { className: "calls-list" }, ...calls.map((call, n) => callNode(call, n + 1, calls.length))));
+  };
+  node.open = unfolded.has(grader.name);
+  if (node.open) fill();
+  node.firstChild.addEventListener("click", () => {
+    if (node.open) unfolded.delete(grader.name);
+    else { unfolded.add(grader.name); fill(); }
+  });
   node.addEventListener("toggle", () => {
-    if (node.open && !node.querySelector(".calls-list")) node.append(make("div", { className: "calls-list" }, ...calls.map((call, n) => callNode(call, n + 1, calls.length))));
+    if (!node.open) return;
+    fill();
+    if (node.contains(document.activeElement)) node.scrollIntoView({ block: "nearest" });
   });
   return node;
+}
+
+// Who answered, and from where: said on the card, because a wrong model spoils every verdict.
+const namesOf = (calls, key) => [...new Set((calls || []).map((call) => call[key]).filter((one) => typeof one === "string" && one))];
+
+function unreadNode(calls) {
+  const unread = (calls || []).filter((call) => call.unread && typeof call.reply === "string").slice(0, 3);
+  if (!unread.length) return null;
+  return make("div", { className: "unread" }, ...unread.flatMap((call) => [make("p", { className: "lost" }, "Unreadable reply: ", shown(call.unread)), new TextBox(call.reply || "(empty)", "An unreadable reply of the judge", 600).node]));
 }
 
 // --- one grader --------------------------------------------------------------------------------
@@ -227,7 +263,7 @@ function ordersNode(orders) {
   if (!orders?.length) return null;
   const cells = orders.map((one) => {
     const said = one.failure ? make("span", { className: "lost" }, shown(pretty(isTable(one.failure) ? one.failure.kind || "failed" : one.failure))) : make("b", {}, shown(String(one.verdict ?? "–")));
-    const node = make("div", {}, make("p", { className: "part-name" }, one.first === "response" ? "this response shown first" : "the other shown first"), said);
+    const node = make("div", {}, make("p", { className: "part-name" }, one.first === "response" ? ORDERS.as_given : ORDERS.swapped), said);
     if (one.reason) node.append(make("p", { className: "why" }, shown(one.reason.slice(0, 4000))));
     return node;
   });
@@ -291,7 +327,7 @@ function placeText(some) {
 // `light(grader, n, pinned, button)` lights the places of one number, or all where `n` is null; `dark()` ends that.
 export function graderCard(grader, story, number, light, dark) {
   const card = make("article", { className: grader.failure ? "grader failed" : "grader", id: `grader-${number}`, tabIndex: -1 });
-  const kind = [grader.type !== grader.name ? grader.type : "", grader.asks_judge ? `asks ${grader.judges?.length ? grader.judges.join(", ") : "a judge"}` : "rule", grader.role && grader.role !== "score" ? grader.role : "", isNumber(grader.weight) ? (grader.weight ? `weight ${numberText(grader.weight)}` : "reported only") : ""];
+  const kind = [grader.type !== grader.name ? grader.type : "", grader.asks_judge ? `asks ${grader.judges?.length ? grader.judges.join(", ") : "a judge"}` : "rule", namesOf(grader.calls, "model").join(", "), namesOf(grader.calls, "source").join(", "), grader.role && grader.role !== "score" ? grader.role : "", isNumber(grader.weight) ? (grader.weight ? `weight ${numberText(grader.weight)}` : "reported only") : ""];
   card.append(make("header", {}, make("h4", {}, make("code", {}, shown(grader.name))), verdictLine(grader), Array.isArray(grader.range) ? make("small", {}, `range ${rangeText(grader.range)}`) : "", make("p", { className: "kind" }, shown(kind.filter(Boolean).join(" · ")))));
   const bar = gauge(grader.score, grader.range);
   if (bar) card.append(bar);
@@ -303,7 +339,10 @@ export function graderCard(grader, story, number, light, dark) {
   const parts = [ordersNode(grader.orders), criteriaNode(grader.criteria), votesNode(grader.votes)].filter(Boolean);
   // The reasons of a pair's orders are its reason.
   if (grader.reason && !grader.orders?.some((one) => one.reason)) card.append(new TextBox(pretty(grader.reason), `Reason of ${grader.name.slice(0, 60)}`, 900).node);
+  else if (grader.asks_judge && !grader.failure && !grader.reason && !parts.length) card.append(make("p", { className: "hint" }, "It gave no reason."));
   card.append(...parts);
+  const lost = unreadNode(grader.calls);
+  if (lost) card.append(lost);
   const places = placesNode(grader, light);
   if (places) {
     card.append(places);

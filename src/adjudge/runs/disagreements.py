@@ -4,7 +4,9 @@ Numbers of two judges have two scales, so places are compared and not numbers: t
 in its group, among the members that both have a number for, from 0 (the lowest) to 1 (ties at
 mid-rank). In a run whose groups have one member, the whole run is one group. The size of a
 disagreement is the distance of two such ranks, from 0 to 1; of equal sizes the one comes first
-whose numbers are further apart, each on a scale from the least to the most of the run.
+whose numbers are further apart, each on a scale from the least to the most of the run. Below
+:data:`LEAST` it is none: two orders that contradict each other nowhere can be almost that far
+apart by ties alone. A side that says the same of a whole group orders nothing in it.
 
 The first of these rules that finds anything is the run's:
 
@@ -30,6 +32,9 @@ from adjudge.rewards.groups import group_step
 
 MOST = 20
 """How many are listed."""
+
+LEAST = 0.5
+"""The least distance of two ranks that is a disagreement."""
 
 ScoreColumn = Sequence[float | None]
 
@@ -59,8 +64,8 @@ class _Side(NamedTuple):
         value = self.numbers[at]
         above = sum(number > value for number in self.numbers)
         equal = self.numbers.count(value)
-        ends = f"–{above + equal}" if equal > 1 else ""
-        return f"{self.name} {_format(value)} (place {above + 1}{ends} of {len(self.numbers)})"
+        rank = f"tied for {above + 1} to {above + equal}" if equal > 1 else f"rank {above + 1}"
+        return f"{self.name} {_format(value)} ({rank} of {len(self.numbers)})"
 
 
 class _Entry(NamedTuple):
@@ -85,12 +90,13 @@ def find_disagreements(
     judges: Collection[str] = (),
     details: Iterable[Mapping[str, Any] | None] = (),
     *,
-    most: int = MOST,
+    most: int | None = MOST,
 ) -> Disagreements:
     """The worst disagreements of a run.
 
     ``scores``: the numbers of each grader; ``judges``: the names of those that ask a judge.
     ``details`` has what each sample's graders said; it is read where the numbers say nothing.
+    ``most``: how many are listed, ``None`` for all.
     """
     judging = {name: scores[name] for name in scores if name in judges} or scores
     against_env = [(name, column, "environment", env_rewards) for name, column in judging.items()]
@@ -108,14 +114,16 @@ def find_disagreements(
     return Disagreements()
 
 
-def _choose_worst(entries: Iterable[_Entry], most: int) -> list[Disagreement]:
+def _choose_worst(entries: Iterable[_Entry], most: int | None) -> list[Disagreement]:
     """Of each sample its worst one."""
     worst: dict[int, _Entry] = {}
     for entry in entries:
         known = worst.get(entry.place)
         if known is None or entry[:3] < known[:3]:
             worst[entry.place] = entry
-    chosen = nsmallest(most, worst.values(), key=lambda entry: entry[:3])
+    chosen = nsmallest(
+        len(worst) if most is None else most, worst.values(), key=lambda entry: entry[:3]
+    )
     return [entry.as_disagreement() for entry in chosen]
 
 
@@ -135,10 +143,12 @@ def _pair_entries(
         if len(entries) == 1:
             continue
         _, first, second = zip(*entries, strict=True)
+        if min(first) == max(first) or min(second) == max(second):
+            continue
         sides = _Side(one, first), _Side(other, second)
         ranks = zip(group_step(first, "rank"), group_step(second, "rank"), strict=True)
         for at, ((place, a, b), (rank, its_rank)) in enumerate(zip(entries, ranks, strict=True)):
-            if rank is not None and its_rank is not None and rank != its_rank:
+            if rank is not None and its_rank is not None and abs(rank - its_rank) >= LEAST:
                 apart = abs(_scaled(a, *scales[0]) - _scaled(b, *scales[1]))
                 yield _Entry(-abs(rank - its_rank), -apart, place, sides, at)
 

@@ -9,7 +9,6 @@ order depends on the run and the seed alone: two people get the same samples, an
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
@@ -24,9 +23,6 @@ QUEUE_SHARES: Mapping[QueueReason, float] = {"random": 0.5, "disagreement": 0.3,
 QUEUE_SIZE = 50
 """Labels of a round, of which the page says how many are done."""
 
-_LEAST_DISAGREEMENT = 0.25
-"""Of the places in the run's order, 0 to 1, that two numbers give a sample."""
-
 
 class QueueSample(NamedTuple):
     """What the queue must know of a sample; ``row`` is its place in the run's file."""
@@ -36,8 +32,6 @@ class QueueSample(NamedTuple):
     sample_index: int
     group: int
     reward: float | None
-    env_reward: float | None
-    scores: Sequence[float | None]
 
 
 class QueueEntry(NamedTuple):
@@ -48,23 +42,23 @@ class QueueEntry(NamedTuple):
     beside: int | None = None
 
 
-def build_queue(samples: Sequence[QueueSample], *, seed: int = 0) -> list[QueueEntry]:
+def build_queue(
+    samples: Sequence[QueueSample], disputed: Sequence[int] = (), *, seed: int = 0
+) -> list[QueueEntry]:
     """All samples that have a reward, once each at most: the most useful first.
 
+    ``disputed``: the rows that the run disagrees with itself about
+    (:func:`~adjudge.runs.disagreements.find_disagreements`), the worst first.
     Reasons alternate by :data:`QUEUE_SHARES`; where one has no samples left, the others go on. Of
     the half that is not random only samples with a reason are in the queue.
     """
     judged = [one for one in samples if one.reward is not None]
     order = {one.row: _hash_place(one, seed) for one in judged}
     pool = sorted((one.row for one in judged if order[one.row] & 1), key=order.__getitem__)
-    asked = [one for one in judged if not order[one.row] & 1]
-    apart = measure_disagreement(judged)
     streams: dict[QueueReason, Iterator[QueueEntry]] = {
         "random": (QueueEntry(row, "random") for row in pool),
         "disagreement": (
-            QueueEntry(one.row, "disagreement")
-            for one in sorted(asked, key=lambda one: (-apart[one.row], order[one.row]))
-            if apart[one.row] >= _LEAST_DISAGREEMENT
+            QueueEntry(row, "disagreement") for row in disputed if not order.get(row, 1) & 1
         ),
         "near tie": (
             QueueEntry(row, "near tie", other)
@@ -73,45 +67,6 @@ def build_queue(samples: Sequence[QueueSample], *, seed: int = 0) -> list[QueueE
         ),
     }
     return list(_interleave(streams))
-
-
-def measure_disagreement(samples: Sequence[QueueSample]) -> dict[int, float]:
-    """By row: how far apart the run's own numbers put a sample, from 0 to 1.
-
-    Each number is the sample's place among all of the run, ties in the middle, so that scales do
-    not matter. The judge's reward against the environment's where there is one, else the grader
-    that is highest against the one that is lowest.
-    """
-    width = max((len(one.scores) for one in samples), default=0)
-    columns = [
-        [one.reward for one in samples],
-        [one.env_reward for one in samples],
-        *(
-            [one.scores[at] if at < len(one.scores) else None for one in samples]
-            for at in range(width)
-        ),
-    ]
-    reward, env, *graders = [_places(column) for column in columns]
-    found = {}
-    for at, one in enumerate(samples):
-        pair = [places[at] for places in (reward, env)]
-        if None in pair:
-            pair = [places[at] for places in graders]
-        known = [place for place in pair if place is not None]
-        found[one.row] = max(known) - min(known) if len(known) > 1 else 0.0
-    return found
-
-
-def _places(column: Sequence[float | None]) -> list[float | None]:
-    """Each value's mid-rank as a share of the values there are; all ``None`` where none varies."""
-    present = sorted(value for value in column if value is not None)
-    if not present or present[0] == present[-1]:
-        return [None] * len(column)
-    place = {
-        value: (bisect_left(present, value) + bisect_right(present, value)) / (2 * len(present))
-        for value in set(present)
-    }
-    return [None if value is None else place[value] for value in column]
 
 
 def _near_ties(samples: Sequence[QueueSample]) -> Iterator[tuple[int, int]]:

@@ -237,16 +237,18 @@ def _missing_tiles(reading: RunReader) -> list[Tile]:
     )
     turned, groups = rollouts.turned_in_all()
     note = (
-        f"in {format_integer(groups)} groups, with failures as 0" if turned else "by failures as 0"
+        f"in {format_integer(groups)} groups, if failures counted as 0"
+        if turned
+        else "if failures counted as 0"
     )
-    return [
-        Tile(
-            "Rewards missing",
-            format_percent(failed.total(), len(rollouts) - undrawn),
-            lost or "of the samples",
-        ),
-        Tile("Advantages turned", format_integer(turned) if rollouts else "–", note),
-    ]
+    missing = Tile(
+        "Rewards missing",
+        format_percent(failed.total(), len(rollouts) - undrawn),
+        lost or "of the samples",
+    )
+    if not failed:
+        return [missing]
+    return [missing, Tile("Advantages of other sign", format_integer(turned), note)]
 
 
 def _cost_and_alarm_tiles(reading: RunReader) -> list[Tile]:

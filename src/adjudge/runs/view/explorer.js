@@ -95,12 +95,14 @@ export class Explorer {
   members() {
     const { found } = this;
     if (!found) return;
-    const zero = $("zero").checked;
+    // Where nothing is missing, both ways are one.
+    const zero = $("zero").checked && found.missing > 0;
+    $("zero").closest("label").hidden = !found.missing;
     const recorded = found.members.some((one) => one.advantage !== null || one.turn_advantages);
     const env = found.members.some((one) => one.env_reward !== null);
     const spoken = found.members.some((one) => one.said);
     const most = Math.max(1e-9, ...found.members.flatMap((one) => [Math.abs(one.left_out || 0), Math.abs(one.as_zero)]));
-    const labels = [["Sample"], ["Reward", "n"], ["Left out", "n"], ...(zero ? [["Failures as\u00a00", "n"], ["Both"]] : []), ...(recorded ? [["Advantage", "n"]] : []),
+    const labels = [["Sample"], ["Reward", "n"], [found.missing ? "Left out" : "In its group", "n"], ...(zero ? [["Failures as\u00a00", "n"], ["Both"]] : []), ...(recorded ? [["Advantage", "n"]] : []),
       ...(env ? [["Env reward", "n"]] : []), ...found.score_names.map((name) => [name, "n"]), ...(spoken ? [["Last reply"]] : [])];
     $("members").tHead.replaceChildren(heads(labels));
     $("members").tBodies[0].replaceChildren(...found.members.map((one) => {
@@ -145,7 +147,6 @@ function bars(one, most) {
 
 function verdict(found) {
   const filled = `With failures as 0: mean ${figure(found.mean_as_zero)}, std ${figure(found.std_as_zero)}.`;
-  if (!found.missing) return `${filled} No reward of this group is missing, so nothing changes.`;
   if (!found.turned) return `${filled} No sign turns, but the advantages change.`;
   return `${filled} ${whole(found.turned)} ${found.turned === 1 ? "sign turns" : "signs turn"}.`;
 }

@@ -250,8 +250,13 @@ def explain_reward(how: RewardCombination | None, row: Mapping[str, Any]) -> lis
         found = _combine(how.mode, env, scale * judge)
         if found is not None and math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
             words = " + ".join(f"{weight:g} × {value:.4g} ({key})" for weight, value, key in parts)
-            judged = f"judge part {judge:.4g} = {words}"
-            return [judged, _sentence(how.mode, env, scale, judge, reward)]
+            judged = [f"judge part {judge:.4g} = {words}"]
+            # One part of weight 1 is the judge part.
+            if len(parts) == 1 and parts[0][0] == 1:
+                if how.mode == "replace" and scale == 1:
+                    return None
+                judged = []
+            return [*judged, _sentence(how.mode, env, scale, judge, reward)]
     return None
 
 
@@ -264,7 +269,7 @@ def _combine(mode: str, env: float | None, judge: float) -> float | None:
 
 
 def _sentence(mode: str, env: float | None, scale: float, judge: float, reward: float) -> str:
-    judged = f"{scale:g} (judge scale) × {judge:.4g}"
+    judged = f"{scale:g} (judge scale) × {judge:.4g} (judge part)"
     if mode == "replace" or env is None:
         return f"reward {reward:.4g} = {judged}"
     sign = "+" if mode == "weighted_sum" else "×"

@@ -26,6 +26,7 @@ from adjudge.runs.labels import (
     stamp_label,
 )
 from adjudge.runs.view.index import present_number
+from adjudge.runs.view.navigation import find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536
@@ -224,7 +225,6 @@ class LabelDesk:
         rollouts = self.reading.rollouts
         version = (self.reading.generation, len(rollouts))
         if version != self._queue_of:
-            columns = [column for _, column in self._targets()]
             self._queue = build_queue(
                 [
                     QueueSample(
@@ -233,11 +233,10 @@ class LabelDesk:
                         rollouts.places[row],
                         rollouts.group_of[row],
                         present_number(rollouts.reward[row]),
-                        present_number(rollouts.env_reward[row]),
-                        [rollouts.score(column, row) for column in columns],
                     )
                     for row in range(len(rollouts))
-                ]
+                ],
+                [one.place for one in find_run_disagreements(self.reading, most=None).worst],
             )
             self._queue_of = version
         return self._queue

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.runs.disagreements import Disagreements, find_disagreements
+from adjudge.runs.disagreements import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import RolloutIndex, present_number
 from adjudge.runs.view.run_reader import RunReader
 
@@ -78,7 +78,7 @@ def _next_failure(rollouts: RolloutIndex, row: int) -> int | None:
 
 def list_disagreements(reading: RunReader) -> dict[str, Any]:
     """The worst disagreements of the run so far, each with the link of its sample."""
-    found = _find_disagreements(reading)
+    found = find_run_disagreements(reading)
     rollouts = reading.rollouts
     return {
         "samples": len(rollouts),
@@ -102,7 +102,8 @@ def _name(reading: RunReader, row: int) -> str:
     return f"Sample {rollouts.places[row]}{step}" + (f", group {group.name}" if group.name else "")
 
 
-def _find_disagreements(reading: RunReader) -> Disagreements:
+def find_run_disagreements(reading: RunReader, *, most: int | None = MOST) -> Disagreements:
+    """The worst disagreements of the run so far; ``most`` ``None`` for all."""
     rollouts = reading.rollouts
     every = range(len(rollouts))
     scores = {
@@ -115,4 +116,4 @@ def _find_disagreements(reading: RunReader) -> Disagreements:
     judges = [name for name, one in graders.items() if one.asks_judge]
     # Rules alone do not disagree with themselves.
     details = reading.iter_details(_MAX_DETAILS) if judges or not graders else ()
-    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, details)
+    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, details, most=most)

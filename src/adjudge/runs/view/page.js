@@ -23,6 +23,7 @@ function head() {
   $("state").dataset.state = run.state;
   const left = run.indexed.behind && run.indexed.size ? `, ${Math.floor(100 * (1 - run.indexed.behind / run.indexed.size))} % of the samples read` : "";
   $("state").textContent = run.status + left;
+  $("follow").hidden = run.state === "done";
   $("progress").hidden = run.progress === null;
   $("progress").value = run.progress || 0;
   const facts = [...run.facts];
