@@ -159,6 +159,7 @@ def test_two_people_label_at_once(browser: Browser, tmp_path: Path, width: int) 
 
 
 def begin_round(page: Page, name: str) -> None:
+    page.locator("#labelling > summary").click()
     page.locator("#label-author").fill(name)
     page.locator("#label-author").press("Enter")
     page.locator("h1").click()

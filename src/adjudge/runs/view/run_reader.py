@@ -357,7 +357,7 @@ class RunReader:
         try:
             with TranscriptStore(self.folder, read_only=True) as store:
                 sample, calls = store.read_sample(index), store.read_calls(index)
-                why = "" if sample else store.read_fact("rule") or "this run keeps no transcripts"
+                why = "" if sample else store.read_fact("rule") or ""
         except RunFolderError as error:
             sample, calls, why = None, {}, str(error)
         return teller.tell(row, sample=sample, calls=calls, members=members, unkept=why)
