@@ -59,7 +59,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def atomic_write(path: Path, data: bytes | Iterable[bytes]) -> Path:
-    """Write ``data``, or its pieces one after the other, to ``path``, as :func:`atomic_path`."""
+    """Write ``data``, or its pieces one after the other, to ``path``, as :func:`atomic_path`.
+
+    Raises :class:`~adjudge.errors.ConfigError` where there is a folder: a file never replaces one.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder. Give the name of a file.")
     with atomic_path(path) as part, part.open("wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
     return path

@@ -396,6 +396,16 @@ class Asker(BaseGrader):
         return float(len(response) + len(self.headers))
 
 
+def test_a_page_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
+    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
+    (tmp_path / "page.html").mkdir()
+    (tmp_path / "page.html" / "mine").touch()
+    done = run(a, a, "-o", tmp_path / "page.html")
+    assert done.exit_code == 2
+    assert "is a folder" in done.output
+    assert (tmp_path / "page.html" / "mine").exists()
+
+
 def test_secrets_are_not_written_to_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

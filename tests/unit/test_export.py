@@ -194,6 +194,7 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
         (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "-1"], "must be 0 or more"),
         (["dpo", "RUN", "-o", "x.jsonl", "--format", "verl"], "no trainer for pairs"),
         (["sft", "RUN", "-o", "x.jsonl", "--top-share", "2"], "at most 1"),
+        (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be finite"),
         (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "did you mean 'trl'"),
     ],
 )

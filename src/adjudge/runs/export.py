@@ -71,6 +71,8 @@ class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"--min-margin: must be 0 or more and finite (found {self.min_margin})"
             )
+        if self.min_reward is not None and not math.isfinite(self.min_reward):
+            raise ConfigError(f"--min-reward: must be finite (found {self.min_reward})")
         if self.kind == "sft" and self.min_reward is None and self.top_share is None:
             raise ConfigError(
                 "export sft: needs --min-reward or --top-share: which samples are good enough?"
