@@ -22,7 +22,7 @@ from adjudge.audit.rewards import series_by_step
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun, read_audited
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
-from adjudge.report.charts import ChartLine, histogram_chart, line_chart
+from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_chart
 from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
@@ -33,6 +33,7 @@ MAX_SHOWN = 8
 """Samples of a finding that can be read on the page."""
 
 _MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
+_MAX_PREVIEW = 200
 _PROGRESS_EVERY = 200
 
 
@@ -329,38 +330,35 @@ _STYLES = {"high": "worst", "medium": "lost", "low": "soft"}
 
 def write_audit_page(path: Path, report: AuditReport) -> None:
     """Write ``audit.html``: UTF-8, no script, no network."""
-    found = report.findings
+    read_as = [f"{name}: {n:,} files" if n > 1 else name for name, n in report.formats.items()]
+    about = [("rollouts", report.paths), ("read as", read_as), ("notes", report.notes)]
     page = render_page(
         "Audit",
+        [],
         [
-            ("rollouts", report.paths),
-            (
-                "read as",
-                [f"{name}: {n:,} files" if n > 1 else name for name, n in report.formats.items()],
-            ),
-            ("notes", report.notes),
-        ],
-        [
-            Section("findings", "Findings, worst first", [findings_table(report)], "Findings"),
-            *(_finding_section(one, finding, report) for one, finding in found),
-            Section("rewards", "Rewards", list(_reward_charts(report)), "Rewards"),
+            Section("findings", "Findings, worst first", [_drawn_findings(report)], "Findings"),
+            *_finding_sections(report),
             Section(
                 "nothing",
                 "Nothing found",
                 [_about_power(report), nothing_table(report)],
                 "Nothing found",
             ),
+            Section("rewards", "Rewards", list(_reward_charts(report)), "Rewards"),
             Section("not-applicable", "Not applicable", [skipped_table(report)], "Not applicable"),
-            Section("samples", "Samples", list(_samples(report)), "Samples"),
             notes_section(
                 _PACKAGE,
+                link="How to read it",
                 rate=f"{FALSE_ALARM_RATE:.0%}",
                 power=f"{STATED_POWER:.0%}",
                 shown=MAX_SHOWN,
             ),
         ],
         tiles=list(_tiles(report)),
-        above=[paragraph(bold(report.verdict), class_="banner" if found else "verdict")],
+        above=[
+            paragraph(report.verdict, class_=f"verdict {report.severity or 'none'}"),
+            _facts([(name, lines) for name, lines in about if lines]),
+        ],
         styles=[(_PACKAGE, "page.css")],
     )
     atomic_write(path, page.encode())
@@ -399,6 +397,38 @@ def findings_table(report: AuditReport) -> Table:
     ]
     drop = ("mean change", "95 % interval", "signs turned")
     return Table(columns, rows, keep=("effect", "samples"), drop=drop)
+
+
+def _drawn_findings(report: AuditReport) -> Table:
+    """:func:`findings_table` with a bar for each effect."""
+    table = findings_table(report)
+    columns = [*table.columns[:2], Column("size", "plot"), *table.columns[2:]]
+    rows = [
+        [*row[:2], _effect_bar(finding), *row[2:]]
+        for row, (_, finding) in zip(table.rows, report.findings, strict=True)
+    ]
+    return Table(columns, rows)
+
+
+def _effect_bar(finding: Finding) -> Element | None:
+    """Of a share or a correlation; other effects have no scale that all of them share."""
+    one = finding.effect
+    if one.value is None or not all(
+        -1 <= end <= 1 for end in (one.value, one.low or 0, one.high or 0)
+    ):
+        return None
+    label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
+    return effect_bar(one.value, one.low, one.high, label)
+
+
+def _facts(named: Sequence[tuple[str, Sequence[object]]]) -> Element:
+    listed = [
+        Element(
+            "div", Element("dt", name), Element("dd", [Element("span", text) for text in lines])
+        )
+        for name, lines in named
+    ]
+    return Element("dl", listed, class_="facts")
 
 
 def nothing_table(report: AuditReport) -> Table:
@@ -442,30 +472,43 @@ def _about_power(report: AuditReport) -> Element | None:
     )
 
 
-def _finding_section(one: CheckOutcome, finding: Finding, report: AuditReport) -> Section:
-    effect = effect_text(finding.effect.value, finding.unit)
-    interval = interval_text(finding.effect, finding.unit)
-    facts = [
-        ("effect", f"{effect} ({interval})" if interval else effect),
-        ("unit", finding.unit),
-        ("samples", f"{finding.affected:,} of {report.count:,}"),
-        ("advantages", impact_text(finding.impact)),
-    ]
-    listed = [
-        Element("div", Element("dt", name), Element("dd", Element("span", text)))
-        for name, text in facts
-    ]
-    return Section(
-        f"finding-{one.name}",
-        one.title,
-        [
-            paragraph(finding.sentence),
-            paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
-            Element("dl", listed, class_="facts"),
-            _over_steps(finding),
-            _sample_links(finding, report),
-        ],
-    )
+def _finding_sections(report: AuditReport) -> Iterator[Section]:
+    """Each finding with its samples; a sample of several stands under the first."""
+    home: dict[int, str] = {}
+    for number, (one, finding) in enumerate(report.findings, 1):
+        shown = [report.samples[row] for row in finding.rows[:MAX_SHOWN] if row in report.samples]
+        fresh = [sample for sample in shown if sample.row not in home]
+        home |= {sample.row: one.name for sample in fresh}
+        above = [
+            [Element("a", f"sample {sample.row}", href=f"#sample-{sample.row}"), " "]
+            for sample in shown
+            if home[sample.row] != one.name
+        ]
+        effect = effect_text(finding.effect.value, finding.unit)
+        interval = interval_text(finding.effect, finding.unit)
+        severity = styled(finding.severity, _STYLES[finding.severity])
+        facts: list[tuple[str, Sequence[object]]] = [
+            ("severity", [severity]),
+            ("effect", [f"{effect} ({interval})" if interval else effect, finding.unit]),
+            ("samples", [f"{finding.affected:,} of {report.count:,}"]),
+            ("advantages", [impact_text(finding.impact)]),
+        ]
+        how_many = f"The worst {len(shown)} of {finding.affected:,} samples"
+        yield Section(
+            f"finding-{one.name}",
+            f"{number}. {one.title}",
+            [
+                paragraph(finding.sentence, class_="sentence"),
+                paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
+                _facts(facts),
+                _over_steps(finding),
+                Element("h3", how_many if len(shown) < finding.affected else "Samples")
+                if shown
+                else None,
+                paragraph("Shown above, too: ", above) if above else None,
+                [_sample(sample, is_open=place == 0) for place, sample in enumerate(fresh)],
+            ],
+        )
 
 
 def _over_steps(finding: Finding) -> Element | None:
@@ -474,39 +517,6 @@ def _over_steps(finding: Finding) -> Element | None:
     steps = [round(step) for step, _ in finding.series]
     line = ChartLine(finding.unit, [value for _, value in finding.series])
     return Element("div", line_chart("Over steps", [line], steps), class_="curves")
-
-
-def _sample_links(finding: Finding, report: AuditReport) -> Table | None:
-    shown = [report.samples[row] for row in finding.rows[:MAX_SHOWN] if row in report.samples]
-    if not shown:
-        return None
-    rows = [
-        [
-            Element("a", f"sample {sample.row}", href=f"#sample-{sample.row}"),
-            _reward_text(sample),
-            format_number(sample.advantage, 2),
-            sample.group,
-            sample.where,
-        ]
-        for sample in shown
-    ]
-    more = len(shown) < finding.affected
-    caption = (
-        f"The first {len(shown)} of {finding.affected:,}; audit.json has more" if more else None
-    )
-    columns = [
-        Column("sample"),
-        *numeric("reward", "advantage"),
-        Column("group", "w"),
-        Column("where", "w"),
-    ]
-    return Table(columns, rows, caption=caption)
-
-
-def _reward_text(sample: AuditedSample) -> object:
-    if sample.reward is None:
-        return lost(sample.missing.replace("_", " ") or "missing")
-    return format_number(sample.reward)
 
 
 def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
@@ -520,37 +530,29 @@ def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
         yield Element("div", line_chart("Mean reward over steps", [line], steps), class_="curves")
 
 
-def _samples(report: AuditReport) -> Iterator[Element]:
-    named: dict[int, list[tuple[str, str]]] = {}
-    for one, finding in report.findings:
-        for row in finding.rows[:MAX_SHOWN]:
-            named.setdefault(row, []).append((one.name, one.title))
-    for row, sample in sorted(report.samples.items()):
-        links = [
-            [Element("a", title, href=f"#finding-{name}"), " "]
-            for name, title in named.get(row, ())
-        ]
-        facts = [f"group {sample.group}", f"reward {element_reward(sample)}"]
-        if sample.step is not None:
-            facts.insert(0, f"step {sample.step}")
-        if sample.env_reward is not None:
-            facts.append(f"environment {format_number(sample.env_reward)}")
-        if sample.advantage is not None:
-            facts.append(f"advantage {format_number(sample.advantage, 2)}")
-        reasons = [
-            [Element("h4", f"What {name} said"), quote(text)]
-            for name, text in sample.reasons.items()
-        ]
-        yield Element(
-            "article",
-            Element("h3", f"Sample {row}", " ", small(sample.where)),
-            paragraph(" · ".join(facts), class_="soft"),
-            paragraph(links),
-            _folded("Prompt", sample.prompt, is_open=False),
-            _folded("Response", sample.response, is_open=True),
-            reasons,
-            id=f"sample-{row}",
-        )
+def _sample(sample: AuditedSample, *, is_open: bool) -> Element:
+    facts = [f"reward {element_reward(sample)}"]
+    if sample.advantage is not None:
+        facts.append(f"advantage {format_number(sample.advantage, 2)}")
+    if sample.env_reward is not None:
+        facts.append(f"environment {format_number(sample.env_reward)}")
+    facts.append(f"group {sample.group}")
+    if sample.step is not None:
+        facts.append(f"step {sample.step}")
+    said = [
+        [Element("h5", f"What {name} said"), quote(text)] for name, text in sample.reasons.items()
+    ]
+    return Element(
+        "article",
+        Element("h4", f"Sample {sample.row}", " ", small(sample.where)),
+        paragraph(" · ".join(facts), class_="soft"),
+        _folded("Prompt", sample.prompt, is_open=False),
+        _folded("Response", sample.response, is_open=is_open),
+        Element("details", Element("summary", "Reasons"), said, open="open" if is_open else None)
+        if said
+        else None,
+        id=f"sample-{sample.row}",
+    )
 
 
 def element_reward(sample: AuditedSample) -> str:
@@ -562,4 +564,6 @@ def element_reward(sample: AuditedSample) -> str:
 
 def _folded(name: str, text: str, *, is_open: bool) -> Element:
     shown = quote(text) if text else small("none")
-    return Element("details", Element("summary", name), shown, open="open" if is_open else None)
+    line = Element("span", " ".join(text[:_MAX_PREVIEW].split()), class_="preview")
+    summary = Element("summary", name, " ", line)
+    return Element("details", summary, shown, open="open" if is_open else None)

@@ -73,6 +73,29 @@ def bar_chart(share: float, label: str, *, track: bool = True) -> Element:
     return _svg(label, 10, rest, Element("rect", class_="fill", width=width, height=10), kind="bar")
 
 
+def effect_bar(value: float, low: float | None, high: float | None, label: str) -> Element:
+    """A bar from 0 to ``value``, with its interval: over [−1, 1] where anything is negative."""
+    ends = [one for one in (low, value, high) if one is not None]
+    zero = 0.5 if min(ends) < 0 else 0.0
+
+    def place(share: float) -> float:
+        return zero + (1 - zero) * min(1.0, max(-1.0, share))
+
+    first, last = sorted((zero, place(value)))
+    fill = {"x": _percent(100 * first), "width": _percent(100 * (last - first))}
+    parts = [
+        Element("rect", class_="track", width="100%", y=3, height=10),
+        Element("rect", class_="fill", y=3, height=10, **fill),
+    ]
+    if zero:
+        parts.append(svg_line("base", _percent(100 * zero), 0, _percent(100 * zero), 16))
+    if low is not None and high is not None:
+        left, right = (_percent(100 * place(end)) for end in (low, high))
+        parts += [svg_line("whisker", left, 8, right, 8)]
+        parts += [svg_line("whisker", end, 4, end, 12) for end in (left, right)]
+    return _svg(label, 16, parts, kind="bar")
+
+
 class PlottedInterval(NamedTuple):
     """A number with its interval where there is one; ``kind`` is its class."""
 
