@@ -166,6 +166,7 @@ def large_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         yield write_pages(run, other, 500, run) | {"view": url}
 
 
+@pytest.mark.timeout(400)  # with what makes the pages, on a busy machine
 @pytest.mark.parametrize("name", PAGES)
 def test_twenty_thousand_samples(browser: Browser, large_pages: Pages, name: str) -> None:
     url = large_pages[name]
