@@ -109,19 +109,21 @@ def _with_finding(result: AuditResult, finding: Finding) -> AuditResult:
     )
 
 
-_HEADING = re.compile(r"^#{1,6} \S", re.MULTILINE)
+# A line starts with the line feed before it, and a text with one that is put there: a pattern that
+# starts with a character is searched many times faster than one that starts with ``^``.
+_HEADING = re.compile(r"\n#{1,6} \S")
 _BULLET = re.compile(
-    r"^\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S.*\n(?:.*\n)?\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S", re.MULTILINE
+    r"\n\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S.*\n(?:.*\n)?\s{0,6}(?:[-*•]|\d{1,2}[.)]) \S"
 )
 _BOLD = re.compile(r"\*\*[^*\n]{1,200}\*\*")
-_TABLE = re.compile(r"^\|.*\|\s*\n\|[\s:|-]+\|", re.MULTILINE)
+_TABLE = re.compile(r"\n\|.*\|\s*\n\|[\s:|-]+\|")
 
 
 def _feature(pattern: re.Pattern[str] | str) -> RolloutFeature:
     def measure(rollout: AuditedRollout) -> float | None:
         if not rollout.has_texts:
             return None
-        text = rollout.response
+        text = "\n" + rollout.response
         return float(pattern in text if isinstance(pattern, str) else bool(pattern.search(text)))
 
     return measure

@@ -2,7 +2,8 @@
 
 Copies are found by content hashes and, where a text differs in a few words, by MinHash over
 3-word shingles (Broder, "On the resemblance and containment of documents", 1997): sketches are kept
-of each rollout and no texts, and compared in buckets, so the time is linear in the rollouts.
+of each rollout and no texts, and compared in buckets, so the time is linear in the rollouts. All
+that is counted in words starts from one array of their hashes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections import Counter
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 from adjudge.audit.effects import MeasuredEffect, impact_without, measure_difference
 from adjudge.audit.findings import (
@@ -37,31 +37,70 @@ _SKETCH_COLUMNS = 8
 _HALF = 1 << 26  # a column holds two hashes, and a float's 53 bits hold them exactly
 _MIN_SHINGLES = 12
 _SAME_OF_16 = 13  # a Jaccard index of about 0.8
-_MULTIPLIERS = tuple(0x9E3779B97F4A7C15 * (2 * number + 1) % (1 << 64) for number in range(16))
+_ODD = 0x9E3779B97F4A7C15
+_LONGEST = 1 << 20
+"""Bytes of a text that are looked at for copies and repetition."""
 
 
+@lru_cache(maxsize=2)
+def _powers(size: int) -> tuple[Any, Any]:
+    """The powers of an odd number modulo 2**64, and those of its inverse."""
+    found = []
+    for base in (_ODD, pow(_ODD, -1, 1 << 64)):
+        column = np.full(size, base, dtype=np.uint64)
+        column[0] = 1
+        found.append(np.multiply.accumulate(column))
+    return found[0], found[1]
+
+
+@lru_cache(maxsize=2)
+def hash_words(text: str) -> Any:
+    """A 64-bit hash of each word of a text, case aside: of up to 1 MiB of it.
+
+    A word's hash is Σ byte·oddⁱ, i counted from its start. All come from one running sum.
+    """
+    plain = text[:_LONGEST].lower()
+    if not plain.isascii():
+        plain = " ".join(plain.split())  # white space beyond ASCII
+    raw = np.frombuffer(plain.encode("utf-8", "surrogatepass")[:_LONGEST], dtype=np.uint8)
+    inside = np.zeros(len(raw) + 2, dtype=bool)
+    np.greater(raw, 32, out=inside[1:-1])
+    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    powers, inverse = _powers(1 << max(12, len(raw).bit_length()))
+    sums = np.zeros(len(raw) + 1, dtype=np.uint64)
+    np.cumsum(raw * powers[: len(raw)], out=sums[1:])
+    return (sums[ends] - sums[starts]) * inverse[starts]
+
+
+@lru_cache(maxsize=8)
 def hash_text(text: str) -> float:
     """52 bits of the words of a text, as a float: equal where case and white space alone differ.
 
     >>> hash_text("An  Answer") == hash_text("an answer") != hash_text("an answer.")
     True
     """
-    words = " ".join(text.lower().split()).encode("utf-8", "surrogatepass")
-    return float(int.from_bytes(blake2b(words, digest_size=8).digest(), "big") >> 12)
+    digest = blake2b(hash_words(text).tobytes(), digest_size=8).digest()
+    return float(int.from_bytes(digest, "big") >> 12)
 
 
 @lru_cache(maxsize=2)
 def sketch_text(text: str) -> tuple[float, ...] | None:
     """The MinHash sketch of a text's 3-word shingles; ``None`` for a text too short for one."""
-    words = text.lower().encode("utf-8", "surrogatepass").split()
+    words = hash_words(text)
     if len(words) < _MIN_SHINGLES + 2:
         return None
-    hashes = np.array(list(map(crc32, words)), dtype=np.uint64) * np.uint64(_MULTIPLIERS[-1])
-    shingles = hashes[:-2] * np.uint64(3) ^ hashes[1:-1] * np.uint64(5) ^ hashes[2:]
-    factors = np.array(_MULTIPLIERS, dtype=np.uint64)
-    lowest = ((shingles * factors[:, None]) >> np.uint64(64 - 26)).min(axis=1).tolist()
+    shingles = _mix(words[:-2] * np.uint64(3) ^ words[1:-1] * np.uint64(5) ^ words[2:])
+    factors = np.arange(1, 32, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    lowest = ((shingles * factors[:, None]).min(axis=1) >> np.uint32(32 - 26)).tolist()
     pairs = zip(lowest[::2], lowest[1::2], strict=True)
     return tuple(float(one * _HALF + other) for one, other in pairs)
+
+
+def _mix(hashes: Any) -> Any:
+    """32 bits of each hash in which all its bits have a part."""
+    hashes = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_ODD)
+    return (hashes >> np.uint64(32)).astype(np.uint32)
 
 
 def _content(rollout: AuditedRollout) -> float | None:
@@ -89,22 +128,30 @@ def find_copies(content: Any, sketch: Any, among: Any) -> Any:
     short. ``among`` numbers what rows may be copies within: their group, say. Each row is compared
     with the first of each of its buckets, never with all.
     """
-    first = np.full(len(content), -1)
-    seen: dict[tuple[Any, ...], int] = {}
-    sketched = np.isfinite(sketch).all(axis=1)
+    known = np.isfinite(content)
+    sketched = known & np.isfinite(sketch).all(axis=1)
+    first = _first_of_buckets(content, among, known)
     halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), _HALF), axis=1)
-    for row in np.flatnonzero(np.isfinite(content)).tolist():
-        place = int(among[row])
-        keys: list[tuple[Any, ...]] = [(place, -1, float(content[row]))]
-        if sketched[row]:
-            keys += [(place, number, float(one)) for number, one in enumerate(sketch[row])]
-        for key in keys:
-            other = seen.setdefault(key, row)
-            if other == row or first[row] >= 0:
-                continue
-            if key[1] < 0 or int((halves[row] == halves[other]).sum()) >= _SAME_OF_16:
-                first[row] = first[other] if first[other] >= 0 else other
+    for column in sketch.T:
+        other = _first_of_buckets(column, among, sketched & (first < 0))
+        rows = np.flatnonzero(other >= 0)
+        same = (halves[rows] == halves[other[rows]]).sum(axis=1) >= _SAME_OF_16
+        first[rows[same]] = other[rows[same]]
+    while (further := first[first]).max(where=first >= 0, initial=-1) >= 0:
+        first = np.where((first >= 0) & (further >= 0), further, first)
     return first
+
+
+def _first_of_buckets(values: Any, among: Any, used: Any) -> Any:
+    """For each of the rows that are used the first row with its value among its own; else −1."""
+    found = np.full(len(values), -1)
+    rows = np.flatnonzero(used)
+    _, numbers = np.unique(values[rows], return_inverse=True)
+    keys = numbers * (int(among.max(initial=0)) + 1) + among[rows]
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    source = rows[first][place]
+    found[rows] = np.where(source == rows, -1, source)
+    return found
 
 
 def _find_duplicates(run: AuditedRun) -> AuditResult:
@@ -185,12 +232,14 @@ def measure_repetition(text: str) -> float:
     >>> measure_repetition("and so on " * 100) > 0.95, measure_repetition("a short text")
     (True, 0.0)
     """
-    words = text.lower().split()
-    count = len(words) - _NGRAM + 1
-    if len(words) < _REPETITION_WORDS:
+    if len(text) < 2 * _REPETITION_WORDS - 1 or len(words := hash_words(text)) < _REPETITION_WORDS:
         return 0.0
-    grams = set(zip(*(words[start:] for start in range(_NGRAM)), strict=False))
-    return 1.0 - len(grams) / count
+    count = len(words) - _NGRAM + 1
+    grams = words[:count].copy()
+    for start in range(1, _NGRAM):
+        grams = grams * np.uint64(_ODD) ^ words[start : start + count]
+    grams.sort()
+    return int((grams[1:] == grams[:-1]).sum()) / count
 
 
 def has_loop(text: str) -> bool:
@@ -278,7 +327,6 @@ def _shared_finding(run: AuditedRun, mask: Any, effect: Estimate, sentence: str)
 
 
 _SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
-_FENCE = re.compile(r"^```", re.MULTILINE)
 
 
 def looks_cut(text: str) -> bool:
@@ -288,10 +336,10 @@ def looks_cut(text: str) -> bool:
     (False, True, False)
     """
     text = text.rstrip()
-    if len(_FENCE.findall(text)) % 2:
+    if (text.startswith("```") + text.count("\n```")) % 2:
         return True
     line = text[text.rfind("\n") + 1 :]
-    if len(line.split()) < 4 or line.lstrip().startswith(("-", "*", "#", "|", "+", "•")):
+    if len(line.split(None, 3)) < 4 or line.lstrip().startswith(("-", "*", "#", "|", "+", "•")):
         return False  # a heading, a list, a table, a bare answer: they need no full stop
     return text[-1] == "," or (text[-1].isalpha() and text[-1].isascii())
 

@@ -83,17 +83,22 @@ class AuditedRollout:
     truncated: bool | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     has_texts: bool = True
+    _generated: str | None = field(default=None, init=False, repr=False)
 
     @property
     def generated(self) -> str:
         """All that the policy wrote: its turns with their tool calls, or the response."""
-        turns = [m for m in self.messages if m.get("role") == "assistant"]
-        if not turns:
+        if not self.messages:
             return self.response
-        return "\n".join(
-            "\n".join([content_text(turn.get("content")) or "", *_format_calls(turn)]).strip()
-            for turn in turns
-        )
+        if self._generated is None:  # nearly every check asks
+            turns = [m for m in self.messages if m.get("role") == "assistant"]
+            self._generated = "\n".join(
+                "\n".join([content_text(turn.get("content")) or "", *_format_calls(turn)]).strip()
+                for turn in turns
+            )
+            if not turns:
+                self._generated = self.response
+        return self._generated
 
     @property
     def tool_calls(self) -> list[str]:
