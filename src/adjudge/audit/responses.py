@@ -37,27 +37,33 @@ _SKETCH_COLUMNS = 8
 _HALF = 1 << 26  # a column holds two hashes, and a float's 53 bits hold them exactly
 _MIN_SHINGLES = 12
 _SAME_OF_16 = 13  # a Jaccard index of about 0.8
-_ODD = 0x9E3779B97F4A7C15
 _LONGEST = 1 << 20
 """Bytes of a text that are looked at for copies and repetition."""
 
 
+@lru_cache(maxsize=1)
+def _factors() -> Any:
+    """Odd numbers, one for each order of the shingles."""
+    return np.random.default_rng(0).integers(1 << 31, size=(16, 1), dtype=np.uint32) * 2 + 1
+
+
 @lru_cache(maxsize=2)
 def _powers(size: int) -> tuple[Any, Any]:
-    """The powers of an odd number modulo 2**64, and those of its inverse."""
-    found = []
-    for base in (_ODD, pow(_ODD, -1, 1 << 64)):
-        column = np.full(size, base, dtype=np.uint64)
-        column[0] = 1
-        found.append(np.multiply.accumulate(column))
-    return found[0], found[1]
+    """The powers of an odd number modulo 2**32 from its first on; those of its inverse from 1 on."""
+    odd = 0x9E3779B1
+    found = np.full(size, odd, dtype=np.uint32)
+    inverse = np.full(size, pow(odd, -1, 1 << 32), dtype=np.uint32)
+    inverse[0] = 1
+    found, inverse = (np.multiply.accumulate(one, dtype=one.dtype) for one in (found, inverse))
+    return found, inverse
 
 
 @lru_cache(maxsize=2)
 def hash_words(text: str) -> Any:
-    """A 64-bit hash of each word of a text, case aside: of up to 1 MiB of it.
+    """A 32-bit hash of each word of a text, case aside: of up to 1 MiB of it.
 
-    A word's hash is Σ byte·oddⁱ, i counted from its start. All come from one running sum.
+    A word's hash is Σ byte·oddⁱ, i counted from its start. All come from one running sum, since a
+    Python loop over words would be most of an audit's time.
     """
     plain = text[:_LONGEST].lower()
     if not plain.isascii():
@@ -66,11 +72,11 @@ def hash_words(text: str) -> Any:
     inside = np.zeros(len(raw) + 2, dtype=bool)
     np.greater(raw, 32, out=inside[1:-1])
     edges = np.flatnonzero(inside[1:] != inside[:-1])
-    starts, ends = edges[::2], edges[1::2]
     powers, inverse = _powers(1 << max(12, len(raw).bit_length()))
-    sums = np.zeros(len(raw) + 1, dtype=np.uint64)
-    np.cumsum(raw * powers[: len(raw)], out=sums[1:])
-    return (sums[ends] - sums[starts]) * inverse[starts]
+    sums = np.zeros(len(raw) + 1, dtype=np.uint32)
+    np.cumsum(raw * powers[: len(raw)], dtype=np.uint32, out=sums[1:])
+    at_edges, starts = sums[edges], edges[::2]
+    return (at_edges[1::2] - at_edges[::2]) * inverse[starts]
 
 
 @lru_cache(maxsize=8)
@@ -80,7 +86,7 @@ def hash_text(text: str) -> float:
     >>> hash_text("An  Answer") == hash_text("an answer") != hash_text("an answer.")
     True
     """
-    digest = blake2b(hash_words(text).tobytes(), digest_size=8).digest()
+    digest = blake2b(hash_words(text), digest_size=8).digest()
     return float(int.from_bytes(digest, "big") >> 12)
 
 
@@ -90,17 +96,19 @@ def sketch_text(text: str) -> tuple[float, ...] | None:
     words = hash_words(text)
     if len(words) < _MIN_SHINGLES + 2:
         return None
-    shingles = _mix(words[:-2] * np.uint64(3) ^ words[1:-1] * np.uint64(5) ^ words[2:])
-    factors = np.arange(1, 32, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)
-    lowest = ((shingles * factors[:, None]).min(axis=1) >> np.uint32(32 - 26)).tolist()
-    pairs = zip(lowest[::2], lowest[1::2], strict=True)
-    return tuple(float(one * _HALF + other) for one, other in pairs)
+    shingles = _hash_ngrams(words, 3)
+    shingles ^= shingles >> 15
+    lowest = ((shingles * _factors()).min(axis=1) >> 6).tolist()
+    return tuple(float(one * _HALF + other) for one, other in zip(lowest[::2], lowest[1::2], strict=True))
 
 
-def _mix(hashes: Any) -> Any:
-    """32 bits of each hash in which all its bits have a part."""
-    hashes = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_ODD)
-    return (hashes >> np.uint64(32)).astype(np.uint32)
+def _hash_ngrams(words: Any, size: int) -> Any:
+    """A 32-bit hash of each ``size`` words that follow each other."""
+    count = len(words) - size + 1
+    found = words[:count]
+    for start in range(1, size):
+        found = found * 0x85EBCA6B ^ words[start : start + count]
+    return found
 
 
 def _content(rollout: AuditedRollout) -> float | None:
@@ -234,12 +242,8 @@ def measure_repetition(text: str) -> float:
     """
     if len(text) < 2 * _REPETITION_WORDS - 1 or len(words := hash_words(text)) < _REPETITION_WORDS:
         return 0.0
-    count = len(words) - _NGRAM + 1
-    grams = words[:count].copy()
-    for start in range(1, _NGRAM):
-        grams = grams * np.uint64(_ODD) ^ words[start : start + count]
-    grams.sort()
-    return int((grams[1:] == grams[:-1]).sum()) / count
+    grams = np.sort(_hash_ngrams(words, _NGRAM))
+    return int(np.count_nonzero(grams[1:] == grams[:-1])) / len(grams)
 
 
 def has_loop(text: str) -> bool:

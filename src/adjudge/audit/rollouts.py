@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -414,12 +414,18 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         name: _number(float(value) if isinstance(value, bool) else value)
         for name, value in extras.items()
-        if isinstance(value, int | float)
-        and name not in _NO_COMPONENTS
+        if isinstance(value, int | float) and _may_be_component(name)
+    }
+
+
+@lru_cache(maxsize=1024)
+def _may_be_component(name: str) -> bool:
+    return (
+        name not in _NO_COMPONENTS
         and name not in _REWARD_COPIES
         and not name.startswith("_")
         and not name.endswith(_NO_COMPONENT_ENDS)
-    }
+    )
 
 
 def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:
@@ -427,12 +433,14 @@ def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: value
         for name, value in extras.items()
-        if isinstance(value, str)
-        and any(
-            part in name.lower() for part in ("reason", "judge", "verdict", "critique", "rational")
-        )
-        and name not in _FINISH_KEYS
+        if isinstance(value, str) and _may_be_reason(name)
     }
+
+
+@lru_cache(maxsize=1024)
+def _may_be_reason(name: str) -> bool:
+    parts = ("reason", "judge", "verdict", "critique", "rational")
+    return name not in _FINISH_KEYS and any(part in name.lower() for part in parts)
 
 
 def _reason_text(detail: Mapping[str, Any]) -> str:
