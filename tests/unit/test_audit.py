@@ -7,6 +7,8 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +68,20 @@ def clean(
     seed: int = 0,
 ) -> list[AuditedRollout]:
     """A run in which nothing explains rewards but chance; ``change`` plants something."""
+    found = [copy(one) for one in _clean(steps, groups, size, binary, seed)]
+    for rollout in found:
+        change(rollout, rollout.index % size)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _clean(steps: int, groups: int, size: int, binary: bool, seed: int) -> list[AuditedRollout]:
     chance = random.Random(seed)
     found: list[AuditedRollout] = []
     for step in range(steps):
         for group in range(groups):
             middle = chance.uniform(0.2, 0.8)
-            for place in range(size):
+            for _ in range(size):
                 words = [f"w{chance.randrange(9999)}" for _ in range(chance.randrange(20, 200))]
                 reward = float(chance.random() < middle) if binary else chance.gauss(middle, 0.1)
                 rollout = AuditedRollout(
@@ -83,7 +93,6 @@ def clean(
                     prompt=f"prompt {step} {group}",
                     response=" ".join(words) + ".",
                 )
-                change(rollout, place)
                 found.append(rollout)
     return found
 
@@ -237,11 +246,11 @@ def test_components_that_fight_and_copies_are_found() -> None:
 
     assert "pull apart" in finding(clean(fight), "components").sentence
 
-    def copy(rollout: AuditedRollout, _: int) -> None:
+    def same(rollout: AuditedRollout, _: int) -> None:
         words = float(len(rollout.response.split()))
         rollout.components = {"one": words, "other": 2 * words + 1}
 
-    assert "say the same" in finding(clean(copy), "components").sentence
+    assert "say the same" in finding(clean(same), "components").sentence
 
 
 def test_dead_groups_missing_ones_and_lone_samples_are_counted() -> None:
@@ -298,6 +307,37 @@ def test_a_dump_says_what_its_rewards_are(tmp_path: Path) -> None:
     )
     cut = list(read_audited([tmp_path / "cut.jsonl"], {}, AuditedRun()))
     assert [one.truncated for one in cut] == [True, False]
+
+
+def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
+    rollouts = clean(steps=2)
+    rollouts[3].reward, rollouts[4].reward, rollouts[5].reward = math.nan, math.inf, 1e308
+    found = {
+        one.name: one for one in make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).outcomes
+    }
+    lost = found["not_finite"].result.finding
+    assert lost is not None
+    assert (lost.rows, lost.severity) == ((3, 4, 5), "high")
+    assert found["missing"].state == "nothing_found"
+
+    for rollout in rollouts[3:6]:
+        rollout.reward = None
+    found = {
+        one.name: one for one in make_audit([write_dump(tmp_path / "2.jsonl", rollouts)]).outcomes
+    }
+    assert found["not_finite"].state == "nothing_found"
+    missing = found["missing"].result.finding
+    assert missing is not None
+    assert "(null in the dump 3)" in missing.sentence
+    assert missing.severity == "medium"
+
+
+def test_a_run_of_which_little_can_be_checked_says_so(tmp_path: Path) -> None:
+    rollouts = clean(steps=1, groups=4)
+    for rollout in rollouts:
+        rollout.reward = None
+    verdict = make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).verdict
+    assert verdict.endswith("could not be made: this says little of the run.")
 
 
 def audit(*words: object) -> tuple[int, str]:

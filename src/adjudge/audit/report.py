@@ -157,6 +157,11 @@ def say_verdict(outcomes: Sequence[CheckOutcome]) -> str:
     applied = sum(one.state != "not_applicable" for one in outcomes)
     if not applied:
         return "Nothing could be checked: the run has neither rewards nor texts that belong to it."
+    if not found and applied < len(outcomes) / 2:
+        return (
+            f"Nothing found in {applied} checks, but the other {len(outcomes) - applied} could not "
+            "be made: this says little of the run."
+        )
     if not found:
         return (
             f"Nothing found that would speak against training on this, in {applied} checks that "

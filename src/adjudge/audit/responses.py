@@ -49,7 +49,7 @@ def _factors() -> Any:
 
 @lru_cache(maxsize=2)
 def _powers(size: int) -> tuple[Any, Any]:
-    """The powers of an odd number modulo 2**32 from its first on; those of its inverse from 1 on."""
+    """The powers of an odd number modulo 2**32 from the first on, and of its inverse from 1 on."""
     odd = 0x9E3779B1
     found = np.full(size, odd, dtype=np.uint32)
     inverse = np.full(size, pow(odd, -1, 1 << 32), dtype=np.uint32)
@@ -99,7 +99,9 @@ def sketch_text(text: str) -> tuple[float, ...] | None:
     shingles = _hash_ngrams(words, 3)
     shingles ^= shingles >> 15
     lowest = ((shingles * _factors()).min(axis=1) >> 6).tolist()
-    return tuple(float(one * _HALF + other) for one, other in zip(lowest[::2], lowest[1::2], strict=True))
+    return tuple(
+        float(one * _HALF + other) for one, other in zip(lowest[::2], lowest[1::2], strict=True)
+    )
 
 
 def _hash_ngrams(words: Any, size: int) -> Any:

@@ -95,23 +95,14 @@ def count_affected(
 
 
 def _find_not_finite(run: AuditedRun) -> AuditResult:
-    files = [where.rpartition(":")[0] for where in run.where]
-    rewarded = {
-        file for file, one in zip(files, run.reward.tolist(), strict=True) if math.isfinite(one)
-    }
-    lost = [
-        kind == NOT_A_NUMBER and file in rewarded
-        for kind, file in zip(run.kinds, files, strict=True)
-    ]
-    bad = np.array(lost, dtype=bool)
-    bad |= np.isinf(run.reward) | np.isinf(run.recorded)
+    bad = run.is_nan | np.isinf(run.reward) | np.isinf(run.recorded)
     if np.isfinite(run.recorded).mean() > 0.5:
         bad |= np.isnan(run.recorded) & np.isfinite(run.reward)
     return count_affected(
         run,
         bad,
-        "{count} of {of} samples have no number as reward or advantage: it is NaN, infinite or "
-        "null in the dump.",
+        "{count} of {of} samples have no usable number as reward or advantage: it is NaN, infinite "
+        "or beyond 1e100, or an advantage is null.",
         harm=1.0,
         advice="A NaN reward makes the advantages of its whole group NaN. Find out where it comes "
         "from, and mark such samples as missing.",
@@ -204,7 +195,11 @@ def _first_of_groups(run: AuditedRun, rows: Any) -> tuple[int, ...]:
 
 
 def _find_missing(run: AuditedRun) -> AuditResult:
-    kinds = [kind if kind != NOT_A_NUMBER else "" for kind in run.kinds]
+    null = (run.is_null & ~run.is_nan).tolist()
+    kinds = [
+        kind if kind != NOT_A_NUMBER else "null in the dump" if is_null else ""
+        for kind, is_null in zip(run.kinds, null, strict=True)
+    ]
     bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
     if not np.isfinite(run.reward).any() and not bad.any():
         return not_applicable("the run has no rewards")
@@ -279,7 +274,7 @@ REWARD_CHECKS = (
     Check(
         name="not_finite",
         title="Rewards that are no numbers",
-        looks_for="rewards or advantages that are NaN, infinite or null in a dump",
+        looks_for="rewards or advantages that are NaN or infinite, and advantages that are null",
         run=_find_not_finite,
     ),
     Check(

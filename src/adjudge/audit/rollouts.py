@@ -7,9 +7,11 @@ long rollouts fit in memory. The texts of the few that a page shows are read aga
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -52,6 +54,7 @@ _CUT = frozenset(
     }
 )
 _MOST_COMPONENTS = 32
+_LARGEST = 1e100  # its square is a float, too
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,8 +195,33 @@ class AuditedRun:
 
     @cached_property
     def reward(self) -> Any:
-        """The trainer's reward; NaN where missing."""
-        return self._column("reward")
+        """The trainer's reward; NaN where missing, infinite where too large to compute with."""
+        column = self._column("reward")
+        return np.where(np.abs(column) > _LARGEST, np.copysign(math.inf, column), column)
+
+    @cached_property
+    def is_null(self) -> Any:
+        """Which rows have no number as reward though others of their file have one."""
+        files = [where.rpartition(":")[0] for where in self.where]
+        rewarded = {files[row] for row in np.flatnonzero(~np.isnan(self.reward)).tolist()}
+        kinds = zip(self.kinds, files, strict=True)
+        null = [kind == NOT_A_NUMBER and file in rewarded for kind, file in kinds]
+        return np.array(null, dtype=bool)
+
+    @cached_property
+    def is_nan(self) -> Any:
+        """Those of :attr:`is_null` whose line of JSON has NaN or Infinity, read as null."""
+        lines: dict[str, dict[int, int]] = {}
+        for row in np.flatnonzero(self.is_null).tolist():
+            file, _, line = self.where[row].rpartition(":")
+            if line.isdigit():
+                lines.setdefault(file, {})[int(line)] = row
+        found = np.zeros(len(self), dtype=bool)
+        for file, rows in lines.items():
+            for number, text in _read_lines(file):
+                if number in rows and (b"NaN" in text or b"Infinity" in text):
+                    found[rows[number]] = _has_constant(text)
+        return found
 
     @cached_property
     def env_reward(self) -> Any:
@@ -263,6 +291,20 @@ class AuditedRun:
 
     def _column(self, name: str) -> Any:
         return np.array(self._columns[name], dtype=float)
+
+
+def _read_lines(file: str) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines of a plain file; nothing of a file that is gone."""
+    with suppress(OSError), Path(file).open("rb") as stream:
+        yield from enumerate(stream, start=1)
+
+
+def _has_constant(text: bytes) -> bool:
+    """Whether a line of JSON has NaN or Infinity as a value."""
+    seen: list[str] = []
+    with suppress(ValueError, RecursionError):
+        json.loads(text, parse_constant=seen.append)
+    return bool(seen)
 
 
 def _as_float(value: float | None) -> float:

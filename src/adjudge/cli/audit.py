@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -105,9 +106,11 @@ def audit(
 def print_audit(console: Console, report: AuditReport, page: Path) -> None:
     """The verdict, the findings, and what was not found."""
     console.print(f"[bold]{clean(report.verdict)}[/]")
-    steps = f", {report.steps:,} steps" if report.steps else ""
+    counts = [(report.count, "sample"), (report.groups, "group"), (report.steps, "step")]
+    samples, groups, steps = (f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
     formats = ", ".join(clean(name) for name in report.formats)
-    console.print(f"[dim]{report.count:,} samples in {report.groups:,} groups{steps}; {formats}[/]")
+    steps = f", {steps}" if report.steps else ""
+    console.print(f"[dim]{samples} in {groups}{steps}; {formats}[/]")
     for note in report.notes:
         console.print(f"[yellow]note:[/] {clean(note)}")
     if report.findings:
@@ -134,3 +137,5 @@ def print_audit(console: Console, report: AuditReport, page: Path) -> None:
         console.print("[bold]Not applicable[/]")
         console.print(table)
     console.print(f"\npage: {clean(page)}", soft_wrap=True)
+    if len(report.paths) == 1 and "run folder" in report.formats:
+        console.print(f"next: adjudge view {clean(shlex.quote(report.paths[0]))}", soft_wrap=True)
