@@ -72,6 +72,12 @@ def test_an_answer_to_many_prompts_is_found_and_one_to_the_same_prompt_is_not() 
     assert outcomes(again)["duplicates"].state == "nothing_found"
 
 
+def test_a_loop_is_followed_to_its_beginning() -> None:
+    loop = "It is what it is, and so on. " * 9000
+    assert has_loop(PARAGRAPH * 400 + loop)
+    assert not has_loop("".join(f"Line {n}. " for n in range(90_000)) + loop)
+
+
 def test_short_answers_are_no_copies() -> None:
     rollouts = [rollout(index, "It is 42.", index % 2) for index in range(40)]
     assert outcomes(rollouts)["duplicates"].state == "not_applicable"

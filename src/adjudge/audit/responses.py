@@ -47,7 +47,7 @@ def _factors() -> Any:
     return np.random.default_rng(0).integers(1 << 31, size=(16, 1), dtype=np.uint32) * 2 + 1
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _powers(size: int) -> tuple[Any, Any]:
     """The powers of an odd number modulo 2**32 from the first on, and of its inverse from 1 on."""
     odd = 0x9E3779B1
@@ -266,9 +266,15 @@ def has_loop(text: str) -> bool:
     if before < 0 or not _WORD.search(text[before + len(tail) :]):
         return False
     period = end - before
-    start = before
-    while start > 0 and text[start - 1] == text[start - 1 + period]:
-        start -= 1
+    start, step = before, 1
+    while start > 0:  # in steps that double while they match: a long text has long loops
+        step = min(step, start)
+        if text[start - step : start] == text[start - step + period : start + period]:
+            start, step = start - step, 2 * step
+        elif step == 1:
+            break
+        else:
+            step //= 2
     covered = len(text) - start
     return covered >= max(_LOOP_CHARS, _LOOP_TIMES * period, _LOOP_SHARE * len(text))
 
@@ -511,7 +517,7 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
     unit = "share of rollouts with tool calls"
     effect = share_by_group(mask[known], run.group[known])
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit=unit)
+        return AuditResult(effect=effect, unit=unit, detectable=_MIN_SHARE)
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
     harm = max(rewarded, float(mask.sum()) / len(run) / 2)

@@ -165,7 +165,10 @@ def _find_dead_groups(run: AuditedRun) -> AuditResult:
         unit=_SHARE_OF_GROUPS,
         rows=_first_of_groups(run, rows),
         affected=int(rows.sum()),
-        impact=impact_without(run, rows),
+        impact=AdvantageImpact(
+            affected=float(rows.mean()),
+            why="they are 0 in these groups; those of other groups do not depend on them",
+        ),
         harm=harm,
         severity=severity_of(harm),
         advice="Prompts that are always or never solved can be left out (dynamic sampling); a "
