@@ -183,7 +183,7 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
     copies, strangers = within >= 0, elsewhere
     mask = copies | strangers
     effect = share_by_group(mask[known], run.group[known])
-    result = AuditResult(effect=effect, unit="share of responses", detectable=_MIN_SHARE)
+    result = AuditResult(effect=effect, unit="share of responses", detectable=least_notable(count))
     if not is_notable(mask, known):
         return result
     parts = []
@@ -307,7 +307,9 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
     mask = known & (kind > 0)
     effect = share_by_group(mask[known], run.group[known])
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit="share of responses", detectable=_MIN_SHARE)
+        return AuditResult(
+            effect=effect, unit="share of responses", detectable=least_notable(count)
+        )
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
@@ -420,6 +422,11 @@ def is_notable(mask: Any, known: Any) -> bool:
     return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
 
 
+def least_notable(count: int) -> float:
+    """The smallest share of ``count`` samples that is worth a word."""
+    return min(1.0, max(_MIN_SHARE, _MIN_ROWS / count))
+
+
 def share_by_group(mask: Any, group: Any) -> Estimate:
     """The share of rows for which ``mask`` holds, groups as clusters."""
     size = int(group.max()) + 1
@@ -517,7 +524,7 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
     unit = "share of rollouts with tool calls"
     effect = share_by_group(mask[known], run.group[known])
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit=unit, detectable=_MIN_SHARE)
+        return AuditResult(effect=effect, unit=unit, detectable=least_notable(count))
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
     harm = max(rewarded, float(mask.sum()) / len(run) / 2)
