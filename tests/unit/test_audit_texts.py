@@ -12,12 +12,11 @@ from adjudge.audit.findings import CheckOutcome
 from adjudge.audit.judge_texts import (
     find_mismatches,
     is_judge_error,
-    read_polarity,
-    read_stated_score,
 )
 from adjudge.audit.responses import classify_output, count_repeats, has_loop, looks_cut
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.stats.estimates import np
+from adjudge.verdicts.score import read_polarity, read_stated_score
 
 PARAGRAPH = (
     "The river rises in the hills of the north, crosses the plain, and reaches the sea by way of a "

@@ -72,7 +72,7 @@ RIDDLES = frozenset(
 OLD_PATHS = "adjudge.moved"
 """The one module whose name is a participle: it holds old import paths."""
 
-MOST_FILES = 413
+MOST_FILES = 414
 MOST_NAMES_TWICE = 20
 SMALL = 60
 SMALL_ON_PURPOSE = {

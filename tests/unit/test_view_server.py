@@ -195,6 +195,19 @@ def test_pages_of_other_sites_get_no_data(folder: Path, site: str, status: int) 
     assert asked(folder, "/api/overview", **{"Sec-Fetch-Site": site})[0][0] == status
 
 
+def test_the_report_has_an_origin_of_its_own(folder: Path) -> None:
+    """Its script is the folder's: it must not reach what the server says or writes."""
+    assert asked(folder, "/report.html")[0][0] == 404
+    (folder / "report.html").write_text("<script>fetch('/api/overview')</script>")
+    status, headers, body = asked(folder, "/report.html")[0]
+    assert (status, body[:8]) == (200, "<script>")
+    assert headers["Content-Security-Policy"].startswith("sandbox allow-scripts; default-src 'no")
+    assert "same-origin" not in headers["Content-Security-Policy"]
+    (folder / "report.html").unlink()
+    (folder / "report.html").symlink_to("/etc/hostname")
+    assert asked(folder, "/report.html")[0][0] == 404
+
+
 def test_nothing_is_written(folder: Path) -> None:
     async def use(_: aiohttp.ClientSession, server: ViewServer) -> None:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):

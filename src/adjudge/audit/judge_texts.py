@@ -26,98 +26,7 @@ from adjudge.audit.findings import (
 from adjudge.audit.responses import rank_rows, share_by_group
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.stats.estimates import np, special
-from adjudge.verdicts import Verdict, read_score
-
-_MAXIMUM = re.compile(
-    r"[0-9](?:\.[0-9]+)?\s?(?:/|\bout\sof)\s?([0-9]{1,3})\b(?!/|%|\.[0-9])", re.IGNORECASE
-)
-_SCORE_WORDS = re.compile(r"score|rating|\brate|\bgive|award|grade|points|评|分", re.IGNORECASE)
-_LONGEST = 4_000
-
-
-def read_stated_score(reason: str) -> float | None:
-    """The score that a reason states, as a number out of what it says is the maximum.
-
-    The value itself where no maximum is named; ``None`` where there is no one clear score.
-
-    >>> read_stated_score("Mostly wrong. Score: 2/10"), read_stated_score("Rating: 4")
-    (0.2, 4.0)
-    >>> read_stated_score("It lists 3 of 5 rivers."), read_stated_score("The answer is 42.")
-    (None, None)
-    """
-    text = reason[-_LONGEST:]
-    maxima = {int(found) for found in _MAXIMUM.findall(text)} - {0}
-    if len(maxima) > 1:
-        return None
-    high = float(maxima.pop()) if maxima else None
-    read = read_score(text, low=0.0 if high else None, high=high)
-    if not isinstance(read, Verdict) or (read.form == "phrase" and not _SCORE_WORDS.search(text)):
-        return None
-    return float(read.value) / (high or 1.0)
-
-
-_NOUN = r"(?:answer|response|solution|output|submission|completion|reply|assistant|model|candidate)"
-_SUBJECT = (
-    r"\b(?:the|this|its|their)\s(?:(?:final|model's|assistant's|candidate's|student's|provided|given|"
-    rf"submitted|proposed)\s)?{_NOUN}(?:'s\s(?:final\s)?{_NOUN})?"
-)
-_VERY = r"(?:(?:clearly|completely|entirely|totally|simply|factually|fully|also|therefore|thus)\s)?"
-_NEGATIVE = re.compile(
-    rf"{_SUBJECT}\s(?:is|was)\s{_VERY}(?:incorrect|wrong|not\s(?:\w+ly\s)?(?:correct|right|accurate|"
-    r"acceptable|valid)|inaccurate|unacceptable|irrelevant|off-topic|nonsens\w+|useless)\b"
-    rf"|{_SUBJECT}\s(?:(?:does\snot|doesn't|did\snot|didn't)\s(?:\w+ly\s)?(?:answer|address|satisfy|"
-    r"meet|match|follow|solve|fulfil\w*|comply|pass)\b|(?:completely\s|entirely\s)?"
-    r"(?:fails|failed)\sto\s)"
-    r"|(?:^|[\n.]\s?)(?:(?:final\s)?(?:verdict|judge?ment|grade|result)\s?[:=]\s?)?"
-    r"(?:incorrect|wrong|fail(?:ed|s)?)\s?(?:[.!:;,\n]|$)",
-    re.IGNORECASE,
-)
-_POSITIVE = re.compile(
-    rf"{_SUBJECT}\s(?:is|was)\s{_VERY}(?:correct|right|accurate|excellent|perfect|flawless)\b"
-    rf"|{_SUBJECT}\s(?:fully|correctly|successfully|perfectly|completely)\s(?:answers|addresses|"
-    r"satisfies|meets|matches|follows|solves|fulfil\w*|complies|answered|solved)\b"
-    rf"|{_SUBJECT}\s(?:meets|satisfies|follows|fulfil\w+)\s(?:all|every|each)\b"
-    r"|(?:^|[\n.]\s?)(?:(?:final\s)?(?:verdict|judge?ment|grade|result)\s?[:=]\s?)?"
-    r"(?:correct|pass(?:ed|es)?)\s?(?:[.!:;,\n]|$)",
-    re.IGNORECASE,
-)
-# What turns or weakens a statement: then the reason is left alone.
-_HEDGED = re.compile(
-    r"\b(?:but|however|although|though|while|whereas|except|despite|nevertheless|yet|if|unless|would|"
-    r"could|might|should|seems?|partly|partially|mostly|almost|nearly|some(?:what)?|minor|slight\w*|"
-    r"not\s(?:\w+\s)?(?:incorrect|wrong|inaccurate|irrelevant)|nothing|says?|said|claims?|claimed|"
-    r"according|argues?|user|reference|expected|only|otherwise|initially|first)\b|\?|n't\s(?:in|wr)",
-    re.IGNORECASE,
-)
-
-
-def read_polarity(reason: str) -> int:
-    """1 where a reason says plainly that the answer is right, −1 that it is wrong, else 0.
-
-    Where both are said, or the statement is hedged, conditional or somebody else's, it is 0.
-
-    >>> read_polarity("The answer is incorrect: Lima is not in Chile.")
-    -1
-    >>> read_polarity("The response fully answers the question.")
-    1
-    >>> read_polarity("The answer is not incorrect."), read_polarity("Nothing is wrong here.")
-    (0, 0)
-    """
-    text = reason if len(reason) <= _LONGEST else f"{reason[:500]}\n{reason[-1500:]}"
-    text = " ".join(text.replace("\n", " . ").split())
-    negative, positive = _NEGATIVE.search(text), _POSITIVE.search(text)
-    if bool(negative) == bool(positive):
-        return 0
-    found = negative or positive
-    if found is None or _HEDGED.search(_sentence_around(text, *found.span())):
-        return 0
-    return -1 if negative else 1
-
-
-def _sentence_around(text: str, start: int, end: int) -> str:
-    left = max(text.rfind(mark, 0, start + 1) for mark in (". ", "! ", "? ", "\n"))
-    rights = [at for mark in (". ", "! ", "? ") if (at := text.find(mark, end - 1)) >= 0]
-    return text[left + 1 : (min(rights) + 1 if rights else len(text))]
+from adjudge.verdicts.score import ANSWER_NOUN, read_polarity, read_stated_score
 
 
 class _Judgement(NamedTuple):
@@ -312,7 +221,7 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_THE_ANSWER = re.compile(
-    rf"\b(?:the|this|its|their|your|user'?s?|student'?s?)\s(?:\w+\s)?(?:{_NOUN}|code|program|function|script|test|"
+    rf"\b(?:the|this|its|their|your|user'?s?|student'?s?)\s(?:\w+\s)?(?:{ANSWER_NOUN}|code|program|function|script|test|"
     r"tests|agent|implementation)\b",
     re.IGNORECASE,
 )

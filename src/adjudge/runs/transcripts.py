@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -203,6 +203,20 @@ class TranscriptStore:
             call = msgspec.convert(self._read(*place), JudgeCall)
             found.setdefault(grader, []).append(call)
         return found
+
+    def iter_samples(self, most: int) -> Iterator[tuple[int, Sample]]:
+        """At most ``most`` of the rollouts with their positions, as they lie in the file."""
+        query = "SELECT position, block, start, size FROM samples ORDER BY block, start LIMIT ?"
+        for position, *place in self._select(query, most):
+            yield position, msgspec.convert(self._read(*place), Sample)
+
+    def iter_calls(self, most: int) -> Iterator[tuple[int, str, JudgeCall]]:
+        """At most ``most`` of the calls with position and grader, as they lie in the file."""
+        query = (
+            "SELECT position, grader, block, start, size FROM calls ORDER BY block, start LIMIT ?"
+        )
+        for position, grader, *place in self._select(query, most):
+            yield position, grader, msgspec.convert(self._read(*place), JudgeCall)
 
     def read_fact(self, name: str) -> str:
         """What was noted of the whole; empty where nothing was."""

@@ -94,7 +94,9 @@ def write_grading_report(
         _sections(summary, series, len(rows), stories or {}),
         tiles=summary_tiles(summary, series.unevaluable),
         styles=[(_FRAME, "sample.css"), (_PACKAGE, "grading.css")],
-        script=read_script(_PACKAGE, "page.js", shared=("transcript", "verdicts", "sample")),
+        script=read_script(
+            _PACKAGE, "page.js", shared=("findings", "transcript", "verdicts", "sample")
+        ),
         rows=embed_json({**_columns(summary, names, rows), "stories": stories or {}}),
     )
     path.write_text(html, encoding="utf-8", newline="\n")
@@ -116,6 +118,7 @@ def _sections(
     )
     panels = grader_panels(summary, reward, scores)
     return [
+        Section("judge-findings", "What stands out", _standing_out(stories), "Stands out"),
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
         Section(
             "graders",
@@ -130,6 +133,12 @@ def _sections(
         Section("samples", "Samples", _samples(summary, shown), "Samples"),
         notes_section(_PACKAGE, metrics=metrics_table(summary)),
     ]
+
+
+def _standing_out(stories: Mapping[str, Any]) -> SafeHtml | None:
+    """The place of what stands out about the judges; the script fills it, as on the live page."""
+    found = stories.get("findings") or {}
+    return read_asset(_PACKAGE, "findings.html") if found.get("graders") else None
 
 
 def _in_full(summary: Mapping[str, Any], stories: Mapping[str, Any]) -> SafeHtml | None:

@@ -92,6 +92,7 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
         "groups": len(rollouts.groups),
         "scores": list(rollouts.scores),
         "broken": reading.broken,
+        "report": reading.has_report,
         "indexed": {"behind": reading.unindexed_bytes, "size": reading.size},
     }
 

@@ -8,11 +8,14 @@ names the same rollout in every run that graded it.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from adjudge.report.page import to_browser_json
 from adjudge.runs.disagreements import MOST, Disagreements, find_disagreements
+from adjudge.runs.judge_findings import find_judge_problems
 from adjudge.runs.view.index import RolloutIndex, present_number
 from adjudge.runs.view.run_reader import RunReader
 
@@ -93,6 +96,11 @@ def list_disagreements(reading: RunReader) -> dict[str, Any]:
             for one in found.worst
         ],
     }
+
+
+def list_judge_findings(folder: Path) -> dict[str, Any]:
+    """What stands out about the judges of the run in ``folder``, as plain data."""
+    return dict(to_browser_json(msgspec.to_builtins(find_judge_problems(folder))))
 
 
 def _name(reading: RunReader, row: int) -> str:

@@ -32,6 +32,7 @@ function head() {
   if (run.broken) facts.push(["Lines that could not be read", whole(run.broken)]);
   $("facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span", {}, shown(text))))));
   $("tiles").replaceChildren(...run.tiles.map((tile) => make("div", { className: tile.alarm ? "alarm" : "" }, make("dt", {}, tile.name), make("dd", {}, tile.value), make("dd", {}, shown(tile.note)))));
+  $("report").hidden = !run.report;
   $("sentinel").hidden = !run.alarms.length;
   $("alarms").replaceChildren(...run.alarms.map((one) => make("li", { className: one.note ? "note" : "" }, make("b", {}, `Step ${one.step ?? "–"}, `, shown(one.rule.replaceAll("_", " "))), ": ", shown(one.seen), ". ", make("br", {}), "What to change: ", shown(one.advice), ".")));
 }

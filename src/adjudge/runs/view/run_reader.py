@@ -367,6 +367,20 @@ class RunReader:
         """What the folder says of the run's graders."""
         return read_grader_facts(self.run, self.summary)
 
+    @property
+    def has_report(self) -> bool:
+        """Whether the folder has a report of its own."""
+        path = self.folder / "report.html"
+        return path.is_file() and not path.is_symlink()
+
+    def read_report(self) -> bytes | None:
+        """The folder's ``report.html``; ``None`` where there is none, or not a plain file."""
+        if not self.has_report:
+            return None
+        report = _SmallFile(self.folder / "report.html")
+        report.look()
+        return report.data
+
     def find_line(self, part: bytes) -> int | None:
         """The row of the first indexed line that has ``part``."""
         with contextlib.suppress(OSError), self._samples.path.open("rb") as file:

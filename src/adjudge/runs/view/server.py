@@ -33,6 +33,12 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+_REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""Of a report, whose own policy admits its script and style by hash and nothing else."""
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -56,7 +62,7 @@ _ASSETS = {
     **{
         f"/{name}.js": ("text/javascript", [f"adjudge.{room}/{name}.js"])
         for room, names in (
-            ("report", ("elements", "transcript", "verdicts", "sample")),
+            ("report", ("elements", "findings", "transcript", "verdicts", "sample")),
             ("runs.view", ("page", "ask", "charts", "explorer", "story", "labels")),
         )
         for name in names
@@ -102,6 +108,8 @@ class ViewServer:
         self.reading = RunReader(settings.folder)
         self.desk = LabelDesk(self.reading, settings.author, read_only=settings.read_only)
         self._lock = asyncio.Lock()
+        self._findings: tuple[str, bytes] = "", b""
+        self._findings_lock = asyncio.Lock()
         self._runner: web.AppRunner | None = None
 
     @property
@@ -115,6 +123,8 @@ class ViewServer:
         for path, (kind, files) in _ASSETS.items():
             app.router.add_get(path, partial(_asset, body=_read_assets(files), kind=kind))
         app.router.add_get("/api/overview", self._overview)
+        app.router.add_get("/api/findings", self._judge_findings)
+        app.router.add_get("/report.html", self._report)
         for name, question in _QUESTIONS.items():
             app.router.add_get(f"/api/{name}", partial(self._answered, question=question))
         app.router.add_get("/api/labels", self._labels)
@@ -150,6 +160,28 @@ class ViewServer:
                 return web.Response(status=204, headers=_HEADERS)
             find = partial(answers.build_overview, self.reading)
             return _response(await asyncio.to_thread(_json, find))
+
+    async def _judge_findings(self, _: web.Request) -> web.Response:
+        """What stands out, made once for each state of the folder.
+
+        It reads the folder by itself, and other questions are answered meanwhile.
+        """
+        async with self._findings_lock:
+            version = self.reading.version
+            if self._findings[0] != version:
+                find = partial(navigation.list_judge_findings, self.reading.folder)
+                self._findings = version, await asyncio.to_thread(_json, find)
+            return _response(self._findings[1])
+
+    async def _report(self, _: web.Request) -> web.Response:
+        """The folder's report, in an origin of its own: it can ask this server nothing."""
+        body = await asyncio.to_thread(self.reading.read_report)
+        if body is None:
+            raise RequestRefused(404, "this folder has no report.html")
+        headers = {**_HEADERS, "Content-Security-Policy": _REPORT_POLICY}
+        # A browser opens no sandboxed page that asks for an opener of the same origin.
+        del headers["Cross-Origin-Opener-Policy"]
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
     async def _answered(self, request: web.Request, *, question: _Question) -> web.Response:
         """One question about samples; 409 where the folder was read anew since the page looked."""
