@@ -425,7 +425,7 @@ class GradedSample:
     outcome: dict[str, GraderResult]
     events: list[dict[str, GraderResult]] | GraderError
     sampled: bool = True
-    repeats: Sequence[GradedSample] = ()
+    repeats: tuple[GradedSample, ...] = ()
 
     def results(self) -> Iterator[tuple[str, GraderResult]]:
         """Every result with its grader's name, those of events included."""

@@ -66,7 +66,11 @@ def test_grade_writes_rewards_summary_and_report(work: Path) -> None:
     assert "within group" in done.stdout
     rows = rewards(work / "out")
     assert [row["index"] for row in rows] == [*range(5), *range(6, 17)]
-    assert set(rows[0]) == {"index", "group", "reward", "missing", "reward_info", "details"}
+    assert set(rows[0]) == {
+        "index", "key", "where", "step", "group", "env_reward", "reward", "missing", "reward_info",
+        "details",
+    }  # fmt: skip
+    assert rows[0]["where"] == "rollouts.jsonl:1"
     assert rows[0]["reward"] == pytest.approx(0.5 * 1.0 + 0.5 * 1.0)
     assert rows[2]["reward"] == pytest.approx(0.5 * 0.0 + 0.5 * (1 / 3))
     assert len({tuple(row["reward_info"]) for row in rows}) == 1
@@ -89,7 +93,10 @@ def test_rollouts_may_come_through_a_pipe(work: Path) -> None:
     assert done.returncode == 2
     assert b"stdin:6" in done.stderr
     run_here(*GRADE, "-o", "from_file", folder=work)
-    assert rewards(work / "out") == rewards(work / "from_file")
+    from_file = rewards(work / "from_file")
+    for row in from_file:
+        row["where"] = row["where"].replace("rollouts.jsonl", "stdin")
+    assert rewards(work / "out") == from_file
     assert json.loads((work / "out" / "summary.json").read_text())["inputs"] == ["stdin"]
 
 

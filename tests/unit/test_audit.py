@@ -332,6 +332,16 @@ def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
     assert missing.severity == "medium"
 
 
+def test_a_dump_with_no_other_reward_than_nan_is_found(tmp_path: Path) -> None:
+    rollouts = clean(steps=1, groups=4)
+    for rollout in rollouts:
+        rollout.reward = math.nan
+    outcomes = make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).outcomes
+    found = next(one for one in outcomes if one.name == "not_finite").result.finding
+    assert found is not None
+    assert found.affected == len(rollouts)
+
+
 def test_a_run_of_which_little_can_be_checked_says_so(tmp_path: Path) -> None:
     rollouts = clean(steps=1, groups=4)
     for rollout in rollouts:

@@ -210,9 +210,11 @@ class AuditedRun:
 
     @cached_property
     def is_nan(self) -> Any:
-        """Those of :attr:`is_null` whose line of JSON has NaN or Infinity, read as null."""
+        """Which rows without a reward have NaN or Infinity in their line of JSON, read as null."""
         lines: dict[str, dict[int, int]] = {}
-        for row in np.flatnonzero(self.is_null).tolist():
+        for row, kind in enumerate(self.kinds):
+            if kind != NOT_A_NUMBER:
+                continue
             file, _, line = self.where[row].rpartition(":")
             if line.isdigit():
                 lines.setdefault(file, {})[int(line)] = row

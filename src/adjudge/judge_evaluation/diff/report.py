@@ -417,7 +417,7 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
     blocks, size = [], 0
     for number, one in enumerate(summary["worst"], 1):
         block = _sample_block(number, one)
-        size += len(block.__html__().encode())
+        size += len(str(block).encode())
         if size > _MAX_PAGE_BYTES:
             break
         blocks.append(block)
