@@ -25,7 +25,9 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["beside", pytest.param("installed", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["beside", pytest.param("installed", marks=pytest.mark.slow)]
+)
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ExamplePackage:

@@ -259,6 +259,25 @@ def test_missing_rewards_beside_errors_are_right() -> None:
     assert outcomes(rollouts)["judge_errors"].state == "nothing_found"
 
 
+def test_scores_of_other_rows_are_found_and_a_scale_of_ones_own_is_not() -> None:
+    stated = [index * 7 % 10 + 1 for index in range(80)]
+
+    def judged(record: list[float]) -> CheckOutcome:
+        rollouts = [
+            rollout(i, varied(i), one, reasons={"judge": f"Clear enough. Score: {said}/10"})
+            for i, (said, one) in enumerate(zip(stated, record, strict=True))
+        ]
+        return outcomes(rollouts)["contradictions"]
+
+    shifted = judged([float(one) for one in [*stated[3:], *stated[:3]]])
+    assert shifted.state == "found"
+    assert shifted.result.finding is not None
+    assert "hardly follow it" in shifted.result.finding.sentence
+    own_scale = judged([one**1.7 / 60 for one in stated])
+    assert own_scale.state == "not_applicable"
+    assert "no scale" in own_scale.result.skipped
+
+
 def test_contradicting_verdicts_are_found_from_a_share_on() -> None:
     def one(index: int, lie: bool) -> AuditedRollout:
         right = index % 2 == 0

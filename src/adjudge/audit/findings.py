@@ -119,8 +119,10 @@ def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[Chec
     """Which findings stand, worst first; then what was not found, then what does not apply.
 
     Holm's step-down over the p values of all checks that have one. A finding of chance that does
-    not stand becomes "nothing found".
+    not stand becomes "nothing found"; one whose size has no interval, for want of groups, is never
+    ``high``.
     """
+    results = [_without_overclaim(result) for result in results]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
@@ -139,6 +141,17 @@ def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[Chec
         )
     states = ("found", "nothing_found", "not_applicable")
     return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
+
+
+def _without_overclaim(result: AuditResult) -> AuditResult:
+    found = result.finding
+    if found is None or result.p_value is None or found.severity != "high":
+        return result
+    if found.effect.low is not None:
+        return result
+    return msgspec.structs.replace(
+        result, finding=msgspec.structs.replace(found, severity="medium")
+    )
 
 
 def _badness(one: CheckOutcome) -> tuple[int, float]:

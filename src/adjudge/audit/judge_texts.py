@@ -17,6 +17,7 @@ from adjudge.audit.effects import EXPECTED_CHECKS, impact_without
 from adjudge.audit.findings import (
     FALSE_ALARM_RATE,
     STATED_POWER,
+    AdvantageImpact,
     AuditResult,
     Check,
     Finding,
@@ -25,7 +26,8 @@ from adjudge.audit.findings import (
 )
 from adjudge.audit.responses import rank_rows, share_by_group
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
-from adjudge.stats.estimates import np, special
+from adjudge.stats.agreement import spearman_correlation
+from adjudge.stats.estimates import Estimate, np, special
 from adjudge.verdicts.score import ANSWER_NOUN, read_polarity, read_stated_score
 
 
@@ -135,6 +137,9 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     if int(numbers.sum()) >= _MIN_READ:
         found = find_mismatches(stated[numbers], stated_with[numbers])
         if found is None:
+            unrelated = _find_unrelated(run, numbers, stated, stated_with)
+            if unrelated is not None:
+                return unrelated
             numbers = np.zeros_like(numbers)
         else:
             wrong_number[numbers], is_reversed = found
@@ -151,7 +156,11 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     read = numbers | statements
     count = int(read.sum())
     if count < _MIN_READ:
-        return not_applicable("there are too few reasons that state a score or a clear opinion")
+        return not_applicable(
+            "the scores that the reasons state are on no scale of the recorded ones"
+            if np.isfinite(stated).sum() >= _MIN_READ
+            else "there are too few reasons that state a score or a clear opinion"
+        )
     mask = wrong_number | opposed
     affected = int(mask.sum())
     unit = "share of the reasons that can be read"
@@ -189,6 +198,42 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     return AuditResult(
         finding=finding, p_value=p_value, effect=effect, unit=unit, detectable=detectable
     )
+
+
+_FOLLOWS = 0.5
+_MIN_UNRELATED = 20
+
+
+def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> AuditResult | None:
+    """Recorded scores that hardly follow the stated ones: another row's, or another quantity.
+
+    ``None`` where they follow them on some scale of their own, or there are too few.
+    """
+    count = int(known.sum())
+    if count < _MIN_UNRELATED:
+        return None
+    follows = spearman_correlation(stated[known].tolist(), recorded[known].tolist())
+    if follows is None or follows >= _FOLLOWS:
+        return None
+    unit = "rank correlation of stated and recorded scores"
+    finding = Finding(
+        sentence=(
+            f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
+            f"it: rank correlation {follows:.2f}."
+        ),
+        effect=Estimate(follows, why="counted"),
+        unit=unit,
+        rows=rank_rows(known, run),
+        affected=count,
+        impact=AdvantageImpact(why="it is not known which samples are wrong"),
+        harm=count / len(run),
+        severity="high",
+        advice=(
+            "Read some samples. The reasons may be another row's, or their scores are turned round "
+            "or replaced; if the reward has other parts, look at this judge's own score."
+        ),
+    )
+    return AuditResult(finding=finding, effect=finding.effect, unit=unit)
 
 
 def _ends(values: Any) -> tuple[float, float]:

@@ -54,6 +54,8 @@ def view(
     """
     if not run.exists():
         errors().print(f"{clean(run)}: does not exist yet; the page waits for it")
+    elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
+        errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
     settings = ViewSettings(run, host, port, author or _user_name(), read_only)
     serve_view(
         settings, partial(_announce_page, as_json=as_json, no_open=no_open), until_eof=until_eof
