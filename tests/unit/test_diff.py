@@ -17,7 +17,7 @@ from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
-from adjudge.judge_evaluation.diff.numbers import summarise_diff
+from adjudge.judge_evaluation.diff.numbers import differ_by_rounding, summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import changes_table, diff_tables
 from adjudge.rewards.spec import RewardSpec, describe_settings
@@ -427,3 +427,9 @@ def test_secrets_are_not_written_to_the_folder(
         assert "hush" not in said
         assert "Bearer ${ADDRESS}" in said
         assert '"j"' in said
+
+
+def test_what_rounding_makes_differ_is_no_change() -> None:
+    assert differ_by_rounding(0.1 + 0.2, 0.3)
+    assert differ_by_rounding(1.0, 0.9999999999999998)
+    assert not differ_by_rounding(0.988, 0.987)

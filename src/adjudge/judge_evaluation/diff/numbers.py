@@ -23,7 +23,7 @@ from adjudge.judge_evaluation.swap.comparison import (
     compare_rewards,
 )
 from adjudge.runs.noise import REWARD, summarise_noise
-from adjudge.stats import describe_sizes, mean
+from adjudge.stats import TIE_TOLERANCE, describe_sizes, mean
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
 from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, Estimate, ItemColumns
 from adjudge.stats.predictions import pair_counts
@@ -152,7 +152,7 @@ def _compare_side(
     both = []
     for group in members:
         found = [
-            (one, other)
+            (one, one if differ_by_rounding(one, other) else other)
             for at in group
             if (one := a[at]) is not None
             if (other := b[at]) is not None
@@ -167,6 +167,11 @@ def _compare_side(
         "changed": sum(x != y for x, y in both),
         "change": _as_data(_mean_change(rows, seed, identical=identical)),
     }
+
+
+def differ_by_rounding(x: float, y: float) -> bool:
+    """Whether two numbers are the same but for the rounding of the sums that they came from."""
+    return abs(x - y) <= TIE_TOLERANCE * max(abs(x), abs(y), 1.0)
 
 
 def _mean_change(rows: Sequence[ItemColumns], seed: int, *, identical: bool) -> Estimate:
@@ -368,7 +373,7 @@ def worst_changes(runs: PairedRuns, most: int) -> list[int]:
     moved = [
         place
         for place, (a, b) in advantages.items()
-        if runs.rewards_a[place] != runs.rewards_b[place] or abs(a - b) > 0
+        if not differ_by_rounding(a, b) or _is_reward_changed(runs, place)
     ]
     moved.sort(key=lambda place: (-_severity(*advantages[place]), place))
     gone = [
@@ -377,6 +382,11 @@ def worst_changes(runs: PairedRuns, most: int) -> list[int]:
     room = max(most - len(gone), most - most // 4)
     chosen = moved[:room]
     return chosen + gone[: most - len(chosen)]
+
+
+def _is_reward_changed(runs: PairedRuns, place: int) -> bool:
+    one, other = runs.rewards_a[place], runs.rewards_b[place]
+    return one is not None and other is not None and not differ_by_rounding(one, other)
 
 
 def _severity(a: float, b: float) -> float:
