@@ -182,7 +182,7 @@ def test_hostile_text_is_inert_and_shown(browser: Browser, tmp_path: Path) -> No
     with served(tmp_path) as (url, _), opened(browser, url) as watched:
         page = watched.page
         expect(page.locator("#group-table tbody tr")).to_have_count(len(HOSTILE))
-        for place in range(0, len(HOSTILE), 2):
+        for place in range(1, len(HOSTILE), 2):  # those whose reward is missing
             page.locator("#group-table tbody button").nth(place).click()
             name = page.locator("#group-table tbody button").nth(place).inner_text()
             expect(page.locator("#group-title")).to_contain_text(name)
