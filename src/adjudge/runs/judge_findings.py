@@ -134,8 +134,8 @@ def find_judge_problems(folder: Path) -> JudgeFindings:
         low, high = (fact and fact.range) or (None, None)
         low = min(scores, default=0.0) if low is None else low
         high = max(scores, default=0.0) if high is None else high
-        judges = max(1, len(fact.judges) if fact else 1)
-        rules = _Rules(name, entries, high - low, (low, high), judges)
+        models = len(fact.judges) if fact and fact.judges else 1  # adjudge: meant
+        rules = _Rules(name, entries, high - low, (low, high), models)
         found += rules.find()
     found.sort(key=lambda one: (one.level == "note", one.kind in _CONSEQUENCES, -one.share))
     return JudgeFindings(findings=found, graders=names, samples=len(indices), trouble=trouble)
@@ -421,7 +421,7 @@ class _Rules:
         flat = [rows for rows in groups if len(set(_scores(rows))) == 1]
         if self.is_constant or len(flat) < _FEW or len(flat) < _FLAT_GROUPS * len(groups):
             return
-        levels = sorted({rows[0].score or 0.0 for rows in flat})
+        levels = sorted({_scores(rows)[0] for rows in flat})
         what = f", {_number(levels[0])} in each" if len(levels) == 1 else ""
         text = (
             f"In {_of(flat, groups)} groups all scores are equal{what}, though the environment’s "
@@ -488,7 +488,7 @@ class _Rules:
             said = _squash(odd[0].reason)
             text = (
                 f"{_of(odd, self.scored)} scores are far from what the same reason gets elsewhere: "
-                f"“{said[:90]}{'…' * (len(said) > 90)}” gets {_number(odd[0].score or 0.0)}."
+                f"“{said[:90]}{'…' * (len(said) > 90)}” gets {_number(_scores(odd)[0])}."
             )
             yield self._finding("reason against score", text, odd)
 
@@ -512,10 +512,12 @@ class _Rules:
             yield self._finding("length", text, rows)
 
     def _worst_first(self) -> list[_Judged]:
-        def size(one: _Judged) -> float:
-            return (one.score or 0.0) / (self.width or 1.0) - (one.env or 0.0)
-
-        return sorted(self.scored, key=lambda one: -abs(size(one)))
+        apart = [
+            (abs(one.score / (self.width or 1.0) - one.env), one)
+            for one in self.scored
+            if one.score is not None and one.env is not None
+        ]
+        return [one for _, one in sorted(apart, key=lambda pair: -pair[0])]
 
 
 def _groups(rows: Iterable[_Judged]) -> list[list[_Judged]]:
@@ -554,7 +556,7 @@ def _far_from_usual(rows: Sequence[_Judged], distance: float) -> list[_Judged]:
     [(usual, times)] = Counter(_scores(rows)).most_common(1)
     if len(rows) <= _FEW or 2 * times < len(rows):
         return []
-    return [one for one in rows if abs((one.score or 0.0) - usual) >= distance]
+    return [one for one in rows if one.score is not None and abs(one.score - usual) >= distance]
 
 
 # --- words --------------------------------------------------------------------------------------
