@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -68,6 +68,14 @@ $(ENVS)/openjudge/.done:
 	$(PYTHON) -m venv $(ENVS)/openjudge
 	$(ENVS)/openjudge/bin/pip --disable-pip-version-check --quiet install py-openjudge==0.2.4 pytest==9.2.0 \
 	    msgspec uvloop
+	@touch $@
+
+$(ENVS)/embedded/.done: requirements/core.txt Makefile
+	$(PYTHON) -m venv $(ENVS)/embedded
+	$(ENVS)/embedded/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
+	$(ENVS)/embedded/bin/pip --disable-pip-version-check --quiet install xllamacpp==2026.10.11549 \
+	    gguf==0.19.0 pytest==9.2.0 $(SERVER) $(STATS)
+	PYTHONPATH=src $(ENVS)/embedded/bin/python -m adjudge models fetch smollm2
 	@touch $@
 
 $(ENVS)/notebook/.done: requirements/core.txt Makefile
@@ -139,6 +147,9 @@ bench-quick: $(VENV)/.dev  ## the same in about a minute, without the peer
 
 test-openjudge: $(ENVS)/openjudge/.done  ## graders of the real py-openjudge, used unchanged
 	PYTHONPATH=src $(ENVS)/openjudge/bin/python -m pytest $(ALONE) tests/contract/openjudge
+
+test-embedded: $(ENVS)/embedded/.done  ## judges and graders on a real small language model
+	PYTHONPATH=src:lab/src $(ENVS)/embedded/bin/python -m pytest $(ALONE) tests/contract/embedded
 
 test-notebook: $(ENVS)/notebook/.done  ## grading in the cells of a real notebook kernel
 	PYTHONPATH=$(CURDIR)/src $(ENVS)/notebook/bin/python -m pytest $(ALONE) tests/contract/notebook

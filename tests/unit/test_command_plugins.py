@@ -80,7 +80,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
     del found["Options"]
     assert found == {
         "Reward": ["demo", "init", "grade", "graders", "rubric", "serve"],
-        "Judge": ["mock"],
+        "Judge": ["mock", "models"],
         "Look": ["view", "top"],
         "Check": ["audit", "probe", "align", "eval", "study", "diff"],
         "Train": ["export"],

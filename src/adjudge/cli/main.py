@@ -76,6 +76,18 @@ CORE_COMMANDS = {
         "mock",
         "Serve OpenAI's and Anthropic's chat endpoints, with simulated latency and faults.",
     ),
+    "models.fetch": CoreCommand(
+        "Judge",
+        "adjudge.cli.models",
+        "fetch",
+        "Fetch a small open model that judges without a server or a key.",
+    ),
+    "models.list": CoreCommand(
+        "Judge",
+        "adjudge.cli.models",
+        "list_models",
+        "List the models that `adjudge models fetch` knows, and where they are.",
+    ),
     "view": CoreCommand(
         "Look",
         "adjudge.cli.view",
@@ -160,6 +172,7 @@ CORE_COMMANDS = {
 
 CORE_GROUPS = {
     "export": CoreGroup("Train", "Write training data from a graded run, for TRL or verl."),
+    "models": CoreGroup("Judge", "Small open models on this machine, for judges of type embedded."),
     "rubric": CoreGroup("Reward", "Check rubric files before a judge is paid to use them."),
     "eval": CoreGroup(
         "Check",

@@ -53,7 +53,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     ``url_from_env``: ``OPENAI_BASE_URL`` may replace ``base_url``. ``choices_field`` is how a
     choice list is sent: vLLM's ``structured_outputs`` (``guided_choice`` before 0.12 is silently
-    ignored since) or SGLang's ``regex``.
+    ignored since), SGLang's ``regex`` or llama.cpp's ``grammar``.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     needs_key: bool
     url_from_env: bool = False
     features: frozenset[str] = ALL_FEATURES
-    choices_field: Literal["structured_outputs", "regex"] | None = None
+    choices_field: Literal["structured_outputs", "regex", "grammar"] | None = None
     max_top_logprobs: int = 20
 
 
@@ -109,6 +109,22 @@ PRESETS: dict[str, Preset] = {
             needs_key=False,
             url_from_env=True,
             choices_field="regex",
+        ),
+        Preset(
+            name="llamacpp",
+            base_url="http://localhost:8080/v1",
+            key_env="LLAMA_API_KEY",
+            needs_key=False,
+            url_from_env=True,
+            choices_field="grammar",
+        ),
+        Preset(
+            # llama.cpp in a child process; its address is known when it has started.
+            name="embedded",
+            base_url="http://embedded",
+            key_env="LLAMA_API_KEY",
+            needs_key=False,
+            choices_field="grammar",
         ),
         Preset(
             # No log-probabilities and no choice lists in the Messages API.

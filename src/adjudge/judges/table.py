@@ -41,6 +41,8 @@ SHIPPED_JUDGES: Mapping[str, str] = {
     "dashscope": f"{_MODELS}.http:OpenAIChatModel",
     "vllm": f"{_MODELS}.http:OpenAIChatModel",
     "sglang": f"{_MODELS}.http:OpenAIChatModel",
+    "llamacpp": f"{_MODELS}.http:OpenAIChatModel",
+    "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
     "local": f"{_MODELS}.local:LocalChatModel",
     "recorded": f"{_MODELS}.recorded:RecordedModel",
     "scripted": f"{_MODELS}.scripted:ScriptedModel",
@@ -67,11 +69,22 @@ NOT_ABOUT_REPLIES = frozenset(
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 _LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
+_SERVER_KEYS = ("max_length", "slots", "threads")
 _LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
 _KEYS_WITHOUT_SERVER = {
-    "cassette", "provider", "script", "function", "task", "options", *_LOADING_KEYS
+    "cassette", "provider", "script", "function", "task", "options", *_LOADING_KEYS, *_SERVER_KEYS
 }  # fmt: skip
 _KEYS_OF_TYPE = {
+    "embedded": {
+        "model",
+        *_SERVER_KEYS,
+        "cache",
+        "cache_sampled",
+        "endpoint",
+        "features",
+        "tokenizer",
+        *SAMPLING,
+    },
     "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
     "scripted": {"model", "script", "function", "tokenizer"},
@@ -101,16 +114,17 @@ class JudgeTable(ConfigTable):
     of ``local`` (``model``, a folder beside the file or a name that transformers knows; ``task``:
     ``chat`` or, for a scalar judge, ``score``; ``device``, ``dtype``, ``max_length``,
     ``batch_size``, some sampling), of ``recorded`` (``cassette``, and ``model`` and ``provider``
-    where the cassette has several) or of ``scripted`` (``script``: one reply, a list by draw, or
-    replies by words of the question; or ``function``: ``module:name`` of a function of the
-    messages). Any other type is a class of the user's own (``module:Class``, or the name that a
-    package gave it): all other keys are ``options``, the arguments of its constructor.
-    ``wire``: a server's format is the user's own class. Sampling is sent as written, and nothing
-    that is not; fields that only one server knows go into ``extra_body``. ``tokenizer`` (not of
-    ``local``, which has its own): the served model's, whose control tokens are broken up in what is
-    judged: a folder with ``tokenizer.json`` or such a file, beside the spec or not, or a name that
-    transformers knows. ``endpoint`` has the names and defaults of
-    :class:`~adjudge.judges.EndpointSettings`.
+    where the cassette has several), of ``embedded`` (``model``, a name that ``adjudge models
+    fetch`` knows or a GGUF file; ``slots``, ``max_length``, ``threads``, sampling) or of
+    ``scripted`` (``script``: one reply, a list by draw, or replies by words of the question; or
+    ``function``: ``module:name`` of a function of the messages). Any other type is a class of the
+    user's own (``module:Class``, or the name that a package gave it): all other keys are
+    ``options``, the arguments of its constructor. ``wire``: a server's format is the user's own
+    class. Sampling is sent as written, and nothing that is not; fields that only one server knows
+    go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served model's,
+    whose control tokens are broken up in what is judged: a folder with ``tokenizer.json`` or such a
+    file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the names and
+    defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
     type: str
@@ -138,6 +152,8 @@ class JudgeTable(ConfigTable):
     dtype: str | None = None
     max_length: int | None = Field(default=None, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
+    slots: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1)
 
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -290,6 +306,12 @@ def _build_model(
         if (folder / path).is_dir():
             path = str(folder / path)
         model = cls(path, **table.chosen(_LOADING_KEYS), **table.sampling())
+    elif table.type == "embedded":
+        path = table.model or ""
+        if (folder / path).is_file():
+            path = str(folder / path)
+        arguments = _http_arguments(table, folder, cache, budget)
+        model = cls(path, **arguments, **table.chosen(_SERVER_KEYS))
     elif table.has_server:
         model = cls(table.model, **_http_arguments(table, folder, cache, budget))
     else:

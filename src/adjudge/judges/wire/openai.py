@@ -413,6 +413,8 @@ def _is_closed_schema(schema: Any) -> bool:
 def _choice_list(field: str, choices: Sequence[str]) -> Any:
     if field == "structured_outputs":
         return {"choice": list(choices)}
+    if field == "grammar":
+        return "root ::= " + " | ".join(msgspec.json.encode(choice).decode() for choice in choices)
     return "(" + "|".join("".join(map(_escape_character, choice)) for choice in choices) + ")"
 
 
