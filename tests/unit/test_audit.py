@@ -140,7 +140,8 @@ def test_a_permutation_test_is_exact_in_few_groups() -> None:
     """Three groups of three: 6³ = 216 orders, so a p value can hardly be below 1/216."""
     x, group = np.arange(9) % 3, np.arange(9) // 3
     found = measure_correlation(x.astype(float), x.astype(float), group)
-    assert found.p_value == pytest.approx(2 / 216, abs=0.003)
+    assert found.test is not None
+    assert found.test.p_value == pytest.approx(2 / 216, abs=0.003)
     assert found.estimate.why == "fewer than 8 groups in which it varies"
 
 

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
+import msgspec
+
 from adjudge.audit.effects import (
+    MAX_ROWS,
     MIN_GROUPS,
+    EffectTest,
     MeasuredEffect,
     centre_by_group,
+    harm_of,
     impact_of_removing,
     live_advantages,
     measure_correlation,
@@ -28,9 +33,8 @@ from adjudge.audit.findings import (
     not_applicable,
     severity_of,
 )
-from adjudge.audit.rewards import MAX_ROWS
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun, RolloutFeature
-from adjudge.stats.estimates import np
+from adjudge.stats.estimates import Estimate, np
 
 MIN_CORRELATION = 0.15
 """A weaker correlation of length and advantage is no finding, however certain it is."""
@@ -52,16 +56,41 @@ class _Candidate(NamedTuple):
     effect: MeasuredEffect
 
 
-def _removal(run: AuditedRun, x: Any, slope: float) -> tuple[AdvantageImpact, tuple[int, ...], int]:
-    """What the advantages are without ``slope`` times ``x``, and the samples that turn."""
+def _describe_removal(
+    run: AuditedRun,
+    x: Any,
+    slope: float,
+    sentence: str,
+    effect: Estimate,
+    unit: str,
+    *,
+    explained: float,
+    advice: str,
+) -> Finding:
+    """The finding that ``x`` explains advantages: what they are without ``slope`` times ``x``.
+
+    Its rows are the samples whose advantage turns; ``explained``: the share of their variance.
+    """
     used = np.isfinite(x) & np.isfinite(run.advantage)
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
     before = np.where(used, run.advantage, 0.0)
     after = before - taken
     turned = used & (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & (before * after < 0)
     order = np.argsort(-np.abs(np.where(turned, taken, 0.0)), kind="stable")
-    rows = tuple(order[: min(MAX_ROWS, int(turned.sum()))].tolist())
-    return impact_of_removing(run, x, slope), rows, int(turned.sum())
+    affected = int(turned.sum())
+    impact = impact_of_removing(run, x, slope)
+    harm = harm_of(impact, explained)
+    return Finding(
+        sentence=sentence,
+        effect=effect,
+        unit=unit,
+        rows=tuple(order[: min(MAX_ROWS, affected)].tolist()),
+        affected=affected,
+        impact=impact,
+        harm=harm,
+        severity=severity_of(harm),
+        advice=advice,
+    )
 
 
 def _find_length(run: AuditedRun) -> AuditResult:
@@ -72,41 +101,28 @@ def _find_length(run: AuditedRun) -> AuditResult:
     y, x = live_advantages(run), np.log1p(run.feature("length"))
     found = measure_correlation(x, y, run.group)
     unit = "correlation with the advantage"
-    if found.p_value is None or found.estimate.value is None:
+    if found.test is None:
         return not_applicable(found.estimate.why)
-    result = AuditResult(
-        p_value=found.p_value, effect=found.estimate, unit=unit, detectable=found.detectable
-    )
-    r = found.estimate.value
+    r, p_value, detectable = found.test
+    result = AuditResult(p_value=p_value, effect=found.estimate, unit=unit, detectable=detectable)
     if abs(r) < MIN_CORRELATION:
         return result
-    slope = measure_slope(x, y, run.group).estimate.value or 0.0
-    impact, rows, affected = _removal(run, np.where(np.isfinite(y), x, np.nan), slope)
-    harm = max(r * r, impact.turned or 0.0)
-    finding = Finding(
-        sentence=f"Within groups, {'longer' if r > 0 else 'shorter'} responses get higher "
-        f"advantages: length explains {r * r:.0%} of their variance.",
-        effect=found.estimate,
-        unit=unit,
-        rows=rows,
-        affected=affected,
-        impact=impact,
-        harm=harm,
-        severity=severity_of(harm),
+    slope = measure_slope(x, y, run.group)
+    if slope.test is None:
+        return not_applicable(slope.estimate.why)
+    finding = _describe_removal(
+        run,
+        np.where(np.isfinite(y), x, np.nan),
+        slope.test.value,
+        f"Within groups, {'longer' if r > 0 else 'shorter'} responses get higher advantages: "
+        f"length explains {r * r:.0%} of their variance.",
+        found.estimate,
+        unit,
+        explained=r * r,
         advice="Long and right can go together. Compare a long and a short response of the same "
         "quality; `adjudge probe` measures a judge's own liking for length.",
     )
-    return _with_finding(result, finding)
-
-
-def _with_finding(result: AuditResult, finding: Finding) -> AuditResult:
-    return AuditResult(
-        finding=finding,
-        p_value=result.p_value,
-        effect=result.effect,
-        unit=result.unit,
-        detectable=result.detectable,
-    )
+    return msgspec.structs.replace(result, finding=finding)
 
 
 # A line starts with the line feed before it, and a text with one that is put there: a pattern that
@@ -176,35 +192,30 @@ def _strongest(
     none: str,
 ) -> AuditResult:
     """The candidate with the smallest p value, times their number (Bonferroni)."""
-    tested = [one for one in candidates if one.effect.p_value is not None]
+    tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
     if not tested:
         return not_applicable(none)
-    best = min(tested, key=lambda one: (one.effect.p_value, one.name))
-    p_value = min(1.0, (best.effect.p_value or 0.0) * len(tested))
-    value = best.effect.estimate.value or 0.0
+    best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
     result = AuditResult(
-        p_value=p_value,
+        p_value=min(1.0, test.p_value * len(tested)),
         effect=best.effect.estimate,
         unit=unit,
-        detectable=max((one.effect.detectable or 0.0) for one in tested),
-        detectable_why=", ".join(one.name for one in tested),
+        detectable=max(other.detectable for _, other in tested),
+        detectable_why=", ".join(one.name for one, _ in tested),
     )
-    if abs(value) < MIN_DIFFERENCE:
+    if abs(test.value) < MIN_DIFFERENCE:
         return result
-    impact, rows, affected = _removal(run, np.where(np.isfinite(y), best.values, np.nan), value)
-    harm = max(impact.turned or 0.0, _explained(best.values, y, value, run))
-    finding = Finding(
-        sentence=sentence(best, value),
-        effect=best.effect.estimate,
-        unit=unit,
-        rows=rows,
-        affected=affected,
-        impact=impact,
-        harm=harm,
-        severity=severity_of(harm),
+    finding = _describe_removal(
+        run,
+        np.where(np.isfinite(y), best.values, np.nan),
+        test.value,
+        sentence(best, test.value),
+        best.effect.estimate,
+        unit,
+        explained=_explained(best.values, y, test.value, run),
         advice=advice,
     )
-    return _with_finding(result, finding)
+    return msgspec.structs.replace(result, finding=finding)
 
 
 def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
@@ -266,6 +277,20 @@ def _rows_are_sorted(run: AuditedRun, y: Any) -> bool:
     )
 
 
+class _Pair(NamedTuple):
+    """Two components of the reward and their correlation."""
+
+    one: str
+    other: str
+    effect: Estimate
+    test: EffectTest
+
+    @property
+    def least(self) -> float:
+        """The lower end of the correlation; itself where there is no interval."""
+        return self.test.value if self.effect.low is None else self.effect.low
+
+
 def _find_components(run: AuditedRun) -> AuditResult:
     names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
     if len(names) < 2:
@@ -273,59 +298,51 @@ def _find_components(run: AuditedRun) -> AuditResult:
     if (run.group_sizes < 2).all():
         return not_applicable("every group has one sample")
     pairs = [
-        (one, other, measure_correlation(run.component(one), run.component(other), run.group))
+        _Pair(one, other, found.estimate, found.test)
         for one, other in combinations(names, 2)
+        if (found := measure_correlation(run.component(one), run.component(other), run.group)).test
     ]
-    tested = [pair for pair in pairs if pair[2].p_value is not None]
-    if not tested:
+    if not pairs:
         return not_applicable("components do not vary within enough groups")
-    copies = [
-        (one, other, found)
-        for one, other, found in tested
-        if (found.estimate.low or 0.0) > REDUNDANT
-        or (found.estimate.why and (found.estimate.value or 0.0) > REDUNDANT)
-    ]
-    one, other, worst = min(tested, key=lambda pair: pair[2].estimate.value or 0.0)
-    unit = "correlation of two components within groups"
-    detectable = max(found.detectable or 0.0 for _, _, found in tested)
-    p_value = min(1.0, (worst.p_value or 0.0) * len(tested))
-    fights = (worst.estimate.value or 0.0) <= OPPOSED
-    if fights:
-        value = worst.estimate.value or 0.0
-        lost = _cancelled(run.component(one), run.component(other), run.group)
+    worst = min(pairs, key=lambda pair: pair.test.value)
+    result = AuditResult(
+        p_value=min(1.0, worst.test.p_value * len(pairs)),
+        effect=worst.effect,
+        unit="correlation of two components within groups",
+        detectable=max(pair.test.detectable for pair in pairs),
+    )
+    if worst.test.value <= OPPOSED:
+        value = worst.test.value
+        rows = _cancelled(run.component(worst.one), run.component(worst.other), run.group)
         finding = Finding(
-            sentence=f"Within groups, {one} and {other} pull apart (correlation {value:.2f}): "
-            "where one is high the other is low, and what one teaches the other undoes.",
-            effect=worst.estimate,
-            unit=unit,
-            rows=lost,
-            affected=len(lost),
+            sentence=f"Within groups, {worst.one} and {worst.other} pull apart (correlation "
+            f"{value:.2f}): where one is high the other is low, and what one teaches the other "
+            "undoes.",
+            effect=worst.effect,
+            unit=result.unit,
+            rows=rows,
+            affected=len(rows),
             impact=AdvantageImpact(why="the weights of the components are not known"),
             harm=value * value / 2,
             severity=severity_of(value * value / 2),
             advice="Decide which of the two matters, or make one a condition of the other.",
         )
-        return AuditResult(
-            finding=finding,
-            p_value=p_value,
-            effect=worst.estimate,
-            unit=unit,
-            detectable=detectable,
-        )
-    if copies:
-        one, other, same = max(copies, key=lambda pair: pair[2].estimate.value or 0.0)
-        finding = Finding(
-            sentence=f"Within groups, {one} and {other} say the same (correlation "
-            f"{same.estimate.value or 0.0:.2f}): one of them is paid twice.",
-            effect=same.estimate,
-            unit=unit,
-            impact=AdvantageImpact(why="the weights of the components are not known"),
-            harm=0.02,
-            severity="low",
-            advice="Leave one out, or give its weight to something else.",
-        )
-        return AuditResult(finding=finding, effect=same.estimate, unit=unit, detectable=detectable)
-    return AuditResult(p_value=p_value, effect=worst.estimate, unit=unit, detectable=detectable)
+        return msgspec.structs.replace(result, finding=finding)
+    copies = [pair for pair in pairs if pair.least > REDUNDANT]
+    if not copies:
+        return result
+    same = max(copies, key=lambda pair: pair.test.value)
+    finding = Finding(
+        sentence=f"Within groups, {same.one} and {same.other} say the same (correlation "
+        f"{same.test.value:.2f}): one of them is paid twice.",
+        effect=same.effect,
+        unit=result.unit,
+        impact=AdvantageImpact(why="the weights of the components are not known"),
+        harm=0.02,
+        severity="low",
+        advice="Leave one out, or give its weight to something else.",
+    )
+    return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
 
 
 def _is_component(run: AuditedRun, name: str) -> bool:

@@ -14,11 +14,19 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from adjudge.audit.findings import FALSE_ALARM_RATE, STATED_POWER, AdvantageImpact
+from adjudge.audit.findings import (
+    FALSE_ALARM_RATE,
+    STATED_POWER,
+    AdvantageImpact,
+    Finding,
+    FindingSeverity,
+    severity_of,
+)
 from adjudge.audit.rollouts import AuditedRun, compute_advantage_column
 from adjudge.stats.estimates import (
     CONFIDENCE_LEVEL,
     Estimate,
+    estimate_share,
     normal_quantile,
     normal_tail,
     np,
@@ -36,15 +44,23 @@ EXPECTED_CHECKS = 20
 """The smallest effect that could be seen is stated at the strictest level that Holm may ask for."""
 
 
-class MeasuredEffect(NamedTuple):
-    """An effect with its interval, its two-sided p value, and the least that would be seen.
+MAX_ROWS = 200
+"""Affected samples that a finding names."""
 
-    ``p_value`` and ``detectable`` are ``None`` where ``estimate.why`` says what is missing.
-    """
+
+class EffectTest(NamedTuple):
+    """An effect's size, its two-sided p value, and the least size that would be seen."""
+
+    value: float
+    p_value: float
+    detectable: float
+
+
+class MeasuredEffect(NamedTuple):
+    """An effect with its interval; ``test`` is ``None`` where ``estimate.why`` says what misses."""
 
     estimate: Estimate
-    p_value: float | None
-    detectable: float | None
+    test: EffectTest | None = None
 
 
 def centre_by_group(values: Any, group: Any, used: Any) -> Any:
@@ -70,7 +86,7 @@ def measure_correlation(x: Any, y: Any, group: Any) -> MeasuredEffect:
     spread_x, spread_y = (math.sqrt(float((v * v).sum())) for v in (xc, yc))
     if not spread_x or not spread_y:
         what = "x" if not spread_x else "the advantage"
-        return MeasuredEffect(Estimate(why=f"{what} does not vary within groups"), None, None)
+        return MeasuredEffect(Estimate(why=f"{what} does not vary within groups"))
     return _slope_within(xc / spread_x, yc / spread_y, group, used, bounds=1.0)
 
 
@@ -88,7 +104,7 @@ def measure_pooled_difference(mask: Any, y: Any, group: Any) -> MeasuredEffect:
     """How much larger ``y`` is where ``mask`` holds, over all samples, groups as clusters."""
     used = np.isfinite(y)
     if not used.any():
-        return MeasuredEffect(Estimate(why="no value"), None, None)
+        return MeasuredEffect(Estimate(why="no value"))
     x = np.where(used, np.asarray(mask, dtype=float) - float(mask[used].mean()), 0.0)
     off = np.where(used, np.where(used, y, 0.0) - float(y[used].mean()), 0.0)
     return _clustered_slope(x, off, group)
@@ -103,22 +119,22 @@ def _slope_within(
     x: Any, y: Any, group: Any, used: Any, bounds: float = math.inf
 ) -> MeasuredEffect:
     """The slope of centred columns: its interval by groups, its test by permutation."""
-    found = _clustered_slope(x, y, group, bounds)
-    if found.estimate.value is None:
-        return found
+    found = _clustered_slope(x, y, group, bounds).estimate
+    if found.value is None:
+        return MeasuredEffect(found)
     size = int(group.max()) + 1
     counts = np.bincount(group[used], minlength=size)
     square_x, square_y = (np.bincount(group, weights=v * v, minlength=size) for v in (x, y))
     null = math.sqrt(float((square_x * square_y / np.maximum(counts - 1, 1)).sum()))
     if not null:
-        return MeasuredEffect(Estimate(why="it does not vary within groups"), None, None)
+        return MeasuredEffect(Estimate(why="it does not vary within groups"))
     product = float((x * y).sum())
     p_value = 2 * normal_tail(abs(product) / null)
     if p_value < _CLEARLY_CHANCE and int(used.sum()) <= _MOST_PERMUTED:
         draws = _PERMUTATIONS if p_value > _CLEARLY_NO_CHANCE else _PERMUTATIONS // 10
         p_value = _permutation_p_value(x[used], y[used], group[used], product, draws)
     visible = smallest_visible_effect(null / float(square_x.sum()), math.inf)
-    return MeasuredEffect(found.estimate, min(1.0, p_value), visible)
+    return MeasuredEffect(found, EffectTest(found.value, min(1.0, p_value), visible))
 
 
 def _permutation_p_value(x: Any, y: Any, group: Any, product: float, draws: int) -> float:
@@ -142,7 +158,7 @@ def _permutation_p_value(x: Any, y: Any, group: Any, product: float, draws: int)
 def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> MeasuredEffect:
     square = float((x * x).sum())
     if square <= 0:
-        return MeasuredEffect(Estimate(why="it does not vary within groups"), None, None)
+        return MeasuredEffect(Estimate(why="it does not vary within groups"))
     slope = float((x * y).sum()) / square
     size = int(group.max()) + 1
     scores = np.bincount(group, weights=x * (y - slope * x), minlength=size)
@@ -150,15 +166,17 @@ def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> Me
     variance = float((scores**2).sum()) / square**2
     if clusters < MIN_GROUPS:
         why = f"fewer than {MIN_GROUPS} groups in which it varies"
-        return MeasuredEffect(Estimate(slope, why=why), None, None)
+        return MeasuredEffect(Estimate(slope, why=why))
     freedom = clusters - 1
     error = math.sqrt(variance * clusters / freedom)
     if error <= 0:
-        return MeasuredEffect(Estimate(slope, why="nothing varied"), 0.0 if slope else 1.0, 0)
+        certain = EffectTest(slope, 0.0 if slope else 1.0, 0.0)
+        return MeasuredEffect(Estimate(slope, why="nothing varied"), certain)
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
     p_value = min(1.0, 2 * t_tail(abs(slope) / error, freedom))
     estimate = Estimate(slope, max(-bounds, slope - half), min(bounds, slope + half))
-    return MeasuredEffect(estimate, p_value, smallest_visible_effect(error, freedom))
+    visible = smallest_visible_effect(error, freedom)
+    return MeasuredEffect(estimate, EffectTest(slope, p_value, visible))
 
 
 def smallest_visible_effect(error: float, freedom: float, looks: int = 1) -> float:
@@ -170,6 +188,15 @@ def smallest_visible_effect(error: float, freedom: float, looks: int = 1) -> flo
     if math.isinf(freedom):
         return error * (normal_quantile(1 - level / 2) + normal_quantile(STATED_POWER))
     return error * (t_quantile(1 - level / 2, freedom) + t_quantile(STATED_POWER, freedom))
+
+
+def estimate_share_by_group(run: AuditedRun, hit: Any, used: Any = None) -> Estimate:
+    """The share of the ``used`` samples (default: all) with ``hit``, groups as clusters."""
+    size = len(run.group_sizes)
+    trials = run.group_sizes if used is None else np.bincount(run.group[used], minlength=size)
+    hits = np.bincount(run.group, weights=np.asarray(hit, dtype=float), minlength=size)
+    rows = [(h, t) for h, t in zip(hits.tolist(), trials.tolist(), strict=True) if t]
+    return estimate_share(rows)
 
 
 def live_advantages(run: AuditedRun) -> Any:
@@ -222,4 +249,50 @@ def _compare(before: Any, after: Any, used: Any, affected: float) -> AdvantageIm
         affected=affected,
         turned=float(turned.mean()),
         change=float(np.abs(other - one).mean()),
+    )
+
+
+def harm_of(impact: AdvantageImpact, share: float) -> float:
+    """The larger of ``share`` and of the share that turns; ``share`` where that is not known."""
+    return share if impact.turned is None else max(share, impact.turned)
+
+
+def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
+    """The affected rows, the best rewarded first."""
+    rows = np.flatnonzero(mask)
+    order = np.argsort(-np.nan_to_num(run.advantage[rows], nan=-np.inf), kind="stable")
+    return tuple(rows[order][:MAX_ROWS].tolist())
+
+
+def describe_samples(
+    run: AuditedRun,
+    mask: Any,
+    sentence: str,
+    effect: Estimate,
+    unit: str,
+    *,
+    advice: str,
+    harm: float | None = None,
+    severity: FindingSeverity | None = None,
+    rows: tuple[int, ...] | None = None,
+    series: tuple[tuple[float, float], ...] = (),
+) -> Finding:
+    """The finding that the samples of ``mask`` are, with what the others' advantages are without.
+
+    ``harm``: their share of the run where it is not given; ``severity``: that of ``harm``;
+    ``rows``: the best rewarded first.
+    """
+    affected = int(mask.sum())
+    harm = affected / len(run) if harm is None else harm
+    return Finding(
+        sentence=sentence,
+        effect=effect,
+        unit=unit,
+        rows=rank_rows(mask, run) if rows is None else rows,
+        affected=affected,
+        impact=impact_without(run, mask),
+        harm=harm,
+        severity=severity or severity_of(harm),
+        advice=advice,
+        series=series,
     )

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 
 from adjudge.audit.effects import (
     EXPECTED_CHECKS,
+    MAX_ROWS,
     MeasuredEffect,
+    describe_samples,
+    estimate_share_by_group,
     impact_without,
     measure_pooled_difference,
 )
@@ -22,16 +25,9 @@ from adjudge.audit.findings import (
     FALSE_ALARM_RATE,
     AuditResult,
     Check,
-    Finding,
     not_applicable,
-    severity_of,
 )
-from adjudge.audit.rewards import (
-    MAX_ROWS,
-    SHARE_OF_SAMPLES,
-    estimate_share_by_group,
-    series_by_step,
-)
+from adjudge.audit.rewards import SHARE_OF_SAMPLES, series_by_step
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.stats.estimates import np
 
@@ -112,18 +108,16 @@ def _find_filled(run: AuditedRun) -> AuditResult:
         one.words for one in signs if one.value == best.value and one.p_value * looks <= level
     )
     share = float(best.rows.sum()) / total
-    impact = impact_without(run, best.rows)
-    harm = min(1.0, share + (impact.turned or 0.0))
-    finding = Finding(
-        sentence=f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} look like failures "
-        f"that were written as a number: {words or best.words}.",
-        effect=effect,
-        unit=SHARE_OF_SAMPLES,
+    turned = impact_without(run, best.rows).turned
+    finding = describe_samples(
+        run,
+        best.rows,
+        f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} look like failures that were "
+        f"written as a number: {words or best.words}.",
+        effect,
+        SHARE_OF_SAMPLES,
+        harm=share if turned is None else min(1.0, share + turned),
         rows=tuple(np.flatnonzero(best.rows)[:MAX_ROWS].tolist()),
-        affected=int(best.rows.sum()),
-        impact=impact,
-        harm=harm,
-        severity=severity_of(harm),
         advice="Find where the grader returns this number when it fails, and return a missing "
         "reward instead (None, or what the trainer leaves out).",
         series=series_by_step(run, np.where(present, best.rows, np.nan)),
@@ -164,10 +158,8 @@ def _signs_of(
     length = np.log(np.maximum(run.feature("length"), 1.0))
     if np.isfinite(length).any():
         found = measure_pooled_difference(at, np.where(present, length, np.nan), run.group)
-        times = math.exp(min(50.0, abs(found.estimate.value or 0.0)))
-        than = "long" if (found.estimate.value or 0.0) > 0 else "short"
-        words = f"no other reward is near it, and these samples are {times:.1f} times as {than} "
-        signs.append(_as_sign(value, at, words + "as the others", found, minimum=0.2))
+        words = "" if found.test is None else _compare_lengths(found.test.value)
+        signs.append(_as_sign(value, at, words, found, minimum=0.2))
     cut = run.feature("truncated")
     if np.isfinite(cut).any():
         found = measure_pooled_difference(at, np.where(present, cut, np.nan), run.group)
@@ -181,13 +173,22 @@ def _signs_of(
     return signs
 
 
+def _compare_lengths(difference: float) -> str:
+    """``difference``: of the logarithms of the lengths."""
+    times = math.exp(min(50.0, abs(difference)))
+    than = "long" if difference > 0 else "short"
+    return (
+        f"no other reward is near it, and these samples are {times:.1f} times as {than} as the "
+        "others"
+    )
+
+
 def _as_sign(
     value: float, rows: Any, words: str, found: MeasuredEffect, *, minimum: float
 ) -> _Sign | None:
-    size = found.estimate.value
-    if found.p_value is None or size is None or abs(size) < minimum:
+    if found.test is None or abs(found.test.value) < minimum:
         return None
-    return _Sign(value, rows, words, found.p_value, abs(size))
+    return _Sign(value, rows, words, found.test.p_value, abs(found.test.value))
 
 
 def _in_one_stretch(run: AuditedRun, value: float, at: Any, present: Any) -> _Sign | None:

@@ -13,7 +13,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from adjudge.audit.effects import EXPECTED_CHECKS, impact_without
+from adjudge.audit.effects import (
+    EXPECTED_CHECKS,
+    describe_samples,
+    estimate_share_by_group,
+    rank_rows,
+)
 from adjudge.audit.findings import (
     FALSE_ALARM_RATE,
     STATED_POWER,
@@ -24,7 +29,6 @@ from adjudge.audit.findings import (
     not_applicable,
     severity_of,
 )
-from adjudge.audit.responses import rank_rows, share_by_group
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.stats.agreement import spearman_correlation
 from adjudge.stats.estimates import Estimate, np, special
@@ -164,7 +168,7 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     mask = wrong_number | opposed
     affected = int(mask.sum())
     unit = "share of the reasons that can be read"
-    effect = share_by_group(mask[read], run.group[read])
+    effect = estimate_share_by_group(run, mask, read)
     p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
     detectable = least_detectable_share(count)
     if not affected:
@@ -177,23 +181,15 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
         parts.append(
             f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
         )
-    harm = affected / len(run)
-    finding = Finding(
-        sentence=(
-            f"{affected} of {count} verdicts whose reason can be read contradict it: "
-            f"{'; '.join(parts)}."
-        ),
-        effect=effect,
-        unit=unit,
-        rows=rank_rows(mask, run),
-        affected=affected,
-        impact=impact_without(run, mask),
-        harm=harm,
-        severity=severity_of(harm),
-        advice=(
-            "Read the samples. A swapped scale or a parser that takes the first number are the "
-            "usual causes; ask for the score in a form that a strict reader checks."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        f"{affected} of {count} verdicts whose reason can be read contradict it: "
+        f"{'; '.join(parts)}.",
+        effect,
+        unit,
+        advice="Read the samples. A swapped scale or a parser that takes the first number are the "
+        "usual causes; ask for the score in a form that a strict reader checks.",
     )
     return AuditResult(
         finding=finding, p_value=p_value, effect=effect, unit=unit, detectable=detectable
@@ -310,28 +306,21 @@ def _find_judge_errors(run: AuditedRun) -> AuditResult:
         return not_applicable("no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
     unit = "share of the samples with a judge's words"
-    effect = share_by_group(mask[known], run.group[known])
+    effect = estimate_share_by_group(run, mask, known)
     values = run.reward[mask]
     value, times = _most_common(values.tolist())
     if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
         return AuditResult(effect=effect, unit=unit, detectable=3 / count)
-    harm = float(mask.sum()) / len(run)
-    finding = Finding(
-        sentence=(
-            f"In {int(mask.sum())} of {count} samples the judge's words are an error, and "
-            f"{times} of them still have a reward, {value:g} each: a failure became a number."
-        ),
-        effect=effect,
-        unit=unit,
-        rows=rank_rows(mask, run),
-        affected=int(mask.sum()),
-        impact=impact_without(run, mask),
-        harm=harm,
-        severity=severity_of(2 * harm),
-        advice=(
-            "Mark these samples as missing, so that the trainer leaves them out, and ask the judge "
-            "again: `adjudge grade` does both."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
+        f"them still have a reward, {value:g} each: a failure became a number.",
+        effect,
+        unit,
+        advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
+        "judge again: `adjudge grade` does both.",
+        severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
     return AuditResult(finding=finding, effect=effect, unit=unit)
 

@@ -418,9 +418,8 @@ def _drawn_findings(report: AuditReport) -> Table:
 def _effect_bar(finding: Finding) -> Element | None:
     """Of a share or a correlation; other effects have no scale that all of them share."""
     one = finding.effect
-    if one.value is None or not all(
-        -1 <= end <= 1 for end in (one.value, one.low or 0, one.high or 0)
-    ):
+    ends = [end for end in (one.value, one.low, one.high) if end is not None]
+    if one.value is None or not all(-1 <= end <= 1 for end in ends):
         return None
     label = f"{effect_text(one.value, finding.unit)}, {interval_text(one, finding.unit)}"
     return effect_bar(one.value, one.low, one.high, label)

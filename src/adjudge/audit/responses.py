@@ -14,21 +14,23 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from adjudge.audit.effects import MeasuredEffect, impact_without, measure_difference
-from adjudge.audit.findings import (
-    AuditResult,
-    Check,
-    Finding,
-    not_applicable,
-    severity_of,
+import msgspec
+
+from adjudge.audit.effects import (
+    MeasuredEffect,
+    describe_samples,
+    estimate_share_by_group,
+    harm_of,
+    impact_without,
+    measure_difference,
 )
-from adjudge.audit.rewards import MAX_ROWS
+from adjudge.audit.findings import AuditResult, Check, not_applicable
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import action_texts
 from adjudge.graders.rules.trajectory import parse_trajectory
 from adjudge.messages import content_text
-from adjudge.stats.estimates import Estimate, estimate_share, np
+from adjudge.stats.estimates import np
 
 MIN_COPY_WORDS = 8
 """Shorter answers are the same by nature: "Yes.", "42"."""
@@ -182,7 +184,7 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
     ) & (prompt != prompt[source])  # the same prompt again in a later epoch is no surprise
     copies, strangers = within >= 0, elsewhere
     mask = copies | strangers
-    effect = share_by_group(mask[known], run.group[known])
+    effect = estimate_share_by_group(run, mask, known)
     result = AuditResult(effect=effect, unit="share of responses", detectable=least_notable(count))
     if not is_notable(mask, known):
         return result
@@ -197,20 +199,14 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
         f"word or nearly: {'; '.join(parts)}."
     )
-    harm = float(mask.sum()) / len(run)
-    finding = Finding(
-        sentence=sentence,
-        effect=effect,
-        unit="share of responses",
-        rows=rank_rows(mask, run),
-        affected=int(mask.sum()),
-        impact=impact_without(run, mask),
-        harm=harm,
-        severity=severity_of(harm),
-        advice=(
-            "Within a group: raise the sampling temperature or check that seeds differ. Across "
-            "prompts: read the text; a stock answer that is rewarded is what the policy will learn."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        sentence,
+        effect,
+        "share of responses",
+        advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
+        "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
     return AuditResult(finding=finding, effect=effect, unit="share of responses")
 
@@ -305,7 +301,7 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
     if not count:
         return not_applicable("the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    effect = share_by_group(mask[known], run.group[known])
+    effect = estimate_share_by_group(run, mask, known)
     if not is_notable(mask, known):
         return AuditResult(
             effect=effect, unit="share of responses", detectable=least_notable(count)
@@ -318,26 +314,16 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
         f"{', '.join(kinds)}. {describe_earned(earned)}"
     )
-    finding = _shared_finding(run, mask, effect, sentence)
-    return AuditResult(finding=finding, effect=effect, unit="share of responses")
-
-
-def _shared_finding(run: AuditedRun, mask: Any, effect: Estimate, sentence: str) -> Finding:
-    harm = float(mask.sum()) / len(run)
-    return Finding(
-        sentence=sentence,
-        effect=effect,
-        unit="share of responses",
-        rows=rank_rows(mask, run),
-        affected=int(mask.sum()),
-        impact=impact_without(run, mask),
-        harm=harm,
-        severity=severity_of(harm),
-        advice=(
-            "Read the samples. Where they are rewarded, the reward pays for them: add a gate or a "
-            "penalty (`ngram_repetition`, `length`), or ask the judge about it."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        sentence,
+        effect,
+        "share of responses",
+        advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
+        "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
     )
+    return AuditResult(finding=finding, effect=effect, unit="share of responses")
 
 
 _SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
@@ -372,45 +358,29 @@ def _find_truncation(run: AuditedRun) -> AuditResult:
             return not_applicable("nothing says which responses were cut off, and no text is there")
         return not_applicable(f"no responses {name}")
     found = measure_difference(cut, run.advantage, run.group)
-    value = found.estimate.value
-    if found.p_value is None or value is None:
+    test = found.test
+    if test is None:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
     unit = "standard deviations of the advantage"
     result = AuditResult(
-        effect=found.estimate, p_value=found.p_value, unit=unit, detectable=found.detectable
+        effect=found.estimate, p_value=test.p_value, unit=unit, detectable=test.detectable
     )
-    if value <= 0:
-        return AuditResult(
-            effect=found.estimate, p_value=1.0, unit=unit, detectable=found.detectable
-        )
+    if test.value <= 0:
+        return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
-    impact = impact_without(run, mask)
-    harm = max(impact.turned or 0.0, float((mask & (run.advantage > 0)).mean()))
-    finding = Finding(
-        sentence=(
-            f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and "
-            f"they are rewarded for it: {value:+.2f} standard deviations against the others of "
-            "their group."
-        ),
-        effect=found.estimate,
-        unit=unit,
-        rows=rank_rows(mask, run),
-        affected=int(mask.sum()),
-        impact=impact,
-        harm=harm,
-        severity=severity_of(harm),
-        advice=(
-            "A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or raise "
-            "the length limit."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
+        f"are rewarded for it: {test.value:+.2f} standard deviations against the others of their "
+        "group.",
+        found.estimate,
+        unit,
+        advice="A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or "
+        "raise the length limit.",
+        harm=harm_of(impact_without(run, mask), float((mask & (run.advantage > 0)).mean())),
     )
-    return AuditResult(
-        finding=finding,
-        p_value=result.p_value,
-        effect=found.estimate,
-        unit=unit,
-        detectable=found.detectable,
-    )
+    return msgspec.structs.replace(result, finding=finding)
 
 
 _MIN_ROWS, _MIN_SHARE = 3, 0.01
@@ -427,23 +397,13 @@ def least_notable(count: int) -> float:
     return min(1.0, max(_MIN_SHARE, _MIN_ROWS / count))
 
 
-def share_by_group(mask: Any, group: Any) -> Estimate:
-    """The share of rows for which ``mask`` holds, groups as clusters."""
-    size = int(group.max()) + 1
-    totals = np.bincount(group, minlength=size)
-    hits = np.bincount(group, weights=mask.astype(float), minlength=size)
-    present = totals > 0
-    return estimate_share(list(zip(hits[present].tolist(), totals[present].tolist(), strict=True)))
-
-
 def describe_earned(effect: MeasuredEffect) -> str:
     """What a kind of sample earned against the others of its group, as a sentence."""
     estimate = effect.estimate
     if estimate.value is None:
         return "What they earned against others of their group cannot be said."
     unsure = "" if estimate.low is None else f" ({estimate.low:+.2f} to {estimate.high:+.2f})"
-    verb = "earn more" if (estimate.low or 0.0) > 0 else "earned"
-    if verb == "earn more":
+    if estimate.low is not None and estimate.low > 0:
         return (
             f"They are rewarded: {estimate.value:+.2f} standard deviations{unsure} above the "
             "others of their group."
@@ -453,13 +413,6 @@ def describe_earned(effect: MeasuredEffect) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
-    """The affected rows, the best rewarded first."""
-    rows = np.flatnonzero(mask)
-    order = np.argsort(-np.nan_to_num(run.advantage[rows], nan=-np.inf), kind="stable")
-    return tuple(rows[order][:MAX_ROWS].tolist())
 
 
 RESPONSE_CHECKS = (
@@ -522,29 +475,22 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
         return not_applicable("no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
     unit = "share of rollouts with tool calls"
-    effect = share_by_group(mask[known], run.group[known])
+    effect = estimate_share_by_group(run, mask, known)
     if not is_notable(mask, known):
         return AuditResult(effect=effect, unit=unit, detectable=least_notable(count))
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
-    harm = max(rewarded, float(mask.sum()) / len(run) / 2)
-    finding = Finding(
-        sentence=(
-            f"{mask.sum()} of {count} rollouts ({100 * mask.sum() / count:.1f} %) make the same "
-            f"tool call with the same result {LOOP_TIMES} times or more (up to "
-            f"{int(repeats[mask].max())}). {describe_earned(earned)}"
-        ),
-        effect=effect,
-        unit=unit,
-        rows=rank_rows(mask, run),
-        affected=int(mask.sum()),
-        impact=impact_without(run, mask),
-        harm=harm,
-        severity=severity_of(harm),
-        advice=(
-            "Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "
-            "Where loops are rewarded, look at what the reward pays for."
-        ),
+    finding = describe_samples(
+        run,
+        mask,
+        f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
+        f"call with the same result {LOOP_TIMES} times or more (up to "
+        f"{int(repeats[mask].max())}). {describe_earned(earned)}",
+        effect,
+        unit,
+        advice="Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "
+        "Where loops are rewarded, look at what the reward pays for.",
+        harm=max(rewarded, float(mask.sum()) / len(run) / 2),
     )
     return AuditResult(finding=finding, effect=effect, unit=unit)
 

@@ -6,8 +6,12 @@ import math
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from adjudge.audit.effects import (
-    impact_without,
+    MAX_ROWS,
+    describe_samples,
+    estimate_share_by_group,
     live_advantages,
     smallest_visible_effect,
     why_no_advantages,
@@ -30,9 +34,6 @@ from adjudge.stats.estimates import (
     t_tail,
 )
 
-MAX_ROWS = 200
-"""Affected samples that a finding names."""
-
 MAX_DEAD_SHARE = 0.5
 """More groups without spread than this are a finding: most of the run teaches nothing."""
 
@@ -45,15 +46,6 @@ MAX_TURNED = 0.01
 SHARE_OF_SAMPLES = "share of samples"
 _SHARE_OF_GROUPS = "share of groups"
 _MIN_STEP, _MIN_MISSING = 10, 5
-
-
-def estimate_share_by_group(run: AuditedRun, hit: Any, used: Any = None) -> Estimate:
-    """The share of the ``used`` samples with ``hit``, groups as clusters."""
-    size = len(run.group_sizes)
-    trials = run.group_sizes if used is None else np.bincount(run.group[used], minlength=size)
-    hits = np.bincount(run.group, weights=np.asarray(hit, dtype=float), minlength=size)
-    rows = [(h, t) for h, t in zip(hits.tolist(), trials.tolist(), strict=True) if t]
-    return estimate_share(rows)
 
 
 def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], ...]:
@@ -78,17 +70,15 @@ def count_affected(
     if not count:
         return AuditResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, detectable=1 / total)
     share = count / total
-    harm = share if harm is None else harm
-    finding = Finding(
-        sentence=sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
-        effect=Estimate(share, why="counted"),
-        unit=SHARE_OF_SAMPLES,
-        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
-        affected=count,
-        impact=impact_without(run, bad),
-        harm=harm,
-        severity=severity_of(harm),
+    finding = describe_samples(
+        run,
+        bad,
+        sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
+        Estimate(share, why="counted"),
+        SHARE_OF_SAMPLES,
         advice=advice,
+        harm=harm,
+        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
         series=series_by_step(run, bad.astype(float)),
     )
     return AuditResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
@@ -389,13 +379,7 @@ def _find_jump(run: AuditedRun) -> AuditResult:
         advice="See what changed there: the judge's model, its prompt, the data, a failing server.",
         series=series,
     )
-    return AuditResult(
-        finding=finding,
-        p_value=p_value,
-        effect=effect,
-        unit=_UNIT,
-        detectable=result.detectable,
-    )
+    return msgspec.structs.replace(result, finding=finding)
 
 
 def _find_judge_drift(run: AuditedRun) -> AuditResult:
