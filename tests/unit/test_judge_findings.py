@@ -151,6 +151,20 @@ def test_a_planted_defect_is_a_warning(
     assert found.samples == 32
 
 
+def test_a_source_without_scores_has_no_mean_that_could_differ(tmp_path: Path) -> None:
+    def lose_what_is_cached(case: Case) -> None:
+        if case.index < 12:
+            case.said = {"kind": "unparsable", "error": "no verdict"}
+            case.calls = [{"model": "judge-8b", "source": "cache"}]
+        else:
+            case.said["score"] = 5 if case.env else 4
+
+    found = make_run(tmp_path / "run", lose_what_is_cached).findings
+    [sources] = [one for one in found if one.kind == "sources"]
+    assert "cache 12, mean –" in sources.text
+    assert sources.level == "note"
+
+
 def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
     def change(case: Case) -> None:
         if case.index == 5:

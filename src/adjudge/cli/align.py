@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import new_folder, output_option
+from adjudge.cli.options import new_folder, output_option, threshold_option
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     JoinedLabels,
@@ -56,12 +56,10 @@ def align(
     ] = None,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(
-            "--threshold",
-            "-t",
-            metavar="[GRADER=]SCORE",
-            help="Compare classes: good is this score or more, of judge and people. Can be "
-            "repeated; without a grader it is for all.",
+        threshold_option(
+            "[GRADER=]SCORE",
+            "Compare classes: good is this score or more, of judge and people. Can be repeated; "
+            "without a grader it is for all.",
         ),
     ] = None,
     min_kappa: Annotated[

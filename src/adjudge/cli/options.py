@@ -91,6 +91,11 @@ def map_option(text: str) -> Any:
     return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
 
 
+def threshold_option(metavar: str, text: str) -> Any:
+    """``--threshold``, several times: a name and its number."""
+    return typer.Option("--threshold", "-t", metavar=metavar, help=text)
+
+
 def cassette_option(name: str, text: str) -> Any:
     """``--record`` or ``--replay``; :func:`~adjudge.runs.grading.open_cassette` opens it."""
     return typer.Option(name, metavar="CASSETTE", help=text)

@@ -20,6 +20,7 @@ from adjudge.cli.options import (
     check_replay,
     new_folder,
     output_option,
+    threshold_option,
     wait_for_judges,
 )
 from adjudge.config import load_toml
@@ -180,12 +181,9 @@ def probe(
     ] = None,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(
-            "--threshold",
-            "-t",
-            metavar="PROBE=MOST",
-            help="The largest effect that a probe allows. Can be repeated [default: each "
-            "probe's own].",
+        threshold_option(
+            "PROBE=MOST",
+            "The largest effect that a probe allows. Can be repeated [default: each probe's own].",
         ),
     ] = None,
     thresholds: Annotated[

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ from adjudge.rewards.groups import group_step
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.story import read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
-from adjudge.stats import mean, quantile
+from adjudge.stats import mean, mean_and_std
 from adjudge.text import final_text
 from adjudge.types import Sample
 from adjudge.verdicts.score import read_polarity, read_stated_score
@@ -134,8 +135,8 @@ def find_judge_problems(folder: Path) -> JudgeFindings:
         low, high = (fact and fact.range) or (None, None)
         low = min(scores, default=0.0) if low is None else low
         high = max(scores, default=0.0) if high is None else high
-        models = len(fact.judges) if fact and fact.judges else 1  # adjudge: meant
-        rules = _Rules(name, entries, high - low, (low, high), models)
+        judges = fact.judges if fact else []
+        rules = _Rules(name, entries, high - low, (low, high), max(1, len(judges)))
         found += rules.find()
     found.sort(key=lambda one: (one.level == "note", one.kind in _CONSEQUENCES, -one.share))
     return JudgeFindings(findings=found, graders=names, samples=len(indices), trouble=trouble)
@@ -228,10 +229,11 @@ def _add_call(one: _Judged, call: JudgeCall, answer: str) -> int:
     if call.reply is not None:
         source = "live" if call.source == "shared" else call.source or "live"
         one.sources = (*one.sources, (call.model or "", source))
-    if not answer or (one.shown or 0.0) >= 1:
+    if not answer or one.shown == 1:
         return 0
     prompt = _squash("\n".join(content_text(message.get("content")) for message in call.messages))
-    one.shown = max(one.shown or 0.0, _shown_share(prompt, answer))
+    shown = _shown_share(prompt, answer)
+    one.shown = shown if one.shown is None else max(one.shown, shown)
     return len(prompt)
 
 
@@ -360,9 +362,10 @@ class _Rules:
 
     def _differ(self, some: Sequence[_Judged], others: Sequence[_Judged]) -> bool:
         """Whether two means are apart, and not by the chance of a few samples."""
-        if min(len(some), len(others)) < _MIN_SAMPLES or self.width <= 0:
+        mine, theirs = _scores(some), _scores(others)
+        if min(len(mine), len(theirs)) < _MIN_SAMPLES or self.width <= 0:
             return False
-        return abs((mean(_scores(some)) or 0) - (mean(_scores(others)) or 0)) >= _APART * self.width
+        return abs(mean_and_std(mine)[0] - mean_and_std(theirs)[0]) >= _APART * self.width
 
     def _models(self) -> Iterator[JudgeFinding]:
         by_model: dict[str, list[_Judged]] = {}
@@ -430,9 +433,9 @@ class _Rules:
         yield self._finding("flat groups", text, [one for rows in flat for one in rows])
 
     def _not_shown(self) -> Iterator[JudgeFinding]:
-        asked = [one for one in self.entries if one.shown is not None]
-        absent = [one for one in asked if one.shown == 0]
-        cut = [one for one in asked if one.shown is not None and 0 < one.shown < 1]
+        asked = [(one, one.shown) for one in self.entries if one.shown is not None]
+        absent = [one for one, shown in asked if shown == 0]
+        cut = [(one, shown) for one, shown in asked if 0 < shown < 1]
         least = max(_FEW, _SHOWN_SHARE * len(asked))
         if len(absent) >= least:
             text = (
@@ -440,19 +443,18 @@ class _Rules:
             )
             yield self._finding("answer absent", text, absent)
         if len(cut) >= least:
-            middle = quantile([one.shown or 0.0 for one in cut], 0.5) or 0.0
             text = (
                 f"In {_of(cut, asked)} samples only a part of the answer stands in the judge’s "
-                f"prompt (median: {middle:.0%} of it)."
+                f"prompt (median: {median(shown for _, shown in cut):.0%} of it)."
             )
-            yield self._finding("answer cut", text, cut)
+            yield self._finding("answer cut", text, [one for one, _ in cut])
 
     def _stated_scores(self) -> Iterator[JudgeFinding]:
         stating = [one for one in self.scored if one.states_score]
         others = [one for one in self.scored if not one.states_score]
         if len(stating) < _FEW or len(others) < _FEW or self.width <= 0:
             return
-        higher = (mean(_scores(stating)) or 0) - (mean(_scores(others)) or 0)
+        higher = mean_and_std(_scores(stating))[0] - mean_and_std(_scores(others))[0]
         if higher >= _APART * self.width:
             text = (
                 f"{_of(stating, self.scored)} answers state a score themselves; their mean is "
@@ -508,7 +510,8 @@ class _Rules:
                 "The longer an answer, the higher its score (rank correlation within groups "
                 f"{_number(round(length, 2))})."
             )
-            rows = sorted(self.scored, key=lambda one: -(one.length or 0))
+            known = [(one, one.length) for one in self.scored if one.length is not None]
+            rows = [one for one, _ in sorted(known, key=lambda pair: -pair[1])]
             yield self._finding("length", text, rows)
 
     def _worst_first(self) -> list[_Judged]:

@@ -181,17 +181,17 @@ def _parse_labels(row: Mapping[str, Any], where: str) -> Iterator[Label]:
             "with step in a training run). Add one of these columns."
         )
     base = _base_fields(cells, where)
-    said = list(_said(cells))
-    note = _first_text(cells, _NOTES) if said else _text(cells.get("note"))
+    opinions = list(_parse_opinions(cells))
+    note = _first_text(cells, _NOTES) if opinions else _text(cells.get("note"))
     if withdrawn := _text(cells.get("withdrawn")):
-        said = [{"withdrawn": withdrawn}]
-    if not said and not note:
+        opinions = [{"withdrawn": withdrawn}]
+    if not opinions and not note:
         raise _LabelError(
             f"{', '.join(cells)}: says nothing (allowed: a value in one of "
             f"{', '.join(SAYING_COLUMNS)}, or a note). Fill one of these columns, or leave the row "
             "out."
         )
-    for number, fields in enumerate(said or [{}]):
+    for number, fields in enumerate(opinions or [{}]):
         one = base | fields | {"note": note}
         if number:
             one["id"] = f"{one['id']}.{number}"
@@ -210,14 +210,14 @@ def _base_fields(cells: Mapping[str, Any], where: str) -> dict[str, Any]:
     _check("blind", blind, ("true", "false"))
     if queue is not None:
         _check("queue", queue, ("random", "disagreement", "near tie"))
-    index = _whole(cells, "index")
+    index = _parse_integer(cells, "index")
     return {
         "id": _text(cells.get("id")) or stamp["id"],
         "time": _text(cells.get("time")) or stamp["time"],
         "author": _first_text(cells, _AUTHORS).strip() or file[:80] or "unknown",
         "index": -1 if index is None else index,
         "key": _text(cells.get("key")),
-        "step": _whole(cells, "step"),
+        "step": _parse_integer(cells, "step"),
         "group": _text(cells.get("group")) or None,
         "grader": None if grader.lower() in _WHOLE_REWARD else grader or None,
         "judge_score": _number_of("judge_score", cells.get("judge_score")),
@@ -226,7 +226,7 @@ def _base_fields(cells: Mapping[str, Any], where: str) -> dict[str, Any]:
     }
 
 
-def _said(cells: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _parse_opinions(cells: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What a row says, one thing each."""
     if verdict := _text(cells.get("verdict")).lower():
         yield {"verdict": _verdict("verdict", verdict)}
@@ -249,7 +249,7 @@ def _said(cells: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             )
         over = preferred.removeprefix(_OVER).strip()
     if over or cells.get("over_index") not in (None, ""):
-        index = _whole(cells, "over_index")
+        index = _parse_integer(cells, "over_index")
         if index is None and over.isascii() and over.isdigit() and len(over) < 20:
             over, index = "", int(over)
         yield {"preferred_over": over, "over_index": index}
@@ -298,7 +298,7 @@ def _finite(number: float) -> float:
     return number
 
 
-def _whole(cells: Mapping[str, Any], column: str) -> int | None:
+def _parse_integer(cells: Mapping[str, Any], column: str) -> int | None:
     value = cells.get(column)
     if value is None or value == "":
         return None

@@ -218,7 +218,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
             "people and judge": _alphas(ratings, known, seed),
         },
         ceiling=_ceiling(ratings, seed),
-        left_out=_left_out(ratings, known, seed),
+        left_out=_leave_one_out(ratings, known, seed),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
     )
@@ -401,7 +401,7 @@ def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
     return _named_comparison(groups, seed, "no sample has the scores of two people")
 
 
-def _left_out(
+def _leave_one_out(
     ratings: _Ratings, judge: Mapping[Any, float], seed: int
 ) -> dict[str, dict[str, Estimate]]:
     """Each person, and in that place the judge, against what most of the others say.
@@ -455,11 +455,11 @@ def _find_disputed(
         judge, scores = target.score_of(record), [one.score for one in opinions[sample]]
         verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
         wrong = ratio([float(verdicts.count("wrong")), float(len(verdicts) - verdicts.count(None))])
-        size = wrong or 0.0
+        sizes = [] if wrong is None else [wrong]
         if scores and judge is not None:
             apart = abs(judge - math.fsum(scores) / len(scores))
-            size = max(size, min(1.0, apart / span) if span else float(apart > 0))
-        if size > _SAME:
+            sizes.append(min(1.0, apart / span) if span else float(apart > 0))
+        if sizes and (size := max(sizes)) > _SAME:
             said = notes.get((target.name, sample), [])
             found.append(_disputed(target, record, size, same, said))
     return sorted(found, key=lambda one: (-one.size, one.step or 0, one.index))
