@@ -9,7 +9,6 @@ two alone, since wrong answers are often longer.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, NamedTuple
 
 from adjudge.audit.effects import (
@@ -27,8 +26,9 @@ from adjudge.audit.findings import (
     Check,
     not_applicable,
 )
+from adjudge.audit.judge_texts import measure_error_text
 from adjudge.audit.rewards import SHARE_OF_SAMPLES, series_by_step
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.audit.rollouts import AuditedRun
 from adjudge.stats.estimates import np
 
 MIN_SHARE, MIN_COUNT = 0.01, 5
@@ -41,16 +41,6 @@ _NEAR, _MAX_NEAR = 0.1, 0.2
 """A spike has fewer neighbours within a tenth of the spread than a fifth of itself."""
 
 _MIN_BLOCK, _MIN_STRETCH = 64, 4
-_ERROR = re.compile(
-    r"\b(?:timed? ?-?out|timeout|rate.?limit|too many requests|connection (?:error|reset|"
-    r"refused)"
-    r"|service unavailable|bad gateway|internal server error|traceback|exception|"
-    r"(?:parse|parsing|json|decode|api|server|judge) (?:error|failed|failure)"
-    r"|(?:failed|unable|could not|cannot) to? ?(?:parse|decode|connect|grade|score|evaluate)"
-    r"|no (?:valid )?(?:score|verdict|json|reply|response) (?:found|returned|received)"
-    r"|default(?:ing)? (?:score|reward|to)|fallback|error code|status code|http (?:4|5)\d\d)\b",
-    re.IGNORECASE,
-)
 
 
 class _Sign(NamedTuple):
@@ -61,19 +51,6 @@ class _Sign(NamedTuple):
     words: str
     p_value: float
     strength: float
-
-
-def has_error_text(reasons: dict[str, str]) -> bool:
-    """Whether a grader's words say that the grading failed.
-
-    >>> has_error_text({"judge": "Request timed out."}), has_error_text({"judge": "It is wrong."})
-    (True, False)
-    """
-    return any(_ERROR.search(text[:2000]) for text in reasons.values())
-
-
-def _error_text(rollout: AuditedRollout) -> float | None:
-    return float(has_error_text(rollout.reasons)) if rollout.reasons else None
 
 
 def _find_filled(run: AuditedRun) -> AuditResult:
@@ -252,6 +229,6 @@ FILLED_CHECKS = (
         looks_for="a reward such as 0 that stands apart and comes with long, cut-off or late "
         "samples, with a grader's error texts, or in whole groups one after the other",
         run=_find_filled,
-        features={"filled.error_text": _error_text},
+        features={"filled.error_text": measure_error_text},
     ),
 )

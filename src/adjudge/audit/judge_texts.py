@@ -254,8 +254,10 @@ _ERROR = re.compile(
     r"|\b(?:judge|grader|scorer|reward\smodel|llm|api|request|call|evaluation)\s(?:call\s|request\s)?"
     r"(?:has\s)?(?:failed|timed\sout|errored|crashed|unavailable|error|timeout)\b"
     r"|\b(?:could\snot|couldn't|cannot|can't|failed\sto|unable\sto)\s(?:be\s)?(?:parse|parsed|decode|"
-    r"extract|read|get|connect|reach)\b(?!\sthe\s(?:question|answer\skey))"
+    r"extract|read|get|grade|connect|reach)\b(?!\sthe\s(?:question|answer\skey))"
     r"|\b(?:parse|parsing|decoding|validation|connection|timeout|server)\s(?:error|failure|failed)\b"
+    r"|\b(?:service\sunavailable|bad\sgateway|connection\s(?:reset|refused))\b"
+    r"|\bno\s(?:valid\s)?(?:score|verdict)\s(?:found|returned|received)\b"
     r"|\b(?:defaulting|default(?:s|ed)?)\sto\b|\b(?:fallback|default)\s(?:score|reward|value)\b"
     r"|\bafter\s[0-9]+\s(?:retries|attempts)\b|^(?:timeout|timed\sout|error|none|null|n/a|nan)[.!]?$"
     r"|^Traceback\s\(most\srecent\scall\slast\)|^(?:[A-Za-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception)\b",
@@ -289,7 +291,8 @@ def is_judge_error(reason: str) -> bool:
     )
 
 
-def _error_column(rollout: AuditedRollout) -> float | None:
+def measure_error_text(rollout: AuditedRollout) -> float | None:
+    """Whether a judge's words on a rollout are an error; ``None`` where there are no words."""
     if not any(rollout.reasons.values()):
         return None
     return float(any(map(is_judge_error, rollout.reasons.values())))
@@ -339,7 +342,7 @@ JUDGE_TEXT_CHECKS = (
         title="Judge errors that became rewards",
         looks_for="words of a failed judge call beside a reward",
         run=_find_judge_errors,
-        features={"judge_errors.error": _error_column},
+        features={"judge_errors.error": measure_error_text},
     ),
     Check(
         name="contradictions",
