@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.judge_bugs import BUGS, chosen_runs, judge_server, make_run
+from benchmarks.judge_bugs import chosen_runs, judge_server, make_run
+from benchmarks.judge_faults import BUGS
 from playwright.sync_api import Browser, Page, expect
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
@@ -146,10 +147,10 @@ def test_the_terminal(tmp_path: Path) -> None:
 _TWO_JUDGES = """
 import json
 from dataclasses import replace
-from benchmarks import judge_bugs
+from benchmarks import judge_bugs, judge_faults
 
-run = judge_bugs.HEALTHY[1]
-tasks = judge_bugs.make_tasks(replace(run, change=judge_bugs.pad_wrong_answers), 0, 0, 10)
+run = judge_faults.HEALTHY[1]
+tasks = judge_bugs.make_tasks(replace(run, change=judge_faults.pad_wrong_answers), 0, 0, 10)
 rollouts = judge_bugs.make_rows(run, tasks)
 
 def reply(judge, messages):
@@ -158,10 +159,10 @@ def reply(judge, messages):
     return asked.reply({"messages": messages})["choices"][0]["message"]["content"]
 
 def strict(messages):
-    return reply(judge_bugs.honest, messages)
+    return reply(judge_faults.honest, messages)
 
 def careless(messages):
-    return reply(judge_bugs.contradict_reason, messages)
+    return reply(judge_faults.contradict_reason, messages)
 """
 _SPEC = """
 version = 1
