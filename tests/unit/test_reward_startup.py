@@ -203,6 +203,15 @@ def test_nobody_listening_is_said_by_address_and_cause() -> None:
     assert clock.now == 0.0  # nothing was waited for
 
 
+def test_nothing_is_known_of_an_address_when_its_mock_has_ended() -> None:
+    """Ports come again: calls to a server that was there wait for it until their deadline."""
+    with start_mock_here() as url:
+        assert values(judged(url).compute(batch())) == [1.0] * 16
+    made = SpecRewardFunction(judged(url).spec, clock=FakeClock(), startup_patience_s=0.0)
+    with pytest.raises(JudgeUnavailable, match="never reached its judge: .*connection refused"):
+        made.compute(batch(64))
+
+
 def test_a_rubrics_failure_names_the_first_cause() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,12 +9,18 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
+from adjudge.engine.loop import run_blocking
+from adjudge.judges.endpoint.connections import aclose_one, open_connections
 from adjudge.mock import MockSettings, serve
 
 
 @contextmanager
 def start_mock_here(settings: MockSettings | None = None, **options: Any) -> Iterator[str]:
-    """The base URL of a mock that listens as long as the block runs."""
+    """The base URL of a mock that listens as long as the block runs.
+
+    Then the engine's endpoints for it are closed: the port may come again, and calls to a server
+    that was there before wait for it.
+    """
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, str]] = Future()
 
     async def listen() -> None:
@@ -39,5 +45,13 @@ def start_mock_here(settings: MockSettings | None = None, **options: Any) -> Ite
             yield url
         finally:
             loop.call_soon_threadsafe(stopped.set)
+            run_blocking(_close_endpoints(url))
     finally:
         thread.join()
+
+
+async def _close_endpoints(url: str) -> None:
+    root = url.removesuffix("v1")
+    for connection in open_connections():
+        if any(f"{one}/".startswith(root) for one in connection.endpoint_key.base_urls):
+            await aclose_one(connection)
