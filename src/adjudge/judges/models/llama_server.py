@@ -14,6 +14,8 @@ import sys
 def main() -> None:
     """Serve the model that the first line of standard input describes until that is closed."""
     settings = json.loads(sys.stdin.readline())
+    # Threads that wait for one another must not spin: on a busy machine they hold up who works.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import xllamacpp  # noqa: PLC0415  (what this process is for)
 
     params = xllamacpp.CommonParams()
