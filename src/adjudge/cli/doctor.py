@@ -137,7 +137,7 @@ def _print_judge(
 
 def _headline(model: ChatModel, table: JudgeTable) -> str:
     facts = _judge_facts(model)
-    if "base_urls" not in facts:
+    if "base_urls" not in facts or model.kind == "embedded":
         return f"{table.type}: {model.model}"
     key = f"{facts['api_key_env']} {'is set' if facts['key_is_set'] else 'is not set'}"
     return f"{table.type}: {model.model} @ {', '.join(facts['base_urls'])} ({key})"

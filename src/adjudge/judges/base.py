@@ -119,7 +119,16 @@ PRESETS: dict[str, Preset] = {
             choices_field="grammar",
         ),
         Preset(
-            # llama.cpp in a child process; its address is known when it has started.
+            # From its documentation: no choice lists; log-probabilities since 0.12.11.
+            name="ollama",
+            base_url="http://localhost:11434/v1",
+            key_env="OLLAMA_API_KEY",
+            needs_key=False,
+            url_from_env=True,
+            features=ALL_FEATURES - {"choices"},
+        ),
+        Preset(
+            # llama.cpp in a child process; the transport knows its address and key.
             name="embedded",
             base_url="http://embedded",
             key_env="LLAMA_API_KEY",
@@ -232,7 +241,7 @@ def find_ignored_features(
     if text and finish_reason != "length":
         if call.schema is not None and not _fits_schema(text, call.schema):
             missing.append("schema")
-        if call.choices is not None and text.strip() not in call.choices:
+        if call.choices is not None and not {text, text.strip()}.intersection(call.choices):
             missing.append("choices")
     if usage is None:
         missing.append("usage")

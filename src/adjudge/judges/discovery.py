@@ -19,8 +19,16 @@ from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS
 from adjudge.judges.wire.transport import normalize_url
 
-LOCAL_SERVERS: Mapping[int, str] = {8000: "vllm", 30000: "sglang", 11434: "openai"}
-"""Ports on which servers listen by default, and the judge type that fits: vLLM, SGLang, Ollama."""
+LOCAL_SERVERS: Mapping[int, str] = {
+    8000: "vllm",
+    30000: "sglang",
+    11434: "ollama",
+    8080: "llamacpp",
+}
+"""Ports on which servers listen by default, and the judge type that fits."""
+
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
+"""What servers say of who owns a model, and their judge type; ``library`` is Ollama's."""
 
 _MODEL_OF_KEY: Mapping[str, str] = {
     "openai": "gpt-4o-mini",
@@ -105,7 +113,7 @@ async def _find_local(port: int) -> FoundJudge | None:
 def _server_type(model: Mapping[str, Any], default: str) -> str:
     """The judge type of a server, which says whose its models are."""
     owner = model.get("owned_by")
-    return owner if owner in ("vllm", "sglang") else "openai" if owner else default
+    return _OWNERS.get(str(owner), "openai") if owner else default
 
 
 async def _list_models(url: str, seconds: float, key: str = "") -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ SHIPPED_JUDGES: Mapping[str, str] = {
     "vllm": f"{_MODELS}.http:OpenAIChatModel",
     "sglang": f"{_MODELS}.http:OpenAIChatModel",
     "llamacpp": f"{_MODELS}.http:OpenAIChatModel",
+    "ollama": f"{_MODELS}.http:OpenAIChatModel",
     "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
     "local": f"{_MODELS}.local:LocalChatModel",
     "recorded": f"{_MODELS}.recorded:RecordedModel",
@@ -64,7 +65,17 @@ SAMPLING = (
     "extra_body",
 )
 NOT_ABOUT_REPLIES = frozenset(
-    {"api_key_env", "cache", "cache_sampled", "price", "trust_env", "endpoint", "batch_size"}
+    {
+        "api_key_env",
+        "cache",
+        "cache_sampled",
+        "price",
+        "trust_env",
+        "endpoint",
+        "batch_size",
+        "slots",
+        "threads",
+    }
 )
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
@@ -203,8 +214,9 @@ class JudgeTable(ConfigTable):
         options: dict[str, Any] = said.pop("options", {})
         if self.type not in SHIPPED_JUDGES:
             return {key: said[key] for key in _KEYS_OF_ALL if key in said} | options
-        if said.get("wire") is None:
-            said.pop("wire", None)
+        for key in ("wire", "slots", "threads"):
+            if said.get(key) is None:
+                said.pop(key, None)
         return said
 
     @model_validator(mode="after")
@@ -311,6 +323,9 @@ def _build_model(
         if (folder / path).is_file():
             path = str(folder / path)
         arguments = _http_arguments(table, folder, cache, budget)
+        if table.endpoint:
+            defaults = cls.endpoint_defaults(table.slots or cls.slots)
+            arguments["settings"] = _parse_settings({**defaults, **table.endpoint})
         model = cls(path, **arguments, **table.chosen(_SERVER_KEYS))
     elif table.has_server:
         model = cls(table.model, **_http_arguments(table, folder, cache, budget))

@@ -29,6 +29,7 @@ from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError
 
 if TYPE_CHECKING:
+    from adjudge.judges.base import Transport
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
     from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
@@ -43,7 +44,7 @@ class EndpointKey:
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
     first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
     other endpoints (a run's; it gets endpoints of its own), ``owner`` the model's name in error
-    messages.
+    messages. ``transport`` opens what sends the bytes, where that is not HTTP to ``base_urls``.
     """
 
     provider: str
@@ -55,6 +56,7 @@ class EndpointKey:
     trust_env: bool = True
     budget: SpendCeiling | None = None
     owner: str = "?"
+    transport: Callable[..., Transport] | None = None
 
 
 @dataclass(eq=False)
@@ -111,6 +113,7 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
         wanted.trust_env,
         id(wanted.budget),
         None if isinstance(wanted.cache, str | None) else id(wanted.cache),
+        wanted.transport,
     )
     found = here.connections.get(place)
     if found is None:
@@ -137,7 +140,7 @@ def _open_connection(wanted: EndpointKey) -> Connection:
         cache = own = open_cache(cache)
     endpoint = Endpoint(
         wanted.base_urls,
-        AiohttpTransport(trust_env=wanted.trust_env),
+        (wanted.transport or AiohttpTransport)(trust_env=wanted.trust_env),
         wanted.settings,
         cache=cache,
         provider=wanted.cache_name,

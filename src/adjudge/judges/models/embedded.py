@@ -1,160 +1,419 @@
 """``EmbeddedChatModel``: a judge that brings its own model and server.
 
-llama.cpp's server runs in a child process on a loopback port, one for each model and process; it
-is asked like any other OpenAI-compatible server.
+llama.cpp's server runs in a child process on a loopback port, one for each model and process. It is
+asked like any other OpenAI-compatible server; only the transport knows where it listens, and starts
+it again where it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
+import hashlib
 import json
 import os
 import secrets
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import ConfigError, JudgeUnavailable
-from adjudge.judges.models.http import LoopBinding, OpenAIChatModel
-from adjudge.judges.models.model_files import find_model_file
+import msgspec
+
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.hosts import is_loopback
+from adjudge.judges.base import HttpRequest, HttpResponse
+from adjudge.judges.endpoint.settings import EndpointSettings, Price
+from adjudge.judges.models import llama_server
+from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.models.model_files import MODEL_FILES, fetched_path, find_model_file
+from adjudge.judges.wire.transport import AiohttpTransport
+from adjudge.text import printable
+
+START_DEADLINE_S = 600.0
+"""For reading the model's file; a server that takes longer is ended."""
+
+_LOG_LINES = 200
+_QUOTED_LINES, _QUOTED = 3, 400
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """What one server is started with; judges that agree on it share one."""
 
-    path: Path
+    path: str
+    name: str
     slots: int
     context: int
     threads: int
 
+    def __call__(self, *, trust_env: bool) -> EmbeddedTransport:  # noqa: ARG002  (loopback only)
+        """Open what an endpoint sends its calls by; equal settings share the endpoint."""
+        return EmbeddedTransport(self)
+
 
 class _Server:
-    """A running child process."""
+    """A child process, and the thread that starts it and reads what it prints until it ends.
+
+    The thread lives as long as the child: Linux ends a child with the *thread* that started it,
+    where the child asks for that.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         self.key = secrets.token_hex(16)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "adjudge.judges.models.llama_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        wanted = {**settings.__dict__, "path": str(settings.path), "key": self.key}
-        stdin, stdout = self._process.stdin, self._process.stdout
+        self.url: Future[str] = Future()
+        """The address; fails with ``ConfigError`` where the server does not start."""
+        self._ended = False
+        self._settings = settings
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
+        self._late = False
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name="adjudge-llama-server", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # noqa: BLE001  (who waits for the address must hear of it)
+            if not self.url.done():
+                self.url.set_exception(
+                    ConfigError(f"model: llama.cpp's server cannot be started: {error}")
+                )
+        finally:
+            self._ended = True
+            self._kill()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it answers no more; the next call needs another."""
+        process = self._process
+        return self._ended or (process is not None and process.poll() is not None)
+
+    def _serve(self) -> None:
+        # A word that no file's metadata can have, since llama.cpp prints those.
+        marker = secrets.token_hex(8)
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError("it was stopped")
+            # A session of its own: a terminal's Ctrl-C goes to the parent alone. The file is run by
+            # its path, and nothing of the current folder is imported.
+            process = self._process = subprocess.Popen(  # noqa: S603  (our own file)
+                [sys.executable, "-P", llama_server.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        stdin, stdout = process.stdin, process.stdout
         if stdin is None or stdout is None:
             raise RuntimeError("unreachable: both are pipes")
-        stdin.write(json.dumps(wanted) + "\n")
-        stdin.flush()
+        about = {
+            **self._settings.__dict__,
+            "key": self.key,
+            "marker": marker,
+            "parent": os.getpid(),
+        }
+        with suppress(BrokenPipeError):
+            stdin.write(json.dumps(about) + "\n")
+            stdin.flush()
+        timer = threading.Timer(START_DEADLINE_S, self._end_late)
+        timer.daemon = True
+        timer.start()
         for line in stdout:
-            if line.startswith('{"address"'):
-                address = json.loads(line)["address"]
-                self.base_url = f"{address if '://' in address else 'http://' + address}/v1"
-                return
-        raise JudgeUnavailable(f"{settings.path}: llama.cpp's server did not start")
+            before, found, address = line.partition(marker)
+            if found and not self.url.done():
+                timer.cancel()
+                self._accept(address.strip())
+            else:
+                self._log.append(before.rstrip("\n"))
+        timer.cancel()
+        status = process.wait()
+        if not self.url.done():
+            self.url.set_exception(ConfigError(self._describe_failed_start(status)))
+
+    def _accept(self, address: str) -> None:
+        url = address if "://" in address else f"http://{address}"
+        if not is_loopback(url.partition("://")[2].rpartition(":")[0].strip("[]")):
+            raise RuntimeError("it does not listen on this machine alone")
+        self.url.set_result(f"{url}/v1")
+
+    def _end_late(self) -> None:
+        self._late = True
+        self.stop()
+
+    def _describe_failed_start(self, status: int) -> str:
+        path = printable(self._settings.path)
+        if self._late:
+            return f"model: llama.cpp's server did not load {path} within {START_DEADLINE_S:.0f} s"
+        if self._stopped:
+            return f"model: llama.cpp's server for {path} was stopped while it started"
+        return (
+            f"model: llama.cpp cannot load {path} ({_describe_status(status)}){self._quote_log()}. "
+            "Use a GGUF file of a language model; where memory is short, lower slots or max_length."
+        )
+
+    def describe_end(self) -> str:
+        """Why it is not there any more, for people."""
+        status = None if self._process is None else self._process.poll()
+        why = "" if status is None else f" ({_describe_status(status)})"
+        return f"llama.cpp's server for {self._settings.name} ended{why}{self._quote_log()}"
+
+    def _quote_log(self) -> str:
+        """What the child said of errors, or last; escaped and short."""
+        lines = [line for line in self._log if line.strip()]
+        errors = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
+        chosen = list(dict.fromkeys(errors))[:_QUOTED_LINES] or lines[-_QUOTED_LINES:]
+        words = printable("; ".join(" ".join(line.split()) for line in chosen))
+        if not words:
+            return ""
+        return f": {words[:_QUOTED]}…" if len(words) > _QUOTED else f": {words}"
 
     def stop(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
+        with self._lock:
+            self._stopped = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()  # nothing, where it has ended
+            self._process.wait()
+
+    def forget(self) -> None:
+        """In a forked child: the process is the parent's, whose end this copy must not hide."""
+        if self._process is not None and self._process.stdin is not None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._process.stdin.fileno(), inheritable=False)
+            os.close(null)
+
+
+def _describe_status(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 _servers: dict[ServerSettings, _Server] = {}
 _lock = threading.Lock()
+_inherited: list[dict[ServerSettings, _Server]] = []
 
 
 def _after_fork() -> None:
+    # A forked child has servers of its own; its copies of the pipes would keep the parent's alive.
     global _servers, _lock
+    for server in _servers.values():
+        server.forget()
+    _inherited.append(_servers)
     _servers, _lock = {}, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _start_server(settings: ServerSettings) -> _Server:
+def _find_server(settings: ServerSettings) -> _Server:
+    """The process's one server for ``settings``, started if there is none or it has ended."""
+    server = _servers.get(settings)
+    if server is not None and not server.ended:
+        return server
     with _lock:
-        if settings not in _servers:
-            _servers[settings] = _Server(settings)
-        return _servers[settings]
+        server = _servers.get(settings)
+        if server is None or server.ended:
+            server = _servers[settings] = _Server(settings)
+        return server
 
 
 @atexit.register
 def stop_servers() -> None:
     """Stop the servers of this process; the next call starts them again."""
     with _lock:
-        while _servers:
-            _servers.popitem()[1].stop()
+        servers = list(_servers.values())
+        _servers.clear()
+    for server in servers:
+        server.stop()
+
+
+class EmbeddedTransport:
+    """Sends to the server of ``settings``, wherever it listens, and starts it if need be.
+
+    Raises ``ConfigError`` where it cannot be started.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._http = AiohttpTransport(trust_env=False)
+
+    async def post(
+        self,
+        base_url: str,  # noqa: ARG002  (a name; the address changes with each start)
+        request: HttpRequest,
+        on_chunk: Callable[[], None] | None = None,
+    ) -> HttpResponse:
+        """The response; ``connection`` where the server ends meanwhile, and the next starts it."""
+        server = _find_server(self._settings)
+        url = await _wait_for_url(server)
+        headers = {**request.headers, "authorization": f"Bearer {server.key}"}
+        request = msgspec.structs.replace(request, headers=headers)
+        try:
+            return await self._http.post(url, request, on_chunk)
+        except GradingFailure as failure:
+            if failure.kind is ErrorKind.CONNECTION and server.ended:
+                raise GradingFailure(
+                    failure.kind, server.describe_end(), failure.metadata
+                ) from None
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections; the server goes on, since others may ask it."""
+        await self._http.aclose()
+
+
+async def _wait_for_url(server: _Server) -> str:
+    if server.url.done():
+        return server.url.result()
+    return await asyncio.shield(asyncio.wrap_future(server.url))
 
 
 class EmbeddedChatModel(OpenAIChatModel):
     """A model of llama.cpp as a judge, without a server of the user's.
 
-    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file. ``slots``:
-    how many calls are answered side by side; ``max_length``: the tokens of one call, prompt and
-    reply (4,096); ``threads`` (the cores of the machine). Sampling as ever.
+    ``model``: a name that ``adjudge models fetch`` knows, or the path of a GGUF file. ``slots``
+    (8): how many calls are answered side by side. ``max_length`` (4,096): the tokens of one call,
+    prompt and reply; a prompt that does not fit is ``invalid_input``, never cut. ``threads``: by
+    default the CPUs that this process may use. Sampling, ``features``, ``settings`` and ``cache``
+    as :class:`OpenAIChatModel`; schemas and choice lists bind (by grammar), and log-probabilities
+    are given. It costs nothing.
+
+    The server is started with the first call, in a child process that ends with this one. Judges
+    with the same model, slots, length and threads share it. Replies are cached under the digest of
+    the model, so a cassette replays on any machine; a replay starts nothing.
+
+    Raises :class:`~adjudge.errors.ConfigError` for what cannot be meant.
     """
 
     kind = "embedded"
     presets = ("embedded",)
+    slots = 8
+    """How many calls are answered side by side, by default."""
 
     def __init__(
         self,
-        model: str,
+        model: str | Path,
         *,
-        slots: int = 8,
+        slots: int = slots,
         max_length: int = 4096,
         threads: int | None = None,
+        settings: EndpointSettings | None = None,
         **options: Any,
     ) -> None:
+        threads = _usable_cpus() if threads is None else threads
+        for name, value in (("slots", slots), ("max_length", max_length), ("threads", threads)):
+            if value < 1:
+                raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
+        for name in ("base_url", "api_key_env", "wire"):
+            if options.get(name) is not None:
+                raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")
+        model = str(model)
+        known = MODEL_FILES.get(model)
+        path = fetched_path(known) if known is not None else find_model_file(model)
+        self._path = path.absolute()
         options.setdefault("preset", "embedded")
-        super().__init__(model, **options)
-        self._path = find_model_file(model)
-        self._settings = ServerSettings(
-            self._path, slots, max_length, threads or len(os.sched_getaffinity(0))
+        if options.get("price") is None:
+            options["price"] = Price(input=0.0, output=0.0)
+        if settings is None:
+            settings = EndpointSettings(**self.endpoint_defaults(slots))
+        super().__init__(
+            model if known is not None else self._path.name, settings=settings, **options
         )
-        self._server: _Server | None = None
+        self._known = known
+        self.server_settings = ServerSettings(
+            str(self._path), self.model, slots, max_length, threads
+        )
+        self._endpoint_key = replace(
+            self._endpoint_key,
+            base_urls=("embedded://llama.cpp",),
+            transport=self.server_settings,
+            cache_name=None if known is None else f"embedded {self.fingerprint}",
+        )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_server": None}
+    @staticmethod
+    def endpoint_defaults(slots: int) -> dict[str, Any]:
+        """Where :class:`~adjudge.judges.EndpointSettings` are others than for a server elsewhere.
+
+        As many calls are out as there are slots, and the others wait here. This machine may be
+        slow, and a call that waits for its turn has not failed.
+        """
+        return {
+            "max_concurrency": slots,
+            "start_concurrency": slots,
+            "min_concurrency": slots,
+            "deadline_s": 86_400.0,
+            "timeout_floor_s": 600.0,
+            "hedge": False,
+        }
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the model's file."""
-        return sha256(self._path.read_bytes()).hexdigest()
+        """A digest of the model: of its file, or of what a known name stands for."""
+        if self._known is not None:
+            return self._known.fingerprint
+        stat = self._path.stat()
+        return _digest_file(str(self._path), stat.st_size, stat.st_mtime_ns)
 
     def check_machine(self) -> None:
-        """The library is installed."""
+        """The library is installed, and the model's file is there."""
+        if self._replays():
+            return
         if find_spec("xllamacpp") is None:
             raise ConfigError(
                 'the package xllamacpp is not installed. Run: pip install "adjudge[embedded]"'
             )
-
-    def _key(self) -> str | None:
-        return None if self._server is None else self._server.key
+        find_model_file(self.model if self._known is not None else str(self._path))
 
     async def wait_until_reachable(
-        self,
-        seconds: float,  # noqa: ARG002  (a file of this machine is there or is not)
-        on_wait: Callable[[str], None] = lambda _: None,
+        self, seconds: float, on_wait: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Start the server."""
-        on_wait(f"starting llama.cpp's server for {self.model}")
-        await self._start()
-
-    async def _start(self) -> _Server:
+        """Start the server, and wait until it has read the model."""
+        if self._replays():
+            return
         self.check_machine()
-        self._server = await asyncio.to_thread(_start_server, self._settings)
-        return self._server
+        server = _find_server(self.server_settings)
+        if not server.url.done():
+            on_wait(f"starting llama.cpp's server for {self.model}")
+        try:
+            await asyncio.wait_for(_wait_for_url(server), seconds)
+        except TimeoutError:
+            raise JudgeUnavailable(
+                f"llama.cpp's server for {self.model} did not start within {seconds:.0f} s"
+            ) from None
 
-    async def _connect(self, key: str | None) -> LoopBinding:  # noqa: ARG002  (the server's own)
-        server = await self._start()
-        self._endpoint_key = replace(self._endpoint_key, base_urls=(server.base_url,))
-        return await super()._connect(server.key)
+    def _key(self) -> None:
+        return None  # the server's own, which the transport knows
+
+    async def _connect(self, key: str | None) -> Any:
+        if not self._replays():
+            self.check_machine()
+        if self._endpoint_key.cache is not None and self._endpoint_key.cache_name is None:
+            # A large file is not read for a model that keeps nothing.
+            name = f"embedded {await asyncio.to_thread(lambda: self.fingerprint)}"
+            self._endpoint_key = replace(self._endpoint_key, cache_name=name)
+        return await super()._connect(key)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_file(path: str, size: int, mtime_ns: int) -> str:  # noqa: ARG001  (a change is another)
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _usable_cpus() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -61,7 +61,7 @@ _ELSEWHERE = {
 
 
 @dataclass
-class LoopBinding:
+class _LoopBinding:
     """A model's way out of one event loop: the connection, and the wires for the key in use."""
 
     key: str | None
@@ -120,9 +120,9 @@ class HttpChatModel(ChatModel):
     (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that is
     not there is an error at the first call (``GradingFailure(auth)``), and none for local servers.
     ``base_url``: the address, or a list of replicas; default ``OPENAI_BASE_URL`` (for ``openai``,
-    ``vllm`` and ``sglang``), else the preset's. ``stream``: ask for streams; models that only
-    stream are found out by themselves. ``features``: what this model honours, instead of the
-    preset's.
+    ``vllm``, ``sglang``, ``llamacpp`` and ``ollama``), else the preset's. ``stream``: ask for
+    streams; models that only stream are found out by themselves. ``features``: what this model
+    honours, instead of the preset's.
     ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
     for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
     million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
@@ -197,7 +197,9 @@ class HttpChatModel(ChatModel):
             budget=budget,
             owner=f"{known.name}:{model}",
         )
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBinding] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopBinding] = (
+            WeakKeyDictionary()
+        )
         self._fence_key: bytes | None = None
 
     def __repr__(self) -> str:
@@ -301,14 +303,14 @@ class HttpChatModel(ChatModel):
         connection.stream_only.add(self.model)
         return await connection.endpoint.ask(call, line.streaming, price=self.price)
 
-    async def _connect(self, key: str | None) -> LoopBinding:
+    async def _connect(self, key: str | None) -> _LoopBinding:
         connection = await connect(self._endpoint_key, key)
         connection.models.add(self.model)
         if self._own_wire is not None:
-            line = LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
+            line = _LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
         else:
             streaming = None if self.stream or not self.streams else self._wire(key, stream=True)
-            line = LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
+            line = _LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
         self._lines[asyncio.get_running_loop()] = line
         return line
 
@@ -425,7 +427,7 @@ def _parse_price(price: Price | Mapping[str, float] | None) -> Price | None:
 
 
 class OpenAIChatModel(HttpChatModel):
-    """A chat model of OpenAI, Groq, DashScope, vLLM, SGLang, or what speaks like them.
+    """A chat model of OpenAI, Groq, DashScope, vLLM, SGLang, llama.cpp, Ollama, or one like them.
 
     Parameters as in :class:`HttpChatModel`; ``base_url`` is the address up to and with ``/v1``.
 
@@ -441,6 +443,7 @@ class OpenAIChatModel(HttpChatModel):
         "vllm",
         "sglang",
         "llamacpp",
+        "ollama",
     )
 
     def _wire(self, key: str | None, *, stream: bool) -> Wire:

