@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from adjudge.judges.base import ChatCall, ChatModel, HttpRequest, HttpResponse, Reply
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.settings import EndpointSettings
+    from adjudge.judges.models.classifier import ClassifierModel
     from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
     from adjudge.judges.models.recorded import RecordedModel
     from adjudge.judges.models.scripted import ScriptedModel
@@ -18,6 +19,7 @@ __all__ = [
     "AnthropicChatModel",
     "ChatCall",
     "ChatModel",
+    "ClassifierModel",
     "EndpointSettings",
     "HttpRequest",
     "HttpResponse",
@@ -33,6 +35,7 @@ _MODULE_OF = {
     "AnthropicChatModel": "models.http",
     "ChatCall": "base",
     "ChatModel": "base",
+    "ClassifierModel": "models.classifier",
     "EndpointSettings": "endpoint.settings",
     "HttpRequest": "base",
     "HttpResponse": "base",

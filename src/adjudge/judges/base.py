@@ -48,6 +48,10 @@ LocalTask = Literal["chat", "score"]
 """What a model in this process does: replies, or gives a conversation one number."""
 
 
+RouteName = Literal["classify", "pooling", "sglang", "score", "rerank", "judge"]
+"""How a classifier's server is asked for a score (:mod:`adjudge.judges.wire.classifier`)."""
+
+
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of server.
 
@@ -134,6 +138,14 @@ PRESETS: dict[str, Preset] = {
             key_env="LLAMA_API_KEY",
             needs_key=False,
             choices_field="grammar",
+        ),
+        Preset(
+            # A scalar judge: it gives a number, so nothing of a chat is asked of it.
+            name="classifier",
+            base_url="http://localhost:8000",
+            key_env="CLASSIFIER_API_KEY",
+            needs_key=False,
+            features=frozenset(),
         ),
         Preset(
             # No log-probabilities and no choice lists in the Messages API.

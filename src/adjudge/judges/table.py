@@ -23,7 +23,7 @@ from adjudge.config import check_keys
 from adjudge.config_tables import ConfigTable
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name, import_named, load_extension
-from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, LocalTask, Reply
+from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, LocalTask, Reply, RouteName
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
@@ -44,6 +44,7 @@ SHIPPED_JUDGES: Mapping[str, str] = {
     "llamacpp": f"{_MODELS}.http:OpenAIChatModel",
     "ollama": f"{_MODELS}.http:OpenAIChatModel",
     "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
+    "classifier": f"{_MODELS}.classifier:ClassifierModel",
     "local": f"{_MODELS}.local:LocalChatModel",
     "recorded": f"{_MODELS}.recorded:RecordedModel",
     "scripted": f"{_MODELS}.scripted:ScriptedModel",
@@ -83,7 +84,8 @@ _LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
 _SERVER_KEYS = ("max_length", "slots", "threads")
 _LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
 _KEYS_WITHOUT_SERVER = {
-    "cassette", "provider", "script", "function", "task", "options", *_LOADING_KEYS, *_SERVER_KEYS
+    "cassette", "provider", "script", "function", "task", "options", "route",
+    *_LOADING_KEYS, *_SERVER_KEYS,
 }  # fmt: skip
 _KEYS_OF_TYPE = {
     "embedded": {
@@ -95,6 +97,18 @@ _KEYS_OF_TYPE = {
         "features",
         "tokenizer",
         *SAMPLING,
+    },
+    "classifier": {
+        "model",
+        "base_url",
+        "route",
+        "tokenizer",
+        "api_key_env",
+        "cache",
+        "price",
+        "trust_env",
+        "endpoint",
+        "extra_body",
     },
     "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
@@ -122,7 +136,8 @@ class JudgeTable(ConfigTable):
     """One ``[judges.NAME]`` table.
 
     ``type`` says which keys it may have: a server's (``model``, ``base_url``, …, sampling), those
-    of ``local`` (``model``, a folder beside the file or a name that transformers knows; ``task``:
+    of ``classifier`` (a scalar judge behind a server: ``route``, ``tokenizer``, no sampling), of
+    ``local`` (``model``, a folder beside the file or a name that transformers knows; ``task``:
     ``chat`` or, for a scalar judge, ``score``; ``device``, ``dtype``, ``max_length``,
     ``batch_size``, some sampling), of ``recorded`` (``cassette``, and ``model`` and ``provider``
     where the cassette has several), of ``embedded`` (``model``, a name that ``adjudge models
@@ -158,6 +173,7 @@ class JudgeTable(ConfigTable):
     script: str | list[str] | dict[str, str] | None = None
     function: str | None = None
 
+    route: RouteName | None = None
     task: LocalTask | None = None
     device: str | None = None
     dtype: str | None = None
@@ -214,7 +230,7 @@ class JudgeTable(ConfigTable):
         options: dict[str, Any] = said.pop("options", {})
         if self.type not in SHIPPED_JUDGES:
             return {key: said[key] for key in _KEYS_OF_ALL if key in said} | options
-        for key in ("wire", "slots", "threads"):
+        for key in ("wire", "route", "slots", "threads"):
             if said.get(key) is None:
                 said.pop(key, None)
         return said
@@ -276,15 +292,19 @@ def build_judge(
     folder = folder or Path()
     try:
         model = _build_model(name, table, folder, cache, budget)
-        if table.tokenizer is not None:
+        if table.tokenizer is not None and table.type != "classifier":
             from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
 
-            beside = folder / table.tokenizer
-            place = str(beside) if beside.exists() else table.tokenizer
-            model.control_tokens = read_control_tokens(place)
+            model.control_tokens = read_control_tokens(_locate_tokenizer(table.tokenizer, folder))
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
     return model
+
+
+def _locate_tokenizer(tokenizer: str, folder: Path) -> str:
+    """A path beside the file, or what transformers may know by this name."""
+    beside = folder / tokenizer
+    return str(beside) if beside.exists() else tokenizer
 
 
 def _build_model(
@@ -384,6 +404,10 @@ def _http_arguments(
         "budget": budget,
         **table.sampling(),
     }
+    if table.type == "classifier":
+        found |= table.chosen(["route"])
+        if table.tokenizer is not None:
+            found["tokenizer"] = _locate_tokenizer(table.tokenizer, folder)
     if table.wire is not None:
         found["wire"] = load_extension(
             WIRE_GROUP, table.wire, where="wire", folder=folder, methods=["request", "reply"]
@@ -440,6 +464,8 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
     """
     bare = table.model_copy(update={"cache": None, "cache_sampled": False})
     everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
+    if table.type == "classifier":
+        return await _check_classifier(build(bare))
     sent = PRESETS[table.type].features if table.features is None else frozenset(table.features)
     model, full = build(bare), build(everything)
     try:
@@ -486,6 +512,42 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
         )  # fmt: skip
     found.append(await _check_seed(model, table))
     return found
+
+
+async def _check_classifier(model: ChatModel) -> list[FeatureCheck]:
+    """What a scalar judge's server answers: its route, whether outputs are raw, whose template."""
+    from adjudge.judges.models.classifier import ClassifierModel  # noqa: PLC0415  (few judges)
+
+    if not isinstance(model, ClassifierModel):
+        raise TypeError("unreachable: a table of type classifier")
+    try:
+        found, (reply, again) = await model.inspect_server()
+    except GradingFailure as failure:
+        return [_failed_check("reply", failure)]
+    except ConfigError as error:
+        return [FeatureCheck("reply", "failed", str(error))]
+    shown = " and ".join(f"{score:.4g}" for score in found.scores)
+    raw = f"two conversations scored {shown}"
+    if found.activation is not None:
+        raw += f", sent with {found.activation} = false"
+    template = {"server": "applied by the server", "here": "applied here; token ids are sent"}
+    pair = "prompt and response go out as two texts"
+    return [
+        _check_reply(reply),
+        FeatureCheck("usage", *_check_usage(reply)),
+        FeatureCheck("route", "yes", found.facts["route"]),
+        FeatureCheck("raw output", "yes" if found.is_raw else "unclear", raw),
+        FeatureCheck(
+            "chat template",
+            "yes" if found.template in template else "not offered",
+            template.get(found.template, pair),
+        ),
+        FeatureCheck(
+            "repeatable",
+            "yes" if again.text == reply.text else "no",
+            "one conversation, asked twice",
+        ),
+    ]
 
 
 def _describe_logprobs(reply: Reply) -> str:

@@ -107,6 +107,11 @@ def _gauge_rows(entry: Mapping[str, Any]) -> dict[str, str]:
         "latency p50 / p95 / p99": _format_latency(entry),
         "in flight: peak, limit now": f"{entry['peak_in_flight']:,}, {entry['limit']:,}",
         "longest loop lag": f"{entry['loop_lag_max_s'] * 1e3:.0f} ms",
+        "scores": "; ".join(
+            f"{found['route']}: {found['output']}, template: {found['template']}; "
+            f"found by {found['probes']} of the calls"
+            for found in entry.get("classifiers", {}).values()
+        ),
     }
 
 

@@ -233,10 +233,10 @@ class ExpectedScoreGrader(JudgeGrader):
         )
 
 
-_SERVERS = ("openai", "anthropic")
+_SERVERS = ("openai", "anthropic", "embedded")
 _NOT_SCALAR = (
     "scalar needs a judge with one output, but {} is a chat model. Use a [judges.NAME] table with "
-    "type = 'local' and task = 'score'."
+    "type = 'classifier', or with type = 'local' and task = 'score'."
 )
 Activation = Literal["none", "sigmoid"]
 
@@ -250,7 +250,8 @@ class _Reading(msgspec.Struct):
 class ScalarGrader(JudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
 
-    The judge is a table ``type = "local"`` with ``task = "score"``. It sees the conversation
+    The judge is a table ``type = "local"`` with ``task = "score"``, or ``type = "classifier"`` for
+    one behind a server. It sees the conversation
     before the response in ``messages``, else ``prompt``, then ``response`` (else the last thing
     said in ``messages``).
 

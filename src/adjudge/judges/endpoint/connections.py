@@ -64,6 +64,7 @@ class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
     ``models`` are those that are asked here, ``stream_only`` those that answered only streams.
+    ``classifiers``: what was found out about a classifier's server, by model.
     """
 
     endpoint: Endpoint
@@ -72,6 +73,7 @@ class Connection:
     closed: bool = False
     stream_only: set[str] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
+    classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -294,14 +296,16 @@ class CallCounter:
 
         ``base_urls``, ``models``, and the numbers of
         :class:`~adjudge.judges.endpoint.stats.EndpointStats`: times in seconds, money in US
-        dollars, ``None`` where nothing was measured.
+        dollars, ``None`` where nothing was measured. ``classifiers``, where there are some: route,
+        output and who applies the template, by model.
         """
         entries = []
         for one in open_connections():
             stats = one.endpoint.stats.since(self._before.get(id(one)))
             if stats.calls:
                 urls, models = list(one.endpoint_key.base_urls), sorted(one.models)
-                entries.append({"base_urls": urls, "models": models, **stats.summary()})
+                found = {"classifiers": dict(one.classifiers)} if one.classifiers else {}
+                entries.append({"base_urls": urls, "models": models, **stats.summary(), **found})
         return entries
 
     def read(self) -> list[dict[str, Any]]:

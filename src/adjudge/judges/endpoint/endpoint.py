@@ -111,11 +111,15 @@ class Endpoint:
         health = None if self._dispatcher is None else self._dispatcher.health
         return None if health is None or health.up() else health.ejected_failure()
 
-    async def ask(self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None) -> Reply:
+    async def ask(
+        self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
+    ) -> Reply:
         """One complete reply, with its provenance and, given a ``price``, its cost.
 
         An equal call in flight (same request, same ``draw``, same wishes for the reply's form,
-        temperature 0) is joined and shares its outcome.
+        temperature 0) is joined and shares its outcome. ``keep=False``: the cache is neither asked
+        nor told (what finds out about a server). A wire that has ``prepare`` is prepared before its
+        first request, which a reply from the cache does not need.
 
         Raises ``GradingFailure``: ``timeout`` (the deadline passed), ``circuit_open`` (it passed
         while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
@@ -126,7 +130,7 @@ class Endpoint:
         self._stats.calls += 1
         key = asked = None
         try:
-            if self._cache is not None:
+            if self._cache is not None and keep:
                 key = self._cache.key(chat_call, self._provider)
                 kept = self._cache.get(key)
                 if kept is not None:
@@ -136,6 +140,8 @@ class Endpoint:
             asked = key
             if price is None:
                 self._refuse_unpriced()
+            if (prepare := getattr(wire, "prepare", None)) is not None:
+                await prepare()
             request = wire.request(chat_call)
             if not isinstance(request, HttpRequest):  # a wire of the user's own
                 found = type(request).__name__

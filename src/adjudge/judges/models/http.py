@@ -61,7 +61,7 @@ _ELSEWHERE = {
 
 
 @dataclass
-class _LoopBinding:
+class LoopBinding:
     """A model's way out of one event loop: the connection, and the wires for the key in use."""
 
     key: str | None
@@ -197,9 +197,7 @@ class HttpChatModel(ChatModel):
             budget=budget,
             owner=f"{known.name}:{model}",
         )
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopBinding] = (
-            WeakKeyDictionary()
-        )
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBinding] = WeakKeyDictionary()
         self._fence_key: bytes | None = None
 
     def __repr__(self) -> str:
@@ -303,14 +301,14 @@ class HttpChatModel(ChatModel):
         connection.stream_only.add(self.model)
         return await connection.endpoint.ask(call, line.streaming, price=self.price)
 
-    async def _connect(self, key: str | None) -> _LoopBinding:
+    async def _connect(self, key: str | None) -> LoopBinding:
         connection = await connect(self._endpoint_key, key)
         connection.models.add(self.model)
         if self._own_wire is not None:
-            line = _LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
+            line = LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
         else:
             streaming = None if self.stream or not self.streams else self._wire(key, stream=True)
-            line = _LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
+            line = LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
         self._lines[asyncio.get_running_loop()] = line
         return line
 

@@ -71,7 +71,7 @@ def read_control_tokens(place: str) -> frozenset[str]:
     if path.is_file():
         files = [path]
     if not files:
-        return get_control_tokens(_loaded_tokenizer(place))
+        return get_control_tokens(read_tokenizer(place))
     found = select_control_tokens(added for file in files for added in _tokens_in_file(file))
     if not found:
         raise ConfigError(f"tokenizer: {place} has no special or added tokens")
@@ -110,7 +110,8 @@ def _token_text(token: Any) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _loaded_tokenizer(place: str) -> Any:
+def read_tokenizer(place: str) -> Any:
+    """The tokenizer of a folder or name; :class:`~adjudge.errors.ConfigError` if there is none."""
     with LOADING_LOCK:
         return _load_tokenizer(place)
 

@@ -1,0 +1,350 @@
+"""Scalar judges behind HTTP: a conversation as a request, one raw number out of the response.
+
+=============  ================  ===========================================================
+route          path              conversations go out as
+=============  ================  ===========================================================
+``classify``   ``/classify``     messages, or token ids: vLLM
+``pooling``    ``/pooling``      messages, or token ids: vLLM, for heads that answer by token
+``sglang``     ``/classify``     token ids: SGLang's own route (its ``/v1/classify`` answers with
+                                 a softmax, which is 1.0 for every single output)
+``score``      ``/score``        prompt and response as a pair of texts: vLLM
+``rerank``     ``/rerank``       the same: llama.cpp
+``judge``      ``/judge``        prompt, response and messages: ``adjudge serve``
+=============  ================  ===========================================================
+
+A response without exactly one finite number is a failure, never a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName
+from adjudge.judges.wire.common import (
+    encode_body,
+    malformed_failure,
+    parse_token_count,
+    response_failure,
+)
+from adjudge.messages import content_text
+from adjudge.prompts.fence import break_token_patterns
+from adjudge.types import Usage
+
+InputForm = Literal["messages", "tokens", "pair"]
+
+TokenEncoder = Callable[[Sequence[Mapping[str, Any]]], list[int]]
+"""A conversation's token ids, as the judge's own chat template writes it."""
+
+
+class ClassifierRoute(msgspec.Struct, frozen=True):
+    """One way to ask for a score: ``forms`` are what it takes, the first that is possible is sent.
+
+    ``activation``: the fields of its request that turn the activation off, newest first.
+    """
+
+    name: RouteName
+    path: str
+    server: str
+    forms: tuple[InputForm, ...]
+    activation: tuple[str, ...] = ()
+
+
+_ACTIVATION = ("use_activation", "activation")
+
+ROUTES: dict[str, ClassifierRoute] = {
+    route.name: route
+    for route in (
+        ClassifierRoute("classify", "/classify", "vLLM", ("tokens", "messages"), _ACTIVATION),
+        ClassifierRoute("sglang", "/classify", "SGLang", ("tokens",)),
+        ClassifierRoute("pooling", "/pooling", "vLLM", ("tokens", "messages"), _ACTIVATION),
+        ClassifierRoute("score", "/score", "vLLM", ("pair",), _ACTIVATION),
+        ClassifierRoute("rerank", "/rerank", "llama.cpp", ("pair",)),
+        ClassifierRoute("judge", "/judge", "adjudge serve", ("pair",)),
+    )
+}
+"""By name, in the order in which a server is asked for them."""
+
+_UNSENT = ("temperature", "max_tokens", "tokenizer")
+"""What the model notes for cassettes and limits."""
+_TOO_LONG = ("too large to process", "exceeds the available context size")
+
+
+_Row = list[float | None]
+
+
+class _Item(msgspec.Struct):
+    probs: _Row | None = None
+    data: list[float | _Row | None] | None = None
+    score: float | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Vllm(msgspec.Struct):
+    data: list[_Item]
+    model: str | None = None
+    usage: Any = None
+
+
+class _SglangMeta(msgspec.Struct, frozen=True):
+    prompt_tokens: Any = None
+
+
+class _Sglang(msgspec.Struct):
+    embedding: list[float | None]
+    meta_info: _SglangMeta = _SglangMeta()
+
+
+class _RerankItem(msgspec.Struct):
+    relevance_score: float | None
+
+
+class _Rerank(msgspec.Struct):
+    results: list[_RerankItem]
+    model: str | None = None
+    usage: Any = None
+
+
+class _JudgeError(msgspec.Struct):
+    kind: ErrorKind
+    message: str = ""
+    local: bool = False
+
+
+class _Judge(msgspec.Struct):
+    score: float | msgspec.UnsetType | None = msgspec.UNSET
+    error: _JudgeError | None = None
+
+
+class _Output(msgspec.Struct, frozen=True):
+    """What a response holds: the numbers of one conversation, and the tokens that were read."""
+
+    values: Sequence[float | None]
+    tokens: int | None = None
+    model: str | None = None
+
+
+class ClassifierWire:
+    """Stateless. One route's format; ``encode`` applies the chat template here.
+
+    Without ``encode`` messages go out for the server's own template, with what looks like a control
+    token in their texts broken up (:func:`~adjudge.prompts.fence.break_token_patterns`).
+    ``activation``: the field that is sent as false, so that the output is the raw logit.
+    """
+
+    def __init__(
+        self,
+        route: ClassifierRoute,
+        key: str | None = None,
+        *,
+        encode: TokenEncoder | None = None,
+        activation: str | None = None,
+    ) -> None:
+        self.route = route
+        self._encode = encode
+        self._form = find_form(route, has_template=encode is not None)
+        self._activation = activation
+        self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
+        if key:
+            self._headers["authorization"] = f"Bearer {key}"
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        """The POST for ``call``; ``GradingFailure`` for a conversation that cannot be sent."""
+        body: dict[str, Any] = {
+            name: value for name, value in call.sampling.items() if name not in _UNSENT
+        }
+        if self.route.name != "judge":
+            body["model"] = call.model
+        if self._activation is not None:
+            body[self._activation] = False
+        body |= self._conversation(call.messages)
+        return HttpRequest(path=self.route.path, headers=self._headers, body=encode_body(body))
+
+    def _conversation(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        if self._encode is not None and self._form == "tokens":
+            ids = self._encode(messages)
+            return {"input_ids" if self.route.name == "sglang" else "input": ids}
+        # Our own service breaks up what its own judge's tokenizer takes for structure.
+        clean = str if self.route.name == "judge" else break_token_patterns
+        turns = [_text_turn(place, message, clean) for place, message in enumerate(messages)]
+        if self._form == "messages":
+            return {"messages": turns, "add_generation_prompt": False}
+        pair = [turn["content"] for turn in turns]
+        is_pair = [turn["role"] for turn in turns] == ["user", "assistant"]
+        if self.route.name == "judge":
+            before = {} if is_pair else {"messages": turns}
+            prompt = pair[0] if is_pair else ""
+            return {"prompt": prompt, "completion": pair[-1], **before}
+        if not is_pair:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"the route {self.route.name!r} takes a prompt and a completion only",
+            )
+        if self.route.name == "score":
+            return {"text_1": pair[0], "text_2": pair[1]}
+        return {"query": pair[0], "documents": [pair[1]]}
+
+    def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
+        """The score in ``response`` as JSON (finish reason ``score``), or its failure."""
+        if not 200 <= response.status < 300:
+            raise _status_failure(self.route, response)
+        output = self._read(response)
+        if len(output.values) != 1:
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED,
+                f"the model has {len(output.values)} outputs; a scalar judge has one",
+                {"status": response.status, "outputs": len(output.values)},
+            )
+        [score] = output.values
+        if score is None or not math.isfinite(score):
+            raise GradingFailure(
+                ErrorKind.OUT_OF_RANGE, "the judge's output is not a finite number"
+            )
+        tokens = output.tokens
+        if self._encode is not None and self._form == "tokens" and tokens is not None:
+            self._check_length(len(self._encode(call.messages)), tokens)
+        reading = {"score": score, "tokens": tokens or 0, "truncated": 0}
+        return Reply(
+            text=msgspec.json.encode(reading).decode(),
+            finish_reason="score",
+            usage=None if tokens is None else Usage(input_tokens=tokens, output_tokens=0),
+            model=output.model,
+        )
+
+    @staticmethod
+    def _check_length(sent: int, tokens: int) -> None:
+        if tokens < sent:
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"the server read {tokens} of {sent} tokens, so it cuts what is too long",
+                {"suspect": True},
+            )
+
+    def _read(self, response: HttpResponse) -> _Output:
+        if response.cut:
+            raise GradingFailure(
+                ErrorKind.CONNECTION,
+                "the connection ended in the middle of the response",
+                {"status": response.status, "headers": {}},
+            )
+        try:
+            found = _READERS[self.route.name](response)
+        except msgspec.ValidationError:
+            problem = f"its body is no answer of {self.route.path} of {self.route.server}"
+            raise malformed_failure(response, problem) from None
+        except (ValueError, RecursionError):
+            raise malformed_failure(response, "its body is not complete JSON") from None
+        if found is None:
+            raise malformed_failure(response, "its body is not about one conversation")
+        return found
+
+
+def find_form(route: ClassifierRoute, *, has_template: bool) -> InputForm | None:
+    """What ``route`` is sent, with a chat template here or without; ``None`` if it takes neither.
+
+    >>> find_form(ROUTES["classify"], has_template=False), find_form(ROUTES["sglang"],
+    ...     has_template=False)
+    ('messages', None)
+    """
+    return next((form for form in route.forms if form != "tokens" or has_template), None)
+
+
+def _text_turn(
+    place: int, message: Mapping[str, Any], clean: Callable[[str], str]
+) -> dict[str, str]:
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
+    if isinstance(content, list) and any(not _is_text(part) for part in content):
+        raise GradingFailure(
+            ErrorKind.UNSUPPORTED, "a classifier reads text only, no images or other parts"
+        )
+    return {"role": role, "content": clean(content_text(content))}
+
+
+def _is_text(part: Any) -> bool:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return isinstance(text, str)
+
+
+def _status_failure(route: ClassifierRoute, response: HttpResponse) -> GradingFailure:
+    if route.name == "judge" and (failure := _service_failure(response)) is not None:
+        return failure
+    failure = response_failure(response)
+    if response.status == 501:  # it will not come into being by asking again
+        return GradingFailure(ErrorKind.UNSUPPORTED, str(failure), failure.metadata)
+    if any(words in str(failure) for words in _TOO_LONG):
+        suspect = {**failure.metadata, "suspect": True}
+        return GradingFailure(ErrorKind.INVALID_INPUT, str(failure), suspect)
+    return failure
+
+
+def _service_failure(response: HttpResponse) -> GradingFailure | None:
+    """What ``adjudge serve`` says about a judge of its own that failed."""
+    try:
+        error = msgspec.json.decode(response.body, type=_Judge).error
+    except (ValueError, RecursionError):
+        return None
+    if error is None:
+        return None
+    metadata: dict[str, Any] = response_failure(response).metadata
+    if error.local:
+        metadata["local"] = True
+    return GradingFailure(error.kind, f"the service's judge failed: {error.message}", metadata)
+
+
+def _read_vllm(response: HttpResponse) -> _Output | None:
+    found = msgspec.json.decode(response.body, type=_Vllm)
+    if len(found.data) != 1:
+        return None
+    [item] = found.data
+    values = item.probs
+    if values is None and item.data is not None:
+        values = _last_output(item.data)
+    if values is None and item.score is not msgspec.UNSET:
+        values = [item.score]
+    if values is None:
+        return None
+    return _Output(values, _count_tokens(found.usage), found.model)
+
+
+def _last_output(data: list[float | _Row | None]) -> _Row | None:
+    """One row of outputs; of a head that answers token by token the last, which has read all."""
+    rows = [one for one in data if isinstance(one, list)]
+    if len(rows) == len(data):
+        return rows[-1] if rows else None
+    return None if rows else [one for one in data if not isinstance(one, list)]
+
+
+def _read_sglang(response: HttpResponse) -> _Output | None:
+    found = msgspec.json.decode(response.body, type=_Sglang)
+    return _Output(found.embedding, parse_token_count(found.meta_info.prompt_tokens))
+
+
+def _read_rerank(response: HttpResponse) -> _Output | None:
+    found = msgspec.json.decode(response.body, type=_Rerank)
+    if len(found.results) != 1:
+        return None
+    return _Output([found.results[0].relevance_score], _count_tokens(found.usage), found.model)
+
+
+def _read_judge(response: HttpResponse) -> _Output | None:
+    score = msgspec.json.decode(response.body, type=_Judge).score
+    return None if score is msgspec.UNSET else _Output([score])
+
+
+def _count_tokens(usage: Any) -> int | None:
+    return parse_token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+
+
+_READERS: dict[str, Callable[[HttpResponse], _Output | None]] = {
+    "classify": _read_vllm,
+    "pooling": _read_vllm,
+    "score": _read_vllm,
+    "sglang": _read_sglang,
+    "rerank": _read_rerank,
+    "judge": _read_judge,
+}

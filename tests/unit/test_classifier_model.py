@@ -1,0 +1,439 @@
+"""Scalar judges behind servers: which route is found, what is refused, what is kept.
+
+Servers here speak the formats of real ones (see ``test_wire_classifier.py``) over real HTTP, and
+score a conversation by the length of its response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from adjudge import GradingRunner
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.graders import ScalarGrader
+from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
+from adjudge.judges.cassette.cache import CacheMode
+from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
+from adjudge.judges.table import build_judge, check_judge_features
+from adjudge.rewards.spec import RewardSpec
+from adjudge.types import GraderError, GraderScore
+
+Answer = tuple[int, Any]
+Behaviour = Callable[[str, dict[str, Any]], Answer]
+
+QUICK = EndpointSettings(max_attempts=1, deadline_s=5.0)
+NOT_FOUND = (404, {"error": {"message": "Not Found", "code": 404}})
+TOKEN_IDS_WANTED = (400, {"error": {"message": "Either text or input_ids should be provided."}})
+
+
+def logit(text: str) -> float:
+    return len(text) / 10 - 2.5
+
+
+def sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-value))
+
+
+def vllm(
+    *, field: str = "use_activation", act: Callable[[float], float] = sigmoid, outputs: int = 1
+) -> Behaviour:
+    """``/classify`` of vLLM; ``act`` unless ``field`` is false."""
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if path != "/classify":
+            return NOT_FOUND
+        if body["model"] != "rm":
+            return 404, {"error": {"message": "The model does not exist."}}
+        value = logit(body["messages"][-1]["content"])
+        value = value if body.get(field) is False else act(value)
+        return 200, {"model": "rm", "data": [{"index": 0, "probs": [value] * outputs}],
+                     "usage": {"prompt_tokens": 7}}  # fmt: skip
+
+    return answer
+
+
+def only(path: str, reply: Callable[[dict[str, Any]], Any]) -> Behaviour:
+    return lambda asked, body: (200, reply(body)) if asked == path else NOT_FOUND
+
+
+def rerank(body: dict[str, Any]) -> Any:
+    value = logit(body["documents"][0])
+    return {"model": "rm", "results": [{"index": 0, "relevance_score": value}],
+            "usage": {"prompt_tokens": 7}}  # fmt: skip
+
+
+def generative(path: str, body: dict[str, Any]) -> Answer:
+    return NOT_FOUND
+
+
+class Server(ThreadingHTTPServer):
+    """Answers by its ``behaviour``, and notes what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.behaviour: Behaviour = vllm()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def texts(self) -> list[str]:
+        return [body["messages"][-1]["content"] for _, body in self.asked if "messages" in body]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.path, body))
+        status, reply = self.server.behaviour(self.path, body)
+        data = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield found
+    finally:
+        run_blocking(aclose_all())
+        found.shutdown()
+        thread.join()
+        found.server_close()
+
+
+def conversation(response: str, prompt: str = "q") -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
+
+
+def score(model: ClassifierModel, response: str = "x" * 5) -> float:
+    return float(json.loads(model.chat(conversation(response)).text)["score"])
+
+
+def judge(server: Server, **options: Any) -> ClassifierModel:
+    return ClassifierModel("rm", **{"base_url": server.url, "settings": QUICK, **options})
+
+
+# -- routes --------------------------------------------------------------------------------------
+
+
+def test_vllm_is_asked_for_raw_outputs(server: Server) -> None:
+    assert score(judge(server, base_url=f"{server.url}/v1")) == -2.0
+    assert server.asked[-1][0] == "/classify"
+    assert server.asked[-1][1]["use_activation"] is False
+
+
+def test_an_older_name_of_the_field_is_found(server: Server) -> None:
+    server.behaviour = vllm(field="activation")
+    assert score(judge(server)) == -2.0
+    assert "use_activation" not in server.asked[-1][1]
+    assert server.asked[-1][1]["activation"] is False
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/pooling", lambda body: {"data": [{"data": [logit(body["messages"][-1]["content"])]}]}),
+        ("/score", lambda body: {"data": [{"score": logit(body["text_2"])}]}),
+        ("/rerank", rerank),
+        ("/judge", lambda body: {"score": logit(body["completion"])}),
+    ],
+)
+def test_the_route_that_is_there_is_found(server: Server, path: str, reply: Any) -> None:
+    server.behaviour = only(path, reply)
+    model = judge(server)
+    assert score(model) == -2.0
+    assert score(model, "y" * 95) == 7.0
+    assert server.asked[-1][0] == path
+
+
+def test_a_route_that_is_named_is_the_only_one_asked(server: Server) -> None:
+    server.behaviour = only("/rerank", rerank)
+    assert score(judge(server, route="rerank")) == -2.0
+    assert {path for path, _ in server.asked} == {"/rerank"}
+    with pytest.raises(ConfigError, match="no route for a scalar judge"):
+        score(judge(server, route="classify", trust_env=False))
+
+
+def test_sglang_takes_token_ids(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sglang(path: str, body: dict[str, Any]) -> Answer:
+        if path != "/classify":
+            return NOT_FOUND
+        if "input_ids" not in body:
+            return TOKEN_IDS_WANTED
+        ids = body["input_ids"]
+        return 200, {"embedding": [len(ids) / 10 - 2.5], "meta_info": {"prompt_tokens": len(ids)}}
+
+    server.behaviour = sglang
+    with pytest.raises(ConfigError, match="set tokenizer to the model's folder for SGLang"):
+        score(judge(server))
+    model = judge(server, tokenizer="some/name", trust_env=False)
+    template(model, monkeypatch)
+    assert score(model) == pytest.approx((len("user:q;assistant:xxxxx;") / 10) - 2.5)
+
+
+def template(model: ClassifierModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer whose ids are the characters of ``role:content;``."""
+
+    class Tokenizer:
+        chat_template = "x"
+        added_tokens_decoder: ClassVar[dict[int, Any]] = {}
+        all_special_tokens: Sequence[str] = ()
+
+        def apply_chat_template(self, turns: Any, **_: Any) -> str:
+            return "".join(f"{turn['role']}:{turn['content']};" for turn in turns)
+
+        def __call__(self, text: str, **_: Any) -> Any:
+            return type("Encoded", (), {"input_ids": [ord(sign) for sign in text]})()
+
+    assert model._encoder is not None
+    name = "adjudge.judges.models.classifier.read_tokenizer"
+    monkeypatch.setattr(name, lambda place: Tokenizer())
+
+
+def test_a_server_that_cuts_what_is_too_long(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cutting(path: str, body: dict[str, Any]) -> Answer:
+        if path != "/classify" or "input" not in body:
+            return NOT_FOUND
+        count = min(len(body["input"]), 100)
+        return 200, {"data": [{"probs": [count - 200.5 - body["input"][-5]]}],
+                     "usage": {"prompt_tokens": count}}  # fmt: skip
+
+    server.behaviour = cutting
+    model = judge(server, tokenizer="some/name")
+    template(model, monkeypatch)
+    assert score(model) < 0
+    with pytest.raises(GradingFailure, match="the server read 100 of") as caught:
+        score(model, "x" * 200)
+    assert caught.value.kind is ErrorKind.INVALID_INPUT
+
+
+# -- what is no raw output -----------------------------------------------------------------------
+
+
+def test_a_softmax_over_one_output_is_refused(server: Server) -> None:
+    server.behaviour = vllm(field="none", act=lambda _: 1.0)
+    with pytest.raises(ConfigError, match="every conversation the score 1: /classify of vLLM"):
+        score(judge(server))
+
+
+def test_probabilities_are_warned_of(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    server.behaviour = vllm(field="none")
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert score(judge(server)) == pytest.approx(sigmoid(-2.0))
+    assert "may be probabilities and no raw outputs" in caplog.text
+
+
+def test_raw_outputs_between_0_and_1_are_told_from_probabilities(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.behaviour = vllm(act=lambda value: sigmoid(value * 50))
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert score(judge(server), "x" * 30) == 0.5
+    assert not caplog.text
+
+
+def test_several_outputs_are_refused(server: Server) -> None:
+    server.behaviour = vllm(outputs=3)
+    with pytest.raises(ConfigError, match="the model has 3 outputs"):
+        score(judge(server))
+
+
+def test_a_chat_server_is_refused_with_what_it_said(server: Server) -> None:
+    server.behaviour = generative
+    with pytest.raises(ConfigError, match=r"/rerank \(llama\.cpp\): the server answered 404"):
+        score(judge(server))
+
+
+def test_a_question_is_refused(server: Server) -> None:
+    with pytest.raises(ConfigError, match="is a scalar judge and cannot answer questions"):
+        judge(server).chat([{"role": "user", "content": "q"}])
+    assert not server.asked
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def test_many_first_calls_search_once(server: Server) -> None:
+    model = judge(server)
+
+    async def together() -> list[float]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(model.achat(conversation("x" * n))) for n in range(1, 33)]
+        return [json.loads(task.result().text)["score"] for task in tasks]
+
+    assert asyncio.run(together()) == [logit("x" * n) for n in range(1, 33)]
+    probes = [text for text in server.texts if not set(text) <= {"x"}]
+    assert len(probes) <= 6
+
+
+def test_a_server_that_is_down_is_searched_again(server: Server) -> None:
+    works, server.behaviour = server.behaviour, lambda *_: (500, {"error": {"message": "down"}})
+    model = judge(server)
+    for _ in range(2):
+        with pytest.raises(GradingFailure) as caught:
+            score(model)
+        assert caught.value.kind is ErrorKind.SERVER_ERROR
+    server.behaviour = works
+    assert score(model) == -2.0
+
+
+def test_one_bad_answer_is_missing_and_the_others_have_scores(server: Server) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        status, reply = vllm()(path, body)
+        if status == 200 and body["messages"][-1]["content"] == "null":
+            reply["data"][0]["probs"] = [None]
+        return status, reply
+
+    server.behaviour = answer
+    grader = ScalarGrader(judge(server))
+    rows = [{"prompt": "q", "response": text} for text in ("good", "null", "better")]
+    found: list[Any] = GradingRunner({"rm": grader}, show_progress=False).run(rows)["rm"]
+    assert [type(one) for one in found] == [GraderScore, GraderError, GraderScore]
+    assert found[1].kind is ErrorKind.OUT_OF_RANGE
+    assert found[0].score == logit("good")
+
+
+def test_each_conversation_is_kept_and_a_replay_asks_nothing(
+    server: Server, tmp_path: Path
+) -> None:
+    path = tmp_path / "tape.sqlite"
+    with_cache = judge(server, cache=ReplyCache(path))
+    wanted = [score(with_cache, "x" * n) for n in (3, 4, 5)]
+    assert with_cache._endpoint_key.cache.close().stored == 3  # type: ignore[union-attr]
+    count = len(server.asked)
+    modes: tuple[CacheMode, ...] = ("replay", "record")
+    for mode in modes:
+        cache = ReplyCache(path, mode)
+        again = judge(server, cache=cache)
+        assert [score(again, "x" * n) for n in (3, 4, 5)] == wanted
+        cache.close()
+    assert len(server.asked) == count
+
+
+def test_another_template_is_another_call(server: Server) -> None:
+    plain, here = judge(server), judge(server, tokenizer="some/name")
+    assert plain.sampling != here.sampling
+
+
+def test_it_travels_to_other_processes(server: Server) -> None:
+    model = judge(server)
+    assert score(model) == -2.0
+    assert score(pickle.loads(pickle.dumps(model))) == -2.0
+
+
+def test_a_run_says_how_scores_were_asked_for(server: Server) -> None:
+    counter = start_call_counter()
+    assert score(judge(server)) == -2.0
+    [entry] = counter.read()
+    assert entry["classifiers"] == {
+        "rm": {
+            "route": "/classify (vLLM)",
+            "output": "raw outputs",
+            "template": "server",
+            "probes": "2",
+        }
+    }
+    assert entry["calls"] == entry["answered"] == 3
+
+
+# -- tables and doctor ---------------------------------------------------------------------------
+
+
+def spec(table: dict[str, Any]) -> RewardSpec:
+    data = {
+        "graders": [{"name": "rm", "type": "scalar"}],
+        "reward": {"normalise": False},
+        "judges": {"main": {"type": "classifier", "model": "rm", **table}},
+    }
+    return RewardSpec.from_dict(data, where="spec.toml")
+
+
+def test_a_table(server: Server) -> None:
+    model = spec({"base_url": server.url, "route": "classify"}).build_judges()["main"]
+    assert isinstance(model, ClassifierModel)
+    assert model.route == "classify"
+    assert score(model) == -2.0
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"temperature": 0.5}, "temperature: is not a key of type 'classifier'"),
+        ({"features": ["schema"]}, "features: is not a key of type 'classifier'"),
+        ({"route": "embed"}, "judges.main.route"),
+        ({"route": "sglang"}, "route: 'sglang' takes token ids. Set tokenizer"),
+        ({"route": "rerank", "tokenizer": "x"}, "tokenizer: is not used with route = 'rerank'"),
+    ],
+)
+def test_wrong_tables(table: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spec(table).build_judges()
+    assert complaint in str(caught.value)
+
+
+def test_other_types_have_no_route() -> None:
+    data = {
+        "graders": [{"name": "a", "type": "answer"}],
+        "judges": {"main": {"type": "openai", "model": "m", "route": "score"}},
+    }
+    with pytest.raises(ConfigError, match="route: is not a key of type 'openai'"):
+        RewardSpec.from_dict(data)
+
+
+def check(server: Server) -> dict[str, tuple[str, str]]:
+    one = spec({"base_url": server.url})
+    table = one.judges["main"]
+    found = run_blocking(
+        check_judge_features(table, lambda variant: build_judge("main", variant, where="spec.toml"))
+    )
+    return {finding.feature: (finding.honoured, finding.note) for finding in found}
+
+
+def test_doctor_says_what_was_found_out(server: Server) -> None:
+    found = check(server)
+    assert {name: status for name, (status, _) in found.items()} == {
+        "reply": "yes",
+        "usage": "yes",
+        "route": "yes",
+        "raw output": "yes",
+        "chat template": "yes",
+        "repeatable": "yes",
+    }
+    assert found["route"][1] == "/classify (vLLM)"
+    assert "use_activation = false" in found["raw output"][1]
+    assert found["chat template"][1] == "applied by the server"
+
+
+def test_doctor_on_probabilities_and_on_other_servers(server: Server) -> None:
+    server.behaviour = vllm(field="none")
+    assert check(server)["raw output"][0] == "unclear"
+    run_blocking(aclose_all())
+    server.behaviour = generative
+    assert check(server)["reply"][0] == "failed"
