@@ -204,8 +204,8 @@ def _sentences(found: LiveFindings) -> Iterator[str]:
         yield (
             f"The pairs: it chose the answer that stood first in {found.first_chosen} of "
             f"{found.orders} orders. It named the same winner in both orders in "
-            f"{found.same_winner} of {found.compared} pairs, the right answer in "
-            f"{found.right_winner} of {found.compared}."
+            f"{found.same_winner} of {found.compared} pairs (the right answer in "
+            f"{found.right_winner}); in the others the place decided."
         )
     if found.failures:
         kinds = ", ".join(f"{clean(kind)} {count}" for kind, count in found.failures.items())
