@@ -245,6 +245,7 @@ def test_a_pickled_judge_asks_the_same_server(judge: EmbeddedChatModel) -> None:
 
 
 def test_why_a_file_cannot_be_loaded(tmp_path: Path) -> None:
+    embedded.stop_servers()
     real = fetched_path(MODEL_FILES["smollm2"])
     half, text = tmp_path / "half.gguf", tmp_path / "te\x1b[31mxt.gguf"
     with real.open("rb") as whole:
