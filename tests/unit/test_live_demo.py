@@ -18,6 +18,7 @@ from tests.e2e.helpers.command import run_here
 import adjudge
 from adjudge.cli import live_demo
 from adjudge.cli.live_demo import LiveFindings, count_findings, print_findings
+from adjudge.judges.models import model_files
 from adjudge.runs.graded_run import GradedRun
 
 _DATA = resources.files("adjudge.cli") / "demo_data"
@@ -126,7 +127,8 @@ def test_without_the_library_one_sentence_says_what_to_install(
 def test_without_a_network_it_says_how_to_bring_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_demo, "find_spec", lambda _: object())
+    for module in (live_demo, model_files):
+        monkeypatch.setattr(module, "find_spec", lambda _: object())
     done = run_here(
         "demo", "--live", "-o", "out", folder=tmp_path,
         XDG_CACHE_HOME=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS="",
