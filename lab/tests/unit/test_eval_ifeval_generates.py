@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.mock import start_mock
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.evaluation.ifeval import generation
@@ -183,6 +184,63 @@ def test_a_server_that_is_away_ends_it(
     assert "To resume, run:" in done.stderr
     assert "-o out" in done.stderr
     assert away.asked == most
+
+
+class Scripted(ChatModel):
+    """A model file that answers one prompt, is cut at the second and fails at the others."""
+
+    model, kind = "scripted", "scripted"
+
+    def __init__(self) -> None:
+        self.settings: tuple[Any, ...] = ()
+        self.asked: list[str] = []
+
+    async def achat(self, messages: Any, **asked: Any) -> Reply:
+        self.asked.append(messages[0]["content"])
+        assert (asked["temperature"], asked["max_tokens"]) == (0.0, 64)
+        if len(self.asked) > 2:
+            raise GradingFailure(ErrorKind.TIMEOUT, "too late")
+        reason = "stop" if len(self.asked) == 1 else "length"
+        return Reply(text=GOOD, finish_reason=reason)
+
+
+def test_a_model_file_is_served_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("small.gguf").write_bytes(b"GGUF 1")
+    monkeypatch.setattr(EmbeddedChatModel, "check_machine", lambda _: None)
+    first, second = Scripted(), Scripted()
+
+    def connect(scripted: Scripted) -> None:
+        def keep_settings(*settings: Any) -> Scripted:
+            scripted.settings = settings
+            return scripted
+
+        monkeypatch.setattr(generation, "connect_endpoint", keep_settings)
+
+    connect(first)
+    found = model("small.gguf", "--max-tokens", "64")
+    assert (first.settings[0].kind, *first.settings[1:]) == ("embedded", 8, 64)
+    assert (found["name"], found["kind"], found["prompts"]) == ("small.gguf", "embedded", 2)
+    assert found["cut_by_length"] == 1
+    assert found["failures"]["by_kind"] == {"timeout": PROMPTS - 2}
+    strict = found["strict"]["prompt"]
+    assert (strict["value"], strict["least"], strict["most"]) == (1.0, 0.5, 1.0)
+    # Only what failed is asked again; a file with other weights is another model.
+    connect(second)
+    assert model("small.gguf", "--max-tokens", "64", "--concurrency", "3")["prompts"] == PROMPTS
+    assert second.asked == first.asked[2:]
+    assert second.settings[1] == 3
+    Path("small.gguf").write_bytes(b"GGUF 2")
+    assert "from another model or other generation settings" in refused(
+        "small.gguf", "--max-tokens", "64"
+    )
+
+
+def test_options_of_transformers_are_refused_for_a_model_file() -> None:
+    Path("small.gguf").write_bytes(b"GGUF")
+    assert "--dtype: can only be used with" in refused("small.gguf", "--dtype", "float32")
+    assert "--api-key-env: can only be used with an endpoint" in refused(
+        "small.gguf", "--api-key-env", "KEY"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.judges.models.model_files import MODEL_FILES, fetched_path
 from adjudge.types import GraderError
 from adjudge_lab.environments import Episode
 from adjudge_lab.evaluation.report import write_evaluation_report
@@ -47,6 +48,27 @@ def test_a_run_stands_for_its_last_model(tmp_path: Path) -> None:
 
 def test_a_folder_with_an_at_sign_is_a_folder(tmp_path: Path) -> None:
     assert find_policy_target(str(model_in(tmp_path / "x@3"))).place == str(tmp_path / "x@3")
+
+
+def test_a_model_that_llama_cpp_serves_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="--model: 'smollm2' is not on this .* fetch smollm2"):
+        find_policy_target("smollm2")
+    file = fetched_path(MODEL_FILES["smollm2"])
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"GGUF")
+    for name in ("smollm2", str(file)):
+        found = find_policy_target(name)
+        assert (found.name, found.kind, found.place) == (name, "embedded", str(file))
+    with pytest.raises(ConfigError, match="--model: must be the path of a GGUF file"):
+        find_policy_target(str(tmp_path / "nowhere.gguf"))
+    served = find_policy_target("smollm2", base_url="http://localhost:8080/v1")
+    assert served.kind == "endpoint"
+    monkeypatch.chdir(tmp_path)
+    model_in(Path("smollm2"))
+    assert find_policy_target("smollm2").kind == "folder"  # what the user has at hand comes first
 
 
 def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -65,6 +66,32 @@ def test_of_no_prompt_there_is_nothing() -> None:
     [found, (other, _)] = bootstrap_ratios([PromptRatio([], []), PromptRatio([1, 0], [1, 1])], 50)
     assert found == (Estimate(why="too few resamples have a score"), None)
     assert other.value == 0.5
+
+
+def test_the_mean_of_two_ratios_by_hand() -> None:
+    followed, hits, total = [1.0, 0.0, 1.0, 0.0], [1.0, 2.0, 3.0, 0.0], [1, 3, 3, 1]
+    two = [PromptRatio(followed, [1] * 4), PromptRatio(hits, total)]
+    alone = bootstrap_ratios(two, _RESAMPLES)
+    *shares, (found, _) = bootstrap_ratios(two, _RESAMPLES, means=[(0, 1)])
+    assert shares == alone
+
+    def weigh(row: list[float], values: Sequence[float]) -> float:
+        return sum(n * of for n, of in zip(row, values, strict=True))
+
+    counts = next(draw_counts(4, _RESAMPLES, 0)).tolist()
+    drawn = sorted(weigh(c, followed) / 8 + weigh(c, hits) / weigh(c, total) / 2 for c in counts)
+    assert found.value == (2 / 4 + 6 / 8) / 2
+    assert found.low == pytest.approx(quantile(drawn, 0.025))
+    assert found.high == pytest.approx(quantile(drawn, 0.975))
+
+
+def test_a_missing_response_widens_the_bounds_of_the_mean_alone() -> None:
+    [metrics] = compute_ifeval_metrics([judged({0}, range(11))], resamples=50)
+    strict = metrics["strict"]
+    two = [strict[level] for level in ("prompt", "instruction")]
+    for key in ("value", "least", "most"):
+        assert strict["mean"][key] == pytest.approx((two[0][key] + two[1][key]) / 2)
+    assert strict["mean"]["prompts"] == 11
 
 
 def judged(bad: set[int], keys: range = range(12)) -> JudgedResponses:

@@ -56,7 +56,8 @@ PolicyModel = Annotated[
     typer.Option(
         "--model",
         help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
-        "checkpoint's folder, an endpoint (http://HOST/v1#MODEL), or a name on the hub.",
+        "checkpoint's folder, a GGUF file or a model of adjudge models list, an endpoint "
+        "(http://HOST/v1#MODEL), or a name on the hub.",
     ),
 ]
 PolicyUrl = Annotated[

@@ -146,7 +146,10 @@ def eval_ifeval(
         typer.Option(help="The Python with verl that does the merge [default: this one]."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="The most requests to an endpoint in flight.")
+        int | None,
+        typer.Option(
+            min=1, help="The most requests in flight to an endpoint or a GGUF file's server."
+        ),
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,
@@ -154,15 +157,17 @@ def eval_ifeval(
 ) -> None:
     """Score a model or stored responses on IFEval.
 
-    A model generates responses (here with transformers or vLLM, or behind an endpoint), or
-    --responses are scored without a model. Reports Pr(S), Ins(S), Pr(L) and Ins(L), also by
-    category and type, with 95 % bootstrap intervals over prompts, and compares several models on
-    the same prompts.
+    A model generates responses (here with transformers, vLLM or llama.cpp, or behind an endpoint),
+    or --responses are scored without a model. Reports Pr(S), Ins(S), Pr(L), Ins(L) and their means,
+    also by category and type, with 95 % bootstrap intervals over prompts, and compares several
+    models on the same prompts.
 
     Writes responses.jsonl, eval_results_strict.jsonl, eval_results_loose.jsonl, summary.json and
     report.html. The same command with the same -o resumes and generates only what is missing.
 
     Example: adjudge eval ifeval --data input_data.jsonl --responses responses.jsonl
+
+    Example: adjudge eval ifeval --model smollm2 --data input_data.jsonl -o runs/smollm2
 
     Example: adjudge eval ifeval runs/first --data input_data.jsonl --n-samples 8
     --temperature 0.7 -o runs/i
@@ -192,8 +197,8 @@ def eval_ifeval(
         candidates += stored
     if not candidates:
         raise ConfigError(
-            "TARGET or --responses: is required. Give a model that generates (a folder, a name on "
-            "the hub, http://HOST/v1#MODEL), or a file of prompts and responses."
+            "TARGET or --responses: is required. Give a model that generates (a folder, a GGUF "
+            "file, a name on the hub, http://HOST/v1#MODEL), or a file of prompts and responses."
         )
     job = IfevalJob(
         data=prompts,
@@ -229,8 +234,8 @@ def _read_candidate(name: str, served: Mapping[str, Any]) -> PolicyTarget | Path
     if name.endswith(".toml"):
         raise ConfigError(
             f"{name}: is not a model or a file of responses (allowed: a model's folder, a run "
-            "folder "
-            "of adjudge train, a name on the hub, http://HOST/v1#MODEL, a .jsonl of responses)"
+            "folder of adjudge train, a GGUF file, a name on the hub, http://HOST/v1#MODEL, a "
+            ".jsonl of responses)"
         )
     return find_policy_target(name, **served)
 
@@ -301,6 +306,8 @@ def print_ifeval(console: Console, errors: Console, job: IfevalJob) -> None:
         f"{summary['seconds']:.1f} s"
     )
     console.print(_overall_table(models))
+    for one in models:
+        console.print(clean(_mean_line(one, several=len(models) > 1)), highlight=False)
     if len(models) <= _MODELS_IN_DETAIL:
         for one in models:
             console.print(_category_table(one))
@@ -345,6 +352,12 @@ def _overall_table(models: Sequence[_Entry]) -> Table:
         if any(cell["least"] < cell["most"] for cell in cells):
             rows.append([small("  least to most"), *(small(_bounds(cell)) for cell in cells)])
     return Table(_columns(*(short for *_, short in _LEVELS)), rows)
+
+
+def _mean_line(one: _Entry, *, several: bool) -> str:
+    means = ((reading, one[reading]["mean"]) for reading in ("strict", "loose"))
+    said = ", ".join(f"{name} {_percent(cell)} {_interval(cell)}" for name, cell in means)
+    return f"Mean of Pr and Ins{' of ' + one['name'] if several else ''}: {said}"
 
 
 def _category_table(one: _Entry) -> Table:

@@ -1,4 +1,4 @@
-"""The policy that is evaluated: a run folder, a checkpoint, an endpoint, or a name on the hub.
+"""The policy that is evaluated: a run, a checkpoint, a GGUF file, an endpoint, a name on the hub.
 
 A checkpoint of verl in shards (FSDP) is first merged into a model's folder by verl's own tool.
 """
@@ -22,7 +22,9 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.http import OpenAIChatModel
+from adjudge.judges.models.model_files import MODEL_FILES, find_model_file
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.types import Usage
 from adjudge_lab.environments import Policy
@@ -224,12 +226,13 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?\Z")
 class PolicyTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A policy to evaluate, found but not loaded.
 
-    ``name`` is what was asked for; ``place`` the checkpoint's folder, the hub's name or the
-    endpoint's address. ``run`` is the run folder that a checkpoint was found in.
+    ``name`` is what was asked for; ``place`` the checkpoint's folder, the hub's name, the GGUF file
+    that llama.cpp serves here (``embedded``) or the endpoint's address. ``run`` is the run folder
+    that a checkpoint was found in.
     """
 
     name: str
-    kind: Literal["folder", "hub", "endpoint"]
+    kind: Literal["folder", "hub", "embedded", "endpoint"]
     place: str
     model: str = ""
     api_key_env: str | None = None
@@ -247,7 +250,8 @@ def find_policy_target(
     """What ``name`` means.
 
     With ``base_url`` a model's name there; else ``http://HOST/v1#MODEL``, a folder with a model in
-    it, a folder of ``adjudge train`` (its last model), one with ``@STEP``, or a name on the hub.
+    it, a folder of ``adjudge train`` (its last model), one with ``@STEP``, a GGUF file, a model of
+    ``adjudge models list``, or a name on the hub.
     Raises :class:`~adjudge.errors.ConfigError`.
     """
     if base_url is not None:
@@ -263,11 +267,17 @@ def find_policy_target(
         path, step = Path(found[1]), int(found[2])
     if path.is_dir():
         return _folder_target(name, path, step)
+    if name in MODEL_FILES or path.suffix.lower() == ".gguf":
+        try:
+            file = find_model_file(name)
+        except ConfigError as error:
+            raise ConfigError(f"--{error}") from None
+        return PolicyTarget(name=name, kind="embedded", place=str(file.resolve()))
     if not _HUB_NAME.match(name):
         raise ConfigError(
             f"--model {name!r}: is neither a folder nor the name of a model (allowed: a run folder "
-            "of adjudge train, RUN@STEP, a checkpoint's folder, http://HOST/v1#MODEL, a name on "
-            "the hub)"
+            "of adjudge train, RUN@STEP, a checkpoint's folder, a GGUF file, a model of adjudge "
+            "models list, http://HOST/v1#MODEL, a name on the hub)"
         )
     _check_no_run(name, path)
     return PolicyTarget(name=name, kind="hub", place=name)
@@ -326,7 +336,7 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
 
     Raises :class:`~adjudge.errors.ConfigError` where torch is missing or nothing can be loaded.
     """
-    if target.kind == "endpoint":
+    if target.kind in ("endpoint", "embedded"):
         judge = run.judge
         # One server has one setting: where the policy's is the judge's too, the judge's is taken.
         shared = judge.enabled and judge.base_url is not None
@@ -354,8 +364,19 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
     return player
 
 
-def connect_endpoint(target: PolicyTarget, in_flight: int | None) -> ChatModel:
-    """The model behind ``target``, asked ``in_flight`` at a time; ``None``: as its server is."""
+_PROMPT_TOKENS, _EMBEDDED_TOKENS = 2048, 4096
+
+
+def connect_endpoint(
+    target: PolicyTarget, in_flight: int | None, max_tokens: int | None = None
+) -> ChatModel:
+    """The model behind ``target``, asked ``in_flight`` at a time; ``None``: as its server is.
+
+    ``max_tokens`` is the longest reply; an embedded model's slots have room for it beside a prompt
+    of 2,048 tokens.
+    """
+    if target.kind == "embedded":
+        return _build_embedded_model(target, in_flight or EmbeddedChatModel.slots, max_tokens or 0)
     settings = None if in_flight is None else EndpointSettings(
         max_concurrency=in_flight,
         start_concurrency=min(20, in_flight),
@@ -371,6 +392,15 @@ def connect_endpoint(target: PolicyTarget, in_flight: int | None) -> ChatModel:
         api_key_env=target.api_key_env,
         settings=settings,
     )
+
+
+def _build_embedded_model(target: PolicyTarget, slots: int, max_tokens: int) -> ChatModel:
+    own = EmbeddedChatModel.endpoint_defaults(slots)
+    # On a busy machine a long reply is no failure, and is not generated twice because it is long.
+    own |= {"timeout_floor_s": own["deadline_s"], "dedupe": False}
+    length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + max_tokens)
+    settings = EndpointSettings(**own)
+    return EmbeddedChatModel(target.place, slots=slots, max_length=length, settings=settings)
 
 
 class SeededEndpointPlayer(EndpointPlayer):

@@ -1,4 +1,4 @@
-"""Responses to IFEval prompts: by transformers or vLLM in this process, or behind an endpoint.
+"""Responses to IFEval prompts: by transformers, vLLM or llama.cpp here, or behind an endpoint.
 
 vLLM draws many prompts at a time, on one or several GPUs.
 """
@@ -21,6 +21,7 @@ from adjudge.errors import (
     GradingFailure,
 )
 from adjudge.judges.base import Reply
+from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import (
     DTYPES,
@@ -33,7 +34,7 @@ from adjudge.text import split_thinking
 from adjudge_lab.evaluation.responses import OnReply, ReplyKey, ask_model
 from adjudge_lab.evaluation.targets import PolicyTarget, connect_endpoint
 
-_IN_FLIGHT = 32
+_IN_FLIGHT = {"endpoint": 32, "embedded": EmbeddedChatModel.slots}
 _BATCH = 16
 
 
@@ -138,7 +139,8 @@ class GenerationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How responses are made; raises :class:`ConfigError` for what cannot be meant.
 
     ``temperature`` 0 takes the likeliest token always. ``batch_size`` (16; with vLLM 256 prompts a
-    lot) is a local model's, ``concurrency`` (32) an endpoint's; ``dtype`` a local model's.
+    lot) is a local model's, ``concurrency`` (32; 8 slots of an embedded model) an endpoint's;
+    ``dtype`` a local model's.
     """
 
     n_samples: int = 1
@@ -191,15 +193,20 @@ def _option_name(name: str) -> str:
 
 def generation_identity(target: PolicyTarget, how: GenerationSettings) -> str:
     """What responses depend on: the model and how they are drawn, and not how many or how fast."""
-    made_by = compute_model_digest(target.place) if target.kind == "folder" else target.identity
-    engine = target.kind if target.kind == "endpoint" else "vllm" if how.vllm else "transformers"
+    if target.kind == "folder":
+        made_by = compute_model_digest(target.place)
+    elif target.kind == "embedded":
+        made_by = EmbeddedChatModel(target.place).fingerprint
+    else:
+        made_by = target.identity
+    engine = target.kind if target.kind in _IN_FLIGHT else "vllm" if how.vllm else "transformers"
     length = how.vllm.max_model_len if how.vllm else None
     return f"{made_by} {engine} {how.dtype} {length} {sorted(how.sampling.items())}"
 
 
 def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
     """Raise :class:`ConfigError` for options that this kind of model does not have."""
-    if target.kind == "endpoint":
+    if target.kind in _IN_FLIGHT:
         for name in ("batch_size", "dtype", "vllm"):
             if getattr(how, name) is not None:
                 option = "--tp-size, --gpu-mem-util, --max-model-len" if name == "vllm" else (
@@ -209,6 +216,8 @@ def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
                     f"{option}: can only be used with a model that is loaded here; the server "
                     f"of {target.name} has its own. Leave it out."
                 )
+        if target.kind == "embedded":
+            EmbeddedChatModel(target.place).check_machine()
         return
     if how.concurrency is not None:
         raise ConfigError(
@@ -245,11 +254,11 @@ def generate_responses(
             target.place, how.vllm, wanted, keep,
             sampling=how.sampling, dtype=how.dtype, lot=how.batch_size or 256,
         )  # fmt: skip
-    elif target.kind == "endpoint":
-        most = how.concurrency or _IN_FLIGHT
+    elif target.kind in _IN_FLIGHT:
+        most = how.concurrency or _IN_FLIGHT[target.kind]
+        model = connect_endpoint(target, most, how.max_tokens)
         prompts = _prompts(how, seeded=True)
-        asking = ask_model(connect_endpoint(target, most), wanted, prompts, keep, in_flight=most)
-        run_blocking(asking)
+        run_blocking(ask_model(model, wanted, prompts, keep, in_flight=most))
     else:
         size = how.batch_size or _BATCH
         local = LocalChatModel(target.place, dtype=how.dtype, batch_size=size)

@@ -106,6 +106,7 @@ def _first_names(some: _SummaryEntry) -> str:
 
 
 _LEVELS = (("prompt", "Pr"), ("instruction", "Ins"))
+_SHARES = (*_LEVELS, ("mean", "Mean"))
 _READINGS = (("strict", "S"), ("loose", "L"))
 
 
@@ -143,7 +144,7 @@ def _scores_table(one: _SummaryEntry) -> Table:
             f"{format_number(share['least'])} to {format_number(share['most'])}",
         ]
         for reading, letter in _READINGS
-        for level, short in _LEVELS
+        for level, short in _SHARES
         for name, share in [(f"{short}({letter})", one[reading][level])]
     ]
     columns = ["", *score_columns("share"), *numeric("of"), Column("least to most", "i")]
@@ -290,7 +291,7 @@ def _candidate_names(candidates: Sequence[PolicyTarget | Path]) -> list[str]:
     whole = [one.name if isinstance(one, PolicyTarget) else str(one) for one in candidates]
     short = [
         name
-        if isinstance(one, PolicyTarget) and one.kind != "folder"
+        if isinstance(one, PolicyTarget) and one.kind not in ("folder", "embedded")
         else Path(name).stem
         if isinstance(one, Path)
         else Path(name).name

@@ -1,8 +1,9 @@
 """Models' responses judged: accuracies with intervals and bounds, and every two models compared.
 
 Samples of one prompt are kept together. Two models are compared on the prompts that both answered:
-differences with intervals, an exact test. Every number is a ratio of two sums over prompts, so a
-resample is a row of counts times columns, and all models and pairs share the draws of one size.
+differences with intervals, an exact test. Every number is a ratio of two sums over prompts, or the
+mean of two, so a resample is a row of counts times columns, and all models and pairs share the
+draws of one size.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from operator import gt, lt, sub
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from adjudge.graders.instructions.grader import ReadingMode
@@ -119,7 +121,7 @@ def _judge_sample(
 Part = tuple[str, str]
 """``prompt`` or ``instruction`` and nothing, or ``by_category`` or ``by_type`` and a name."""
 
-_PROMPT, _INSTRUCTION = ("prompt", ""), ("instruction", "")
+_PROMPT, _INSTRUCTION, _MEAN = ("prompt", ""), ("instruction", ""), ("mean", "")
 
 
 @cache
@@ -182,6 +184,8 @@ def compute_ifeval_metrics(
 ) -> list[dict[str, Any]]:
     """Of each model, by reading: ``prompt``, ``instruction``, ``by_category`` and ``by_type``.
 
+    Also ``mean``, that of ``prompt`` and ``instruction``: on model cards IFEval's average.
+
     Each has ``value``, the ends ``low`` and ``high`` of its 95 % percentile bootstrap interval over
     prompts (those that have the category or type), or ``why`` there is none, ``n`` (prompts, or
     instructions) and ``prompts``. With several samples a prompt counts with their mean.
@@ -190,20 +194,43 @@ def compute_ifeval_metrics(
     all that are due to a prompt of the benchmark and have no label. They are no interval, and equal
     to ``value`` where nothing is missing.
     """
-    parts = [
-        {
-            (reading, part): totals
-            for reading in IFEVAL_READINGS
-            for part, totals in _totals_by_part(judged, reading).items()
-            if totals.total
-        }
-        for judged in models
+    columns = {
+        (at, reading, part): totals
+        for at, judged in enumerate(models)
+        for reading in IFEVAL_READINGS
+        for part, totals in _totals_by_part(judged, reading).items()
+        if totals.total
+    }
+    means = {
+        (at, reading, _MEAN): ((at, reading, _PROMPT), (at, reading, _INSTRUCTION))
+        for at, reading, part in columns
+        if part == _PROMPT
+    }
+    places = {where: at for at, where in enumerate(columns)}
+    estimates = bootstrap_ratios(
+        [PromptRatio(one.followed, one.total) for one in columns.values()],
+        resamples,
+        means=[(places[a], places[b]) for a, b in means.values()],
+    )
+    cells = {
+        where: _metric_cell(totals, found)
+        for (where, totals), (found, _) in zip(columns.items(), estimates, strict=False)
+    }
+    for (where, (a, b)), (found, _) in zip(means.items(), estimates[len(columns) :], strict=True):
+        cells[where] = _mean_cell(cells[a], cells[b], found)
+    return [
+        _metrics_of_model({(r, part): cell for (of, r, part), cell in cells.items() if of == at})
+        for at in range(len(models))
     ]
-    columns = [one for of in parts for one in of.values()]
-    ratios = [PromptRatio(one.followed, one.total) for one in columns]
-    estimates = [one for one, _ in bootstrap_ratios(ratios, resamples)]
-    cells = map(_metric_cell, columns, estimates)
-    return [_metrics_of_model({where: next(cells) for where in of}) for of in parts]
+
+
+def _mean_cell(
+    prompts: Mapping[str, Any], instructions: Mapping[str, Any], found: Estimate
+) -> dict[str, Any]:
+    """The mean of the shares of prompts and of instructions, of the same prompts."""
+    bounds = {key: fmean((prompts[key], instructions[key])) for key in ("least", "most")}
+    ends = {"value": found.value, "low": found.low, "high": found.high, "why": found.why}
+    return {**ends, **bounds, "n": prompts["n"], "prompts": prompts["prompts"]}
 
 
 def _metric_cell(totals: _PartTotals, found: Estimate) -> dict[str, Any]:
@@ -221,7 +248,8 @@ def _metric_cell(totals: _PartTotals, found: Estimate) -> dict[str, Any]:
 
 def _metrics_of_model(cells: Mapping[tuple[ReadingMode, Part], Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
-        reading: {"prompt": None, "instruction": None, "by_category": {}, "by_type": {}}
+        reading: {"prompt": None, "instruction": None, "mean": None}
+        | {"by_category": {}, "by_type": {}}
         for reading in IFEVAL_READINGS
     }
     for (reading, (level, name)), cell in sorted(cells.items()):
@@ -251,11 +279,16 @@ _COLUMNS_AT_ONCE = 512
 
 
 def bootstrap_ratios(
-    ratios: Sequence[PromptRatio], resamples: int = DEFAULT_RESAMPLES, *, seed: int = 0
+    ratios: Sequence[PromptRatio],
+    resamples: int = DEFAULT_RESAMPLES,
+    *,
+    seed: int = 0,
+    means: Sequence[tuple[int, int]] = (),
 ) -> list[tuple[Estimate, float | None]]:
     """Each ratio with its 95 % percentile interval over prompts, and its p against 0.
 
-    Ratios over as many prompts share their resamples. No total of a prompt may be 0.
+    Then likewise the mean of each two ratios that ``means`` names by their places; both are of the
+    same prompts. Ratios over as many prompts share their resamples. No total of a prompt may be 0.
     """
     found: dict[int, tuple[Estimate, float | None]] = {}
     by_size: dict[int, list[int]] = defaultdict(list)
@@ -268,7 +301,14 @@ def bootstrap_ratios(
             drawn = _resampled_ratios([ratios[at] for at in some], counts)
             for at, own in zip(some, drawn, strict=True):
                 found[at] = percentile_interval(own, ratios[at].value), bootstrap_p_value(own)
-    return [found[at] for at in range(len(ratios))]
+        for at, pair in enumerate(means, len(ratios)):
+            if pair[0] in places:
+                two = [ratios[one] for one in pair]
+                own = np.mean(_resampled_ratios(two, counts), axis=0)
+                values = [one.value for one in two if one.value is not None]
+                value = fmean(values) if len(values) == len(two) else None
+                found[at] = percentile_interval(own, value), bootstrap_p_value(own)
+    return [found[at] for at in range(len(ratios) + len(means))]
 
 
 def _resampled_ratios(ratios: Sequence[PromptRatio], counts: Sequence[Any]) -> Any:
