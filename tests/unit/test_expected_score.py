@@ -69,6 +69,33 @@ def test_probability_off_the_scale_is_left_out_down_to_the_least_coverage() -> N
     assert failure.metadata["raw"] == ["4"]
 
 
+UNLIKELY = reply("4", token("4", pThe=0.9, p4=0.03, p2=0.01, p1=0.002, p3=0.001, p5=0.001))
+
+
+class FreeModel(ScriptedModel):
+    """A judge whose server holds no reply to a list of choices."""
+
+    features = ScriptedModel.features - {"choices"}
+
+
+def test_where_a_grammar_holds_the_reply_only_the_points_count() -> None:
+    found = grade(UNLIKELY)
+    expected = (4 * 0.03 + 2 * 0.01 + 0.002 + 3 * 0.001 + 5 * 0.001) / 0.044
+    assert found.score == pytest.approx(expected)
+    assert found.metadata["coverage"] == pytest.approx(0.044)
+    assert failed(FreeModel(UNLIKELY)).kind is ErrorKind.UNPARSABLE
+    assert failed(UNLIKELY, min_coverage=0.9).kind is ErrorKind.UNPARSABLE
+
+
+def test_points_that_the_server_does_not_list_may_have_as_much_as_the_last_listed() -> None:
+    few = reply("4", token("4", pThe=0.9, p4=0.03, pA=0.002, p2=0.001))  # 1, 3, 5: up to 0.003
+    assert grade(few).score == pytest.approx((4 * 0.03 + 2 * 0.001) / 0.031)
+    fewer = reply("4", token("4", pThe=0.9, pA=0.004, p4=0.03))  # 1, 2, 3, 5: up to 0.016
+    assert "0.652" in str(failed(fewer))
+    never = reply("4", TokenLogprobs("4", -math.inf, {"The": math.log(0.99)}))
+    assert failed(never).kind is ErrorKind.UNPARSABLE
+
+
 def test_blanks_around_a_token_are_not_part_of_it() -> None:
     found = grade(reply(" 4", token(" 4", _4=0.5, p4=0.2, _5=0.3)))
     assert found.score == pytest.approx(4.3)

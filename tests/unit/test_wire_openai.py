@@ -105,6 +105,31 @@ def test_a_schema_changed_in_place_is_sent_as_it_is() -> None:
     assert form["strict"] is False
 
 
+def test_reasons_are_bounded_where_the_server_holds_them_to_it() -> None:
+    mark = {"type": "object", "properties": {"reason": {"type": "string"}, "n": {"type": "string"}}}
+    own = {"properties": {"reason": {"type": "string", "maxLength": 9}, "items": [mark]}}
+    assert sent(OpenAIWire(), schema=own)["response_format"]["json_schema"]["schema"] == own
+    form = sent(OpenAIWire(PRESETS["llamacpp"]), schema=own)["response_format"]["json_schema"]
+    bound = {"reason": {"type": "string", "maxLength": 1000}, "n": {"type": "string"}}
+    inner = {"type": "object", "properties": bound}
+    assert form["schema"] == {"properties": {**own["properties"], "items": [inner]}}
+
+
+def test_more_likely_tokens_are_asked_for_beside_choices_and_only_choices_kept() -> None:
+    llamacpp = OpenAIWire(PRESETS["llamacpp"])
+    asked = call(logprobs=True, choices=["1", "2"])
+    assert sent(llamacpp, logprobs=True)["top_logprobs"] == 20
+    assert sent(llamacpp, logprobs=True, choices=["1", "2"])["top_logprobs"] == 1000
+    top = [{"token": f"w{place}", "logprob": -1.0 - place} for place in range(30)]
+    top += [{"token": " 2", "logprob": -40.0}]
+    listed = {"content": [{"token": "w0", "logprob": -1.0, "top_logprobs": top}]}
+    [token] = read(completion(logprobs=listed), asked=asked).logprobs or []
+    assert list(token.top) == [*(f"w{place}" for place in range(20)), " 2"]
+    own = call(logprobs=True, sampling={"top_logprobs": 25})
+    [token] = read(completion(logprobs=listed), asked=own).logprobs or []
+    assert len(token.top) == 25
+
+
 def test_choices_go_where_the_server_has_them() -> None:
     choices = ("A", "B+", "a b-c")
     assert sent(OpenAIWire(PRESETS["vllm"]), choices=choices)["structured_outputs"] == {

@@ -57,7 +57,10 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     ``url_from_env``: ``OPENAI_BASE_URL`` may replace ``base_url``. ``choices_field`` is how a
     choice list is sent: vLLM's ``structured_outputs`` (``guided_choice`` before 0.12 is silently
-    ignored since), SGLang's ``regex`` or llama.cpp's ``grammar``.
+    ignored since), SGLang's ``regex`` or llama.cpp's ``grammar``. ``max_top_logprobs``: so many
+    tokens are asked for beside a choice, and 20 at most elsewhere. ``max_reason``: the characters
+    that a ``reason`` may have where a schema asks for one, for servers known to honour
+    ``maxLength``: a small model may repeat itself until its reply is cut.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     features: frozenset[str] = ALL_FEATURES
     choices_field: Literal["structured_outputs", "regex", "grammar"] | None = None
     max_top_logprobs: int = 20
+    max_reason: int | None = None
 
 
 PRESETS: dict[str, Preset] = {
@@ -121,6 +125,8 @@ PRESETS: dict[str, Preset] = {
             needs_key=False,
             url_from_env=True,
             choices_field="grammar",
+            max_top_logprobs=1000,
+            max_reason=1000,
         ),
         Preset(
             # From its documentation: no choice lists; log-probabilities since 0.12.11.
@@ -138,6 +144,8 @@ PRESETS: dict[str, Preset] = {
             key_env="LLAMA_API_KEY",
             needs_key=False,
             choices_field="grammar",
+            max_top_logprobs=1000,
+            max_reason=1000,
         ),
         Preset(
             # A scalar judge: it gives a number, so nothing of a chat is asked of it.

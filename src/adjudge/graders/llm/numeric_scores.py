@@ -44,6 +44,7 @@ _BLANKS = " \t\r\n▁ĠĊ"
 _AROUND = " \t\r\n*`.\"'()[]"
 """What a judge may write around the point that is its whole reply."""
 
+_LEAST_COVERAGE = 0.9
 _ROUNDING = 1e-6
 _EMPTY = "the response is empty"
 
@@ -60,10 +61,14 @@ _CRITERION = {
 
 
 class _Distribution(NamedTuple):
-    """Probabilities of the scale's points at the verdict's token, as the server gave them."""
+    """Probabilities of the scale's points at the verdict's token, as the server gave them.
+
+    ``unlisted``: what points that the server did not list can have at most, all together.
+    """
 
     points: list[int]
     shares: list[float]
+    unlisted: float
 
     @property
     def coverage(self) -> float:
@@ -91,7 +96,12 @@ class ExpectedScoreGrader(JudgeGrader):
     Metadata: ``probabilities`` by point, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
     ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or has thought
     first, since then another number would stand in silently; ``unparsable`` where the reply is not
-    one point within its first tokens, or the coverage is under ``min_coverage``.
+    one point within its first tokens, or the coverage is under ``min_coverage`` (by default 0.9).
+
+    A server that holds replies to the points (feature ``choices``) gives the probabilities before
+    its grammar has ruled out the rest, and a weak judge's are small there. The score is then the
+    mean of what the grammar leaves, the points; without a ``min_coverage`` of your own only the
+    points that the server lists must have 0.9 of what all points can have.
 
     A response that is empty or never ended its thinking scores ``low``, unasked, as the
     candidate's fault. ``max_tokens`` is sent with the call (0: not sent, for servers that name it
@@ -109,7 +119,7 @@ class ExpectedScoreGrader(JudgeGrader):
         criterion: str = "",
         low: int = 1,
         high: int = 5,
-        min_coverage: float = 0.9,
+        min_coverage: float | None = None,
         max_tokens: int = 8,
         template: TemplateInput = None,
         view: View = "final",
@@ -119,7 +129,8 @@ class ExpectedScoreGrader(JudgeGrader):
         check_integer(self.name, "low", low, 0, 8)
         check_integer(self.name, "high", high, low + 1, 9)
         check_integer(self.name, "max_tokens", max_tokens, 0)
-        check_number(self.name, "min_coverage", min_coverage, 0.01, 1)
+        if min_coverage is not None:
+            check_number(self.name, "min_coverage", min_coverage, 0.01, 1)
         if not isinstance(criterion, str):
             raise ConfigError(f"criterion: must be text (found {criterion!r})")
         self.score_range = (float(low), float(high))
@@ -186,11 +197,17 @@ class ExpectedScoreGrader(JudgeGrader):
             "coverage": found.coverage,
             "point": int(written),
         }
-        if found.coverage < self.min_coverage - _ROUNDING:
+        needed, covered, of = self.min_coverage, found.coverage, "probability"
+        held = "choices" in self.model.features and "choices" not in reply.ignored
+        if needed is None:
+            needed = _LEAST_COVERAGE
+            if held and covered:
+                covered /= found.coverage + found.unlisted
+                of = "probability that its points can have, as far as the server lists it"
+        if covered < needed - _ROUNDING:
             raise GradingFailure(
                 ErrorKind.UNPARSABLE,
-                f"the scale has {found.coverage:.3f} of the probability, needed is "
-                f"{self.min_coverage}",
+                f"the scale has {covered:.3f} of the {of}, needed is {needed}",
                 metadata,
             )
         score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
@@ -214,7 +231,13 @@ class ExpectedScoreGrader(JudgeGrader):
                 shares[int(text)] += math.exp(log)
         if math.fsum(shares.values()) > 1.01:
             raise GradingFailure(ErrorKind.UNPARSABLE, "the probabilities exceed 1")
-        return _Distribution(list(shares), list(shares.values()))
+        rest = max(0.0, 1.0 - math.fsum(map(math.exp, logs.values())))
+        unlisted = [point for point, share in shares.items() if not share]
+        return _Distribution(
+            self._points,
+            list(shares.values()),
+            min(rest, len(unlisted) * math.exp(min(logs.values()))),
+        )
 
     def _said_points(self) -> str:
         english = self.language is LanguageEnum.EN

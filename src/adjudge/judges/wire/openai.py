@@ -225,7 +225,7 @@ def _build_reply(call: ChatCall, response: HttpResponse, body: _Body) -> Reply:
         raise GradingFailure(ErrorKind.REFUSED, why, {"status": response.status, "headers": {}})
     if finish in _ABORTED_REASONS:
         raise malformed_failure(response, f"generation broke off (finish reason {finish!r})")
-    logprobs = _token_logprobs(choice.logprobs) if call.logprobs else None
+    logprobs = _token_logprobs(choice.logprobs, call) if call.logprobs else None
     usage = _parse_usage(body.usage)
     return Reply(
         text=text,
@@ -297,16 +297,24 @@ def _parse_tokens(raw: msgspec.Raw) -> list[_Token] | None:
     return found.content if found is not None else None
 
 
-def _token_logprobs(raw: msgspec.Raw) -> list[TokenLogprobs] | None:
+_USUAL_TOP = 20
+"""Likely tokens that are asked for and kept, beside those that are a choice's text."""
+
+
+def _token_logprobs(raw: msgspec.Raw, call: ChatCall) -> list[TokenLogprobs] | None:
     """Log-probabilities with the most likely tokens; ``None`` when there are none to speak of.
 
     A null stands for −∞ (probability 0), and of two entries with the same text the first counts.
+    Of a long list that was asked for to find the choices, the rest is left out: replies are kept.
     """
     found = []
+    most, choices = call.sampling.get("top_logprobs"), frozenset(call.choices or ())
+    most = most if type(most) is int else _USUAL_TOP
     for token in _parse_tokens(raw) or ():
         top: dict[str, float] = {}
-        for entry in token.top_logprobs or ():
-            top.setdefault(entry.token, _logprob_or_minus_inf(entry.logprob))
+        for place, entry in enumerate(token.top_logprobs or ()):
+            if place < most or entry.token.strip() in choices:
+                top.setdefault(entry.token, _logprob_or_minus_inf(entry.logprob))
         found.append(TokenLogprobs(token.token, _logprob_or_minus_inf(token.logprob), top))
     return found if any(token.top for token in found) else None
 
@@ -340,6 +348,7 @@ class OpenAIWire:
         self._features = preset.features if features is None else features
         self._choices_field = preset.choices_field if "choices" in self._features else None
         self._top = preset.max_top_logprobs
+        self._max_reason = preset.max_reason
         self._stream = stream
         self._formats: dict[bytes, msgspec.Raw] = {}
         self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
@@ -357,7 +366,9 @@ class OpenAIWire:
             body[self._choices_field] = _choice_list(self._choices_field, call.choices)
         if call.logprobs and "logprobs" in self._features:
             body["logprobs"] = True
-            body.setdefault("top_logprobs", self._top)
+            # A choice may be far from likely before a grammar rules out the rest.
+            most = self._top if self._choices_field and call.choices else _USUAL_TOP
+            body.setdefault("top_logprobs", min(most, self._top))
         if self._stream:
             body["stream"] = True
             if "stream_usage" in self._features:
@@ -374,6 +385,8 @@ class OpenAIWire:
         encoded = encode_body(schema)
         form = self._formats.get(encoded)
         if form is None:
+            if self._max_reason is not None:
+                schema = _bound_reasons(schema, self._max_reason)
             form = msgspec.Raw(encode_body(_response_format(schema)))
             if len(self._formats) < _MAX_CACHED_SCHEMAS:
                 self._formats[encoded] = form
@@ -393,6 +406,18 @@ def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     # Strict mode is answered with 400 unless every object in the schema is closed.
     form = {"name": name, "schema": schema, "strict": _is_closed_schema(schema)}
     return {"type": "json_schema", "json_schema": form}
+
+
+def _bound_reasons(schema: Any, most: int) -> Any:
+    """``schema`` with at most ``most`` characters for each ``reason`` that has no bound."""
+    if isinstance(schema, list | tuple):
+        return [_bound_reasons(part, most) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    bound = {key: _bound_reasons(part, most) for key, part in schema.items()}
+    if bound.get("reason") == {"type": "string"}:
+        bound["reason"] = {"type": "string", "maxLength": most}
+    return bound
 
 
 def _is_closed_schema(schema: Any) -> bool:
