@@ -121,18 +121,26 @@ def compare_formats(
         arms = [(name, slots[0]) for name in FORMATS]
         arms += [(known.weights, number) for number in slots[1:]]
         for name in FORMATS:
-            requantize_gguf(source, Path(folder) / f"{name}.gguf", name)
+            path = Path(folder) / f"{name}.gguf"
+            if name == "Q4_1":  # as shipped
+                path.symlink_to(source)
+            else:
+                requantize_gguf(source, path, name)
         speeds: dict[str, list[tuple[float, float]]] = {}
         texts: dict[str, list[str]] = {}
         for number in range(rounds):
-            for name, many in arms if number % 2 else arms[::-1]:
+            for name, many in arms[::-1] if number % 2 else arms:
                 label = f"{name}, {many} slots"
                 path = Path(folder) / f"{name}.gguf"
                 judge = EmbeddedChatModel(path, slots=many, max_length=512, threads=threads)
                 prefill, decode, texts[label] = asyncio.run(_measure(judge, tokens))
                 speeds.setdefault(label, []).append((prefill, decode))
                 stop_servers()
-                print(f"round {number}: {label}: {prefill:.0f} {decode:.0f}", file=sys.stderr)
+                same = sum(
+                    a == b for a, b in zip(texts[label], next(iter(texts.values())), strict=True)
+                )
+                line = f"round {number}: {label}: {prefill:.0f} {decode:.0f}, {same} as F32"
+                print(line, file=sys.stderr)
         exact = texts[f"F32, {slots[0]} slots"]
         for label, pairs in speeds.items():
             same = sum(a == b for a, b in zip(texts[label], exact, strict=True))
