@@ -98,7 +98,8 @@ $(ENVS)/torch/.done: requirements/core.txt Makefile
 	$(PYTHON) -m venv $(ENVS)/torch
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 trl==1.16.0 \
-	    "transformers[serving]==5.23.0" crafter==1.8.3 peft==0.21.2 requests pytest==9.2.0 $(SERVER) $(STATS)
+	    "transformers[serving]==5.23.0" crafter==1.8.3 peft==0.21.2 requests pytest==9.2.0 $(SERVER) $(STATS) \
+	    gguf==0.19.0 xllamacpp==2026.10.11549
 	$(ENVS)/torch/bin/pip --disable-pip-version-check --quiet install --no-deps openrlhf==0.11.2 \
 	    llamafactory==0.9.5
 	@touch $@

@@ -154,3 +154,21 @@ def test_the_version_is_read_without_importing_verl(monkeypatch: pytest.MonkeyPa
     ):  # fmt: skip
         monkeypatch.setattr(found, lambda version=installed: version)
         assert verl_version() == meant
+
+
+def test_verl_has_no_part_of_a_model_and_no_comparison_of_its_own() -> None:
+    evaluation = {"report_spec": "judge_smollm2.toml"}
+    data: dict[str, Any] = {"training": {"trained_layers": 2}, "evaluation": evaluation}
+    run = resolve_run_file(
+        {
+            "model": {"base": "smollm2"}, "graders": [QUALITY], "backend": "verl",
+            "judge": {"model": "m", "combine_mode": "replace"}, **data,
+        },
+        folder=EXAMPLES,
+    )  # fmt: skip
+    found = find_unsupported_settings(run, "0.9.1")
+    assert [one.key for one in found] == [
+        "model.base", "training.trained_layers", "evaluation.report_spec"
+    ]  # fmt: skip
+    assert [one.runs for one in found] == [False, True, True]
+    assert keys(run_of(**data | {"evaluation": {}})) == []

@@ -1,5 +1,6 @@
 """The run file: what may stand in it, what it becomes, and what it says of mistakes."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.plan import list_run_warnings
+from adjudge_lab.rl.policy import resolve_base_model
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.trl_backend import grpo_settings
@@ -199,6 +201,11 @@ def test_another_seed_changes_nothing_else() -> None:
         ({"judge": {"rubric_id": "a/b@v1", "outcome_weight": 0.0}}, "event_weight are both 0"),
         ({"training": {"step_rewards_mode": "stepwise"}}, "step_rewards_mode: .*'stepwise'"),
         ({"algorithm": {"variety": "ppo"}}, "algorithm.variety: .*'grpo'.*found 'ppo'"),
+        ({"training": {"trained_layers": 0}}, "trained_layers: .*found 0"),
+        ({"evaluation": {"split": "kind"}}, "evaluation.split: names a column .*no dataset"),
+        ({"evaluation": {"baselines": ["a"]}}, "evaluation.baselines: names a column"),
+        ({"evaluation": {"report_spec": "no.toml"}}, "evaluation.report_spec: .*no.toml"),
+        ({"evaluation": {"report_instances": 2}}, "report_instances: .*only be used with report_"),
     ],
 )
 def test_mistakes_are_named(changed: dict[str, Any], complaint: str) -> None:
@@ -232,3 +239,43 @@ def test_an_environment_that_cannot_be_made_is_told_before_the_run(
 ) -> None:
     run = resolve_run_file(made(training={"warm_start_iterations": 0}, rollout=rollout))
     assert any(found in warning for warning in list_run_warnings(run))
+
+
+def test_a_baseline_must_stand_in_every_held_out_row(tmp_path: Path) -> None:
+    rows = [{"prompt": "Say yes.", "easy": "yes"}, {"prompt": "Say no."}, {"prompt": "Hm?"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data: dict[str, Any] = {
+        "model": {"base": "m"},
+        "rollout": {"dataset": "rows.jsonl"},
+        "graders": [{"name": "rule", "type": "json_valid"}],
+        "judge": {"combine_mode": "replace"},
+        "evaluation": {"seeds": [0], "baselines": ["easy"]},
+    }
+    resolve_run_file(data, folder=tmp_path)
+    data["evaluation"]["seeds"] = [0, 1]
+    with pytest.raises(ConfigError, match="baselines: row 1 of .* has no column 'easy'"):
+        resolve_run_file(data, folder=tmp_path)
+
+
+def test_a_model_file_that_is_not_there_is_named_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for base, remedy in (("smollm2", "adjudge models fetch smollm2"), ("m.gguf", "m.gguf")):
+        run = resolve_run_file(made(model={"base": base}), folder=tmp_path)
+        assert run.model.is_gguf
+        assert not run.is_tiny
+        with pytest.raises(ConfigError, match=f"model.base: .*{remedy}"):
+            resolve_base_model(run)
+
+
+def test_a_model_file_has_a_folder_by_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "m.gguf").write_bytes(b"one")
+    run = resolve_run_file(made(model={"base": "m.gguf"}), folder=tmp_path)
+    first = resolve_base_model(run)
+    assert Path(first).is_relative_to(tmp_path / "cache")
+    (tmp_path / "m.gguf").write_bytes(b"other")
+    assert resolve_base_model(run) != first

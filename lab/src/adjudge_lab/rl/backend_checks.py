@@ -123,10 +123,7 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
         yield UnsupportedSetting(
             "logging.to", repr(run.logging.to), "it is not called", "verl logs by its own loggers"
         )
-    if run.evaluation.kl:
-        yield UnsupportedSetting(
-            "evaluation.kl", "true", "it is not measured", "verl evaluates by itself, by reward"
-        )
+    yield from _unsupported_evaluation(run)
     yield from _unsupported_sentinel(run)
 
 
@@ -169,6 +166,20 @@ def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
             "model.base", repr(TINY_BASE), NOTHING_RUNS,
             "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'",
         )  # fmt: skip
+    if run.model.is_gguf:
+        yield UnsupportedSetting(
+            "model.base", repr(run.model.base), NOTHING_RUNS,
+            "verl loads no GGUF file; give a folder or a name on the hub, or use backend = 'trl'",
+        )  # fmt: skip
+
+
+def _unsupported_evaluation(run: RunFile) -> Iterator[UnsupportedSetting]:
+    because = "verl evaluates by itself, by reward"
+    if run.evaluation.kl:
+        yield UnsupportedSetting("evaluation.kl", "true", "it is not measured", because)
+    for key in ("split", "baselines", "report_spec"):
+        if wanted := getattr(run.evaluation, key):
+            yield UnsupportedSetting(f"evaluation.{key}", repr(wanted), "it is left out", because)
 
 
 def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
@@ -218,6 +229,11 @@ def _unsupported_training(run: RunFile, version: str) -> Iterator[UnsupportedSet
                 "the environment's reward counts as it is",
                 "verl's reward workers know one turn and no achievements",
             )  # fmt: skip
+    if training.trained_layers is not None:
+        yield UnsupportedSetting(
+            "training.trained_layers", str(training.trained_layers), "all layers are trained",
+            "verl's workers have no such setting",
+        )  # fmt: skip
     if training.pipeline_async_enabled and old:
         yield UnsupportedSetting(
             "training.pipeline_async_enabled", "true",

@@ -108,6 +108,24 @@ class EndpointPlayer:
         """Nothing to be put away."""
 
 
+class FixedAnswers:
+    """Gives ``answers[place]`` in the episode at ``place``, whatever it is asked."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = answers
+
+    def run(self, job: Callable[[OpenLanes], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``job``; every lane gives its episode's answer."""
+        return run_blocking(job(lambda count: [self] * count))
+
+    def policy(self, place: int) -> Policy:
+        """The answer of ``place``."""
+        return lambda _: self._answers[place]
+
+    def close(self) -> None:
+        """Nothing to be put away."""
+
+
 async def play_episodes(
     task: Task,
     seeds: Sequence[int],

@@ -33,6 +33,7 @@ class EvaluatedEpisode:
     ``reward`` is ``None`` where it is missing, and ``missing`` says why; both are ``None`` where
     nobody was to judge. An episode with an ``error`` is no rollout: it has neither official score
     nor reward. ``usage``: what the judges' calls about it consumed, ``None`` where nobody says.
+    ``report``: the scores of graders that only report, ``None`` where one is missing.
     ``kl``: how far the policy is from its first state, in nats, where that is asked for;
     ``tokens``: how many it wrote, where it is of this process.
     """
@@ -43,6 +44,7 @@ class EvaluatedEpisode:
     reward_info: dict[str, float | None] = field(default_factory=dict)
     details: dict[str, Any] | None = None
     usage: Usage | None = None
+    report: dict[str, float | None] = field(default_factory=dict)
     kl: float | None = None
     tokens: int | None = None
 
@@ -81,6 +83,7 @@ class EvaluatedEpisode:
             "reward": self.reward,
             "missing": missing and {"kind": str(missing.kind), "message": missing.error},
             "reward_info": self.reward_info,
+            **({"report": self.report} if self.report else {}),
             "turns": self.turns,
             "kl": self.kl,
         }
@@ -101,6 +104,7 @@ class EvaluatedEpisode:
             "turn_rewards": self.episode.rewards,
             "reward_info": self.reward_info,
             "details": self.details,
+            **({"report": self.report} if self.report else {}),
             "tokens": self.tokens,
             "kl": self.kl,
         }
@@ -194,6 +198,23 @@ def _build_evaluated(
     return EvaluatedEpisode(
         episode, result.score, result.missing, result.reward_info, result.details, usage
     )
+
+
+async def add_report(
+    scorer: Scorer, found: Sequence[EvaluatedEpisode], *, step: int | None = None
+) -> None:
+    """Let the graders of ``scorer`` judge what was evaluated, beside its reward.
+
+    Each grader's score, on its own scale, comes to ``report`` and its verdict to ``details``; a
+    grader that fails has ``None``. An episode with an error is not judged. Raises as
+    :func:`judge_episodes`.
+    """
+    judged = await judge_episodes(scorer, [one.episode for one in found], step=step)
+    for one, said in zip(found, judged, strict=True):
+        for name, detail in (said.details or {}).items():
+            if isinstance(detail, dict):
+                one.report[name] = detail.get("score")
+                one.details = {**(one.details or {}), name: detail}
 
 
 _MAX_TEXT = 2000

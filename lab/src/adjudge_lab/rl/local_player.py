@@ -74,6 +74,7 @@ def draw_replies(
             model.generate(
                 input_ids=ids,
                 attention_mask=mask,
+                past_key_values=_read_shared_prompts(model, prompts, ids, mask),
                 logits_processor=transformers.LogitsProcessorList([draw]),
                 generation_config=plain,
             )
@@ -81,6 +82,38 @@ def draw_replies(
         model.train(was_training)
         model.generation_config = own
     draw.finish()
+
+
+def _read_shared_prompts(model: Any, prompts: Sequence[Sequence[int]], ids: Any, mask: Any) -> Any:
+    """The model's cache after all but the last token of each prompt, equal prompts read once.
+
+    A group has one prompt, which is else read once a reply. ``None`` where all are different, and
+    for models whose cache is not made of keys and values alone.
+    """
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    rows = {tuple(prompt): row for row, prompt in enumerate(prompts)}
+    if len(rows) == len(prompts) or ids.shape[1] < 2:
+        return None
+    first = torch.tensor(list(rows.values()), device=ids.device)
+    seen = mask[first, :-1]
+    cache = model(
+        input_ids=ids[first, :-1],
+        attention_mask=seen,
+        position_ids=(seen.cumsum(-1) - 1).clamp_min(0),
+        use_cache=True,
+        logits_to_keep=1,
+    ).past_key_values
+    layers = getattr(cache, "layers", None)
+    plain = transformers.cache_utils.DynamicLayer
+    if not layers or any(type(layer) is not plain for layer in layers):
+        return None
+    place = {prompt: at for at, prompt in enumerate(rows)}
+    cache.batch_select_indices(
+        torch.tensor([place[tuple(prompt)] for prompt in prompts], device=ids.device)
+    )
+    return cache
 
 
 class _GumbelSampler:

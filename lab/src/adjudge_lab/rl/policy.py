@@ -13,6 +13,8 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from typing import Any
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.files import atomic_path
-from adjudge.judges.models.local_loading import LocalModelSpec, load_model
+from adjudge.judges.models.local_loading import LOADING_LOCK, LocalModelSpec, load_model
+from adjudge.judges.models.model_files import find_model_file, models_folder
 from adjudge.messages import prompt_messages
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rubrics import Criterion
@@ -228,13 +231,88 @@ def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
 
 def needs_hub(run: RunFile) -> bool:
     """Whether the run begins with a model that is named, not lying here."""
-    return run.model.base != TINY_BASE and not Path(resolve_base_model(run)).is_dir()
+    here = run.model.base == TINY_BASE or run.model.is_gguf
+    return not here and not Path(resolve_base_model(run)).is_dir()
 
 
 def resolve_base_model(run: RunFile) -> str:
-    """The folder of the model that the run begins with, or its name on the hub."""
+    """The folder of the model that the run begins with, or its name on the hub.
+
+    For a GGUF file, or a name that ``adjudge models fetch`` knows, it is the folder that
+    :func:`prepare_base_model` fills. Raises :class:`~adjudge.errors.ConfigError` where that file is
+    not on this machine.
+    """
+    if run.model.is_gguf:
+        return str(_training_folder(_find_gguf(run)))
     beside = run.folder / run.model.base
     return str(beside) if beside.is_dir() else run.model.base
+
+
+def prepare_base_model(run: RunFile) -> None:
+    """Where the run begins with a GGUF file, write its weights as they are trained, once.
+
+    They lie in the user's cache as float32 (four bytes a weight), under the file's name and
+    digest. Raises :class:`~adjudge.errors.ConfigError` where the package gguf is not installed,
+    and for a file that transformers cannot read.
+    """
+    if not run.model.is_gguf:
+        return
+    source = _find_gguf(run)
+    folder = _training_folder(source)
+    if not folder.is_dir():
+        write_gguf_weights(source, folder)
+
+
+def write_gguf_weights(source: Path, folder: Path) -> None:
+    """Write the model and the tokenizer in the GGUF file ``source`` to ``folder``, in float32.
+
+    ``folder`` is there whole or not at all. Raises :class:`~adjudge.errors.ConfigError`.
+    """
+    import torch  # noqa: PLC0415
+    import transformers  # noqa: PLC0415
+
+    options = {"gguf_file": source.name}
+    try:
+        with LOADING_LOCK:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(source.parent), **options)
+            read = transformers.AutoModelForCausalLM.from_pretrained(
+                str(source.parent), dtype=torch.float32, **options
+            )
+    except ImportError as error:
+        raise ConfigError(
+            f"model.base: {source.name}: the package gguf is not installed ({error.name}). Run: "
+            "pip install gguf"
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        raise ConfigError(f"model.base: {source}: cannot be read: {first}") from error
+    config = read.config
+    # transformers refuses to save a model that it calls quantised; these weights are plain numbers.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with LOADING_LOCK:
+        plain = type(read)(config)
+    plain.load_state_dict(read.state_dict())
+    save_policy(plain, tokenizer, folder)
+
+
+def _find_gguf(run: RunFile) -> Path:
+    try:
+        return find_model_file(run.model.base, run.folder)
+    except ConfigError as error:
+        raise ConfigError(f"{run.where}: model.base: {error}") from None
+
+
+def _training_folder(source: Path) -> Path:
+    seen = source.stat()
+    digest = _digest_file(source, seen.st_size, seen.st_mtime_ns)
+    return models_folder() / f"{source.stem}-{digest[:12]}-float32"
+
+
+@lru_cache(maxsize=16)
+def _digest_file(path: Path, _size: int, _changed: int) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _demonstration_texts(rows: Iterable[dict[str, Any]]) -> Iterator[str]:

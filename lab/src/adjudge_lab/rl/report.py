@@ -40,6 +40,7 @@ def write_training_report(
             Section("sentinel", "The sentinel’s word", _sentinel(summary), "Sentinel"),
             Section("curves", "Curves", _curve_charts(summary, rows), "Curves"),
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
+            Section("held-out", "Held-out prompts", held_out_section(summary), "Held-out"),
             Section(
                 "samples", "The same questions, before and after", _samples_table(shown), "Samples"
             ),
@@ -194,6 +195,60 @@ def _curve_charts(summary: Mapping[str, Any], rows: _MetricRows) -> Element | st
     ]
     marks = [one["step"] for one in summary["sentinel"]["alarms"] if not one["note"]]
     return draw_curves(charts, rows, marks)
+
+
+def held_out_section(summary: Mapping[str, Any]) -> Element | str:
+    """After training against before, and against fixed answers, with 95 % intervals."""
+    found = summary.get("held_out")
+    if not found:
+        return "There is no evaluation after training."
+    fixed = list(found["splits"][0]["baselines"])
+    columns = ["Prompts", "n", "Before", "After", "Gain"]
+    columns += [part for name in fixed for part in (f"Answer “{name}”", "After against it")]
+    rows = [_split_cells(one, fixed) for one in found["splits"]]
+    parts: list[Any] = [
+        Table(columns, rows),
+        small("Differences are paired by prompt; intervals are 95 %, over prompts."),
+    ]
+    if found["graders"]:
+        heads = ["Grader, reported only", "Answers", "Before", "After", "ρ with the reward"]
+        graders = [
+            [
+                one["name"],
+                format_integer(one["n"]),
+                format_number(one["before"], 2),
+                format_number(one["after"], 2),
+                _interval(one["agreement"]),
+                "–" if one["missing"] is None else format_percent(one["missing"]),
+            ]
+            for one in found["graders"]
+        ]
+        parts.append(Table([*heads, "Missing"], graders))
+    return Element("div", parts)
+
+
+def _split_cells(one: Mapping[str, Any], fixed: Sequence[str]) -> list[str]:
+    cells = [
+        one["split"].replace("_", " "),
+        format_integer(one["prompts"]),
+        format_number(one["before"], 3),
+        format_number(one["after"], 3),
+        _interval(one["gain"]),
+    ]
+    for name in fixed:
+        cells.append(format_number(one["baselines"].get(name), 3))
+        cells.append(_interval(one["above"].get(name) or {}))
+    return cells
+
+
+def _interval(one: Mapping[str, Any]) -> str:
+    why = str(one.get("why") or "–")
+    if one.get("value") is None:
+        return why
+    value = format_number(one["value"], 3)
+    if one.get("low") is None:
+        return f"{value} ({why})"
+    return f"{value} ({format_number(one['low'], 3)} to {format_number(one['high'], 3)})"
 
 
 def _samples_table(shown: Sequence[AnswerSample]) -> Table:

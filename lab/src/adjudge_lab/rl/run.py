@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.rewards.spec import RewardSpec
@@ -26,18 +27,31 @@ from adjudge.runs.sinks import check_sink, open_sink
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
-from adjudge_lab.environments import Episode, Policy, Task
+from adjudge_lab.environments import DatasetTask, Episode, Policy, Task
 from adjudge_lab.rl.collector import RolloutCollector
-from adjudge_lab.rl.episodes import build_task
+from adjudge_lab.rl.comparison import (
+    BASELINES_FILE,
+    FixedScore,
+    compare_held_out,
+    read_held_out,
+)
+from adjudge_lab.rl.episodes import FixedAnswers, build_task
 from adjudge_lab.rl.held_out import (
     AnswerSample,
     EvaluatedEpisode,
+    add_report,
     build_answer_sample,
     compute_divergences,
     evaluate_policy,
 )
 from adjudge_lab.rl.local_player import LocalPlayer
-from adjudge_lab.rl.policy import build_first_policy, load_policy, needs_hub, save_policy
+from adjudge_lab.rl.policy import (
+    build_first_policy,
+    load_policy,
+    needs_hub,
+    prepare_base_model,
+    save_policy,
+)
 from adjudge_lab.rl.report import write_training_report
 from adjudge_lab.rl.rewards import (
     check_run_machine,
@@ -158,7 +172,8 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     """
     started = time.perf_counter()
     check_run_machine(job.run)
-    load_libraries(hub=needs_hub(job.run))
+    load_libraries(hub=needs_hub(job.run), one_thread=job.run.is_tiny)
+    prepare_base_model(job.run)
     check_service_libraries(job.run)
     check_sink(job.run.logging.to, beside=job.run.folder)
     folder = TrainingFolder(job.folder, job.run, job.source)
@@ -187,6 +202,8 @@ class _TrainingRun:
         self._dir = folder
         self._journal = self._dir.journal(job.run.training.seed)
         self._scorer = Scorer(spec, journal=self._journal)
+        report = job.run.report_spec_file
+        self._report = None if report is None else Scorer(report)
         self._task: Task = build_task(job.run, spec)
         self._times: dict[str, float] = {"imports": time.perf_counter() - started}
         self._started = started
@@ -225,6 +242,7 @@ class _TrainingRun:
         self._player = LocalPlayer.for_run(run, model, tokenizer)
         if self._dir.step == 0:
             self._evaluate(0)
+            self._evaluate_baselines()
         with self._timed("rl"):
             self._learn(model, tokenizer)
         steps = len(self._rows)
@@ -292,7 +310,8 @@ class _TrainingRun:
 
     def _evaluate(self, step: int) -> None:
         """Held-out episodes, judged by the run's own reward; not again after a resume."""
-        seeds = self._run.evaluation.held_out
+        run = self._run
+        seeds = run.evaluation.held_out
         known = {row["seed"] for row in self._dir.rows("evaluation.jsonl") if row["step"] == step}
         if known >= set(seeds):
             return
@@ -307,9 +326,12 @@ class _TrainingRun:
         with self._timed("evaluation"):
             found = evaluate_policy(
                 _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player, self._scorer,
-                most=self._run.rollout.max_concurrent_rollouts, step=step, on_episode=count_episode,
+                most=run.rollout.max_concurrent_rollouts, step=step, on_episode=count_episode,
             )  # fmt: skip
             self._measure(found)
+            if self._report is not None:
+                most = run.evaluation.report_instances
+                run_blocking(add_report(self._report, found[:most], step=step))
         when = "before" if step == 0 else "after"
         self._shown = [one for one in self._shown if one.when != when]
         self._shown += [build_answer_sample(one, when) for one in found]
@@ -318,6 +340,31 @@ class _TrainingRun:
         self._dir.write_evaluation(step, found)
         if (drift := self._last_drift()) is not None:
             self._sink.log(step, {"evaluation/kl": drift})
+
+    def _evaluate_baselines(self) -> None:
+        """The run's own reward of answers that stand in the dataset, on the held-out rows."""
+        run, task = self._run, self._task
+        if not run.evaluation.baselines or not isinstance(task, DatasetTask):
+            return
+        seeds = run.evaluation.held_out
+        rows: list[FixedScore] = []
+        for name in run.evaluation.baselines:
+            answers = [str(task.begin(seed).columns[name]) for seed in seeds]
+            found = evaluate_policy(
+                _TaggedTask(task, f"baseline {name}"), seeds, FixedAnswers(answers), self._scorer,
+                most=run.rollout.max_concurrent_rollouts, step=0,
+            )  # fmt: skip
+            rows += [FixedScore(name=name, seed=one.seed, reward=one.reward) for one in found]
+        JsonlLog(self._dir.path / BASELINES_FILE).rewrite(rows)
+
+    def _compare(self) -> dict[str, Any] | None:
+        """The held-out prompts after against before; ``None`` where there is one evaluation."""
+        steps = {row["step"] for row in self._dir.rows("evaluation.jsonl")}
+        if len(steps) < 2:
+            return None
+        rows = read_held_out(self._dir.path, self._run.evaluation.split)
+        found: dict[str, Any] = msgspec.to_builtins(compare_held_out([rows]))
+        return found
 
     def _measure(self, found: Sequence[EvaluatedEpisode]) -> None:
         """What the policy wrote in the episodes just played, and its divergence there."""
@@ -381,6 +428,7 @@ class _TrainingRun:
             "resumed_from": folder.step if folder.resumed else None,
             "warm_start_loss": losses[-1] if losses else None,
             "kl": self._last_drift(),
+            "held_out": self._compare(),
             "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "endpoints": endpoints,
             "spending": spending.summarise(endpoints),

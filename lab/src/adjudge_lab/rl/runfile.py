@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from adjudge.config_tables import ConfigFile, ConfigTable
+from adjudge.judges.models.model_files import MODEL_FILES
 from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.aggregate import CombineMode
 from adjudge.rewards.spec import JudgedReward
@@ -110,6 +111,7 @@ class ServicesTable(ConfigTable):
 class RunModelTable(ConfigTable):
     """``[model]``: ``base`` is a folder or a name on the hub; ``tiny`` is built on the spot.
 
+    It may also be a GGUF file, or a name that ``adjudge models fetch`` knows (``smollm2``).
     ``label`` is for reports and folders. ``custom_chat_template``: a Jinja file beside the run
     file, in place of the model's own template.
     """
@@ -125,6 +127,11 @@ class RunModelTable(ConfigTable):
                 f"base = {TINY_BASE!r} has its own chat template. Leave custom_chat_template out."
             )
         return self
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the weights are those of a GGUF file, fetched or the user's own."""
+        return self.base in MODEL_FILES or self.base.endswith(".gguf")
 
 
 class ComputeTable(ConfigTable):
@@ -269,6 +276,7 @@ class TrainingTable(ConfigTable):
 
     ``batch_size``: rollouts generated at a time, in groups of ``group_size`` from one beginning;
     ``gradient_accumulation_steps`` such batches make one update of the policy, one iteration.
+    ``trained_layers``: only the last so many layers of the model learn; all else stays as it is.
     ``warm_start_iterations``: steps of supervised fine-tuning before, 32 demonstrated answers or 8
     longer ones each (``base = "tiny"`` only, which otherwise cannot say anything).
     ``learning_rate`` is 5e-4 by default for ``base = "tiny"`` and weights as small, and 1e-6, the
@@ -291,6 +299,7 @@ class TrainingTable(ConfigTable):
     group_size: int = Field(default=8, ge=2)
     gradient_accumulation_steps: int = Field(default=1, ge=1)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    trained_layers: int | None = Field(default=None, ge=1)
     pipeline_async_enabled: bool = False
     async_semaphore_max: int = Field(default=16, ge=1)
     judge_timeout_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
@@ -323,12 +332,21 @@ class EvaluationTable(ConfigTable):
     ``seeds``: their beginnings, a list or ``"1-20"``, never trained on; by default the first
     ``instances``. With both, the first ``instances`` of ``seeds``. ``kl``: how far the policy is
     from what it was before the first update, too, for which a second copy of it is held.
+
+    Of a dataset: ``split`` is the column by which held-out prompts are reported apart;
+    ``baselines`` are columns with an answer that the policy is compared with. ``report_spec``: a
+    reward spec whose graders judge the first ``report_instances`` held-out answers (by default
+    all); they are reported, and never trained on.
     """
 
     instances: int | None = Field(default=None, ge=1, le=_MAX_SEEDS)
     every_n_iters: int = Field(default=0, ge=0)
     seeds: list[int] | str | None = None
     kl: bool = False
+    split: str | None = None
+    baselines: list[str] = Field(default=[])
+    report_spec: str | None = None
+    report_instances: int | None = Field(default=None, ge=1)
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -425,14 +443,20 @@ class RunFile(ConfigFile):
         """As the file says, else what suits its model."""
         if self.training.learning_rate is not None:
             return self.training.learning_rate
-        return 5e-4 if self._is_tiny else 1e-6
+        return 5e-4 if self.is_tiny else 1e-6
 
     @property
-    def _is_tiny(self) -> bool:
+    def is_tiny(self) -> bool:
         """Whether the policy is the tiny one, or a folder of weights that are as small."""
         weights = self.folder / self.model.base / "model.safetensors"
         small = weights.is_file() and weights.stat().st_size < _TINY_BYTES
         return self.model.base == TINY_BASE or small
+
+    @property
+    def report_spec_file(self) -> Path | None:
+        """The reward spec of the graders that only report."""
+        name = self.evaluation.report_spec
+        return None if name is None else self.folder / name
 
     @property
     def starts_mock(self) -> bool:

@@ -16,6 +16,7 @@ from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
+from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sinks import SHIPPED_SINKS, SINK_GROUP
 from adjudge_lab.environments.tasks import (
     RUBRIC_COLUMNS,
@@ -92,6 +93,7 @@ def check_run_file(run: RunFile) -> None:
     _check_rewards(run)
     _check_service(run)
     _check_gold(run)
+    _check_held_out(run)
     check_scaffold_rubrics(run)
 
 
@@ -266,6 +268,39 @@ def _check_gold(run: RunFile) -> None:
             "sentinel.gold",
             f"the grader {gold!r} must have weight 0, because a gold reward is not trained on "
             f"(found {weights[gold]}). Set weight = 0.0.",
+        )
+
+
+def _check_held_out(run: RunFile) -> None:
+    """The columns that the held-out prompts are compared by, and the graders that only report."""
+    evaluation = run.evaluation
+    columns = [("split", evaluation.split), *(("baselines", name) for name in evaluation.baselines)]
+    named = [(key, name) for key, name in columns if name is not None]
+    if named and run.rollout.dataset is None:
+        run.refuse(
+            f"evaluation.{named[0][0]}",
+            "names a column of rollout.dataset, and there is no dataset. Leave it out.",
+        )
+    path = run.folder / (run.rollout.dataset or "")
+    if named and path.is_file():
+        rows = read_dataset(path)
+        for key, name in named:
+            lacking = [n for n in evaluation.held_out if n < len(rows) and name not in rows[n]]
+            if lacking:
+                run.refuse(
+                    f"evaluation.{key}",
+                    f"row {lacking[0]} of {path} has no column {name!r} (columns: "
+                    f"{', '.join(sorted(rows[lacking[0]]))})",
+                )
+    if run.report_spec_file is not None:
+        try:
+            RewardSpec.load(run.report_spec_file)
+        except ConfigError as error:
+            run.refuse("evaluation.report_spec", str(error))
+    elif evaluation.report_instances is not None:
+        run.refuse(
+            "evaluation.report_instances",
+            "can only be used with report_spec. Give report_spec, or leave it out.",
         )
 
 

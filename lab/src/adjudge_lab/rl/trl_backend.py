@@ -25,12 +25,13 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import compute_unscaffolded_logps, correct_off_policy
 
 
-def load_libraries(*, one_device: bool = True, hub: bool = False) -> None:
+def load_libraries(*, one_device: bool = True, hub: bool = False, one_thread: bool = True) -> None:
     """Load torch, transformers, datasets and TRL; raises :class:`ConfigError` where one is missing.
 
     ``one_device``: hide all GPUs but the first, for a trainer that sees several would split the
     model over them. ``hub``: something is to be fetched by its name; else the hub is not asked at
-    all, unless ``HF_HUB_OFFLINE`` says so.
+    all, unless ``HF_HUB_OFFLINE`` says so. ``one_thread``: on a CPU, compute with one thread, for
+    models so small that a second one costs more than it computes.
     """
     for name, value in (
         ("HF_HUB_OFFLINE", "0" if hub else "1"),
@@ -56,8 +57,7 @@ def load_libraries(*, one_device: bool = True, hub: bool = False) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.getLogger("trl").setLevel(logging.ERROR)
-    if not torch.cuda.is_available():
-        # At sizes that a CPU trains, a second thread costs more than it computes.
+    if one_thread and not torch.cuda.is_available():
         torch.set_num_threads(1)
 
 
@@ -260,6 +260,8 @@ def train_policy(
             on_saved(state.global_step)
 
     training = run.training
+    if training.trained_layers is not None:
+        freeze_below(model, training.trained_layers, where=run.where)
     groups = training.rollouts_per_step // training.group_size
     # What is played comes from the run; the trainer only counts through these.
     rows = [{"prompt": [{"role": "user", "content": "."}]}] * (training.steps * groups)
@@ -290,6 +292,27 @@ def train_policy(
         trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     finally:
         side.close()
+
+
+def freeze_below(model: Any, layers: int, *, where: str) -> None:
+    """Let only the last ``layers`` layers of a language model of transformers learn.
+
+    Embeddings, the output and the norm before it stay as they are: backpropagation then ends at the
+    first layer that learns. Raises :class:`~adjudge.errors.ConfigError` for more layers than there
+    are, and for a model whose layers are not found.
+    """
+    blocks = getattr(model.get_decoder(), "layers", None)
+    if blocks is None or layers > len(blocks):
+        found = "the model does not say which layers it has"
+        if blocks is not None:
+            found = f"found {layers}; the model has {len(blocks)}"
+        raise ConfigError(
+            f"{where}: training.trained_layers: must be at most the model's layers ({found}). "
+            "Leave the key out to train all weights."
+        )
+    model.requires_grad_(False)
+    for block in blocks[len(blocks) - layers :]:
+        block.requires_grad_(True)
 
 
 def disable_trainer_logging(trainer: Any) -> None:

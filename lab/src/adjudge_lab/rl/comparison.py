@@ -1,0 +1,208 @@
+"""What a policy learned, on held-out prompts: after against before, and against fixed answers.
+
+All comparisons are paired by prompt, and prompts are what is resampled: a prompt's values from
+several runs (seeds) belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import ConfigError
+from adjudge.files import iter_rows
+from adjudge.stats import mean
+from adjudge.stats.agreement import estimate_correlation
+from adjudge.stats.bootstrap import bootstrap, ratio
+from adjudge.stats.estimates import Estimate
+
+ALL_PROMPTS = "all"
+"""The name of all held-out prompts together."""
+
+BASELINES_FILE = "baselines.jsonl"
+
+_MIN_PAIRS = 3
+
+
+class FixedScore(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of ``baselines.jsonl``: what the fixed answer ``name`` got on a held-out prompt.
+
+    ``reward`` is ``None`` where it is missing.
+    """
+
+    name: str
+    seed: int
+    reward: float | None
+
+
+class HeldOutScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The rewards of a run on one held-out prompt; what is missing is ``None``, or is not there.
+
+    ``seed`` is the prompt's number and ``split`` its part of the data. ``report_before`` and
+    ``report_after`` have the scores of the graders that only report, by name.
+    """
+
+    seed: int
+    split: str = ALL_PROMPTS
+    before: float | None = None
+    after: float | None = None
+    baselines: dict[str, float | None] = {}
+    report_before: dict[str, float | None] = {}
+    report_after: dict[str, float | None] = {}
+
+
+class SplitComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One split: ``prompts`` held-out prompts, from ``runs`` runs.
+
+    ``before`` and ``after`` are mean rewards; ``gain`` is after − before; ``baselines`` has the
+    mean reward of each fixed answer, ``above`` what the policy after training gets more.
+    Differences are means over the prompts that have both numbers, with 95 % intervals.
+    """
+
+    split: str
+    prompts: int
+    runs: int
+    before: float | None
+    after: float | None
+    gain: Estimate
+    baselines: dict[str, float | None]
+    above: dict[str, Estimate]
+
+
+class ReportedGrader(msgspec.Struct, frozen=True, kw_only=True):
+    """A grader that only reports, on ``n`` answers: mean scores before and after.
+
+    ``agreement``: Spearman's ρ of its score and the reward, over the answers of both times;
+    ``missing``: the share of the answers without a score.
+    """
+
+    name: str
+    n: int
+    before: float | None
+    after: float | None
+    agreement: Estimate
+    missing: float | None
+
+
+class HeldOutComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All splits, the whole first, and the graders that only report."""
+
+    splits: list[SplitComparison]
+    graders: list[ReportedGrader]
+
+
+def read_held_out(folder: Path, split_column: str | None) -> list[HeldOutScores]:
+    """The held-out prompts of the run in ``folder``: its first evaluation and its last.
+
+    ``split_column`` names the column that holds a prompt's split. Raises
+    :class:`~adjudge.errors.ConfigError` where there are not two evaluations.
+    """
+    rows = list(iter_rows(folder / "evaluation_rollouts.jsonl", dict[str, Any]))
+    steps = sorted({int(row["step"]) for row in rows})
+    if len(steps) < 2:
+        raise ConfigError(
+            f"{folder}: has {len(steps)} evaluations, and two are compared. Let the run end first."
+        )
+    first = {row["seed"]: row for row in rows if row["step"] == steps[0]}
+    last = {row["seed"]: row for row in rows if row["step"] == steps[-1]}
+    fixed: dict[int, dict[str, float | None]] = {}
+    for one in iter_rows(folder / BASELINES_FILE, FixedScore):
+        fixed.setdefault(one.seed, {})[one.name] = one.reward
+    return [
+        HeldOutScores(
+            seed=seed,
+            split=_split_of(row, split_column),
+            before=row["reward"],
+            after=last[seed]["reward"] if seed in last else None,
+            baselines=fixed.get(seed, {}),
+            report_before=row.get("report") or {},
+            report_after=last.get(seed, {}).get("report") or {},
+        )
+        for seed, row in first.items()
+    ]
+
+
+def _split_of(row: Mapping[str, Any], column: str | None) -> str:
+    return ALL_PROMPTS if column is None else str(row["columns"].get(column, "other"))
+
+
+def compare_held_out(runs: Sequence[Sequence[HeldOutScores]]) -> HeldOutComparison:
+    """The comparison over ``runs``, each with the held-out prompts of one run.
+
+    A prompt that several runs have counts as one unit with several values.
+    """
+    rows = [one for run in runs for one in run]
+    splits = sorted({one.split for one in rows} - {ALL_PROMPTS})
+    parts = [(ALL_PROMPTS, rows)]
+    parts += [(name, [one for one in rows if one.split == name]) for name in splits]
+    names = list(dict.fromkeys(name for one in rows for name in one.report_before))
+    return HeldOutComparison(
+        splits=[_compare_split(name, part, len(runs)) for name, part in parts],
+        graders=[_describe_grader(name, rows) for name in names],
+    )
+
+
+def _compare_split(name: str, rows: Sequence[HeldOutScores], runs: int) -> SplitComparison:
+    fixed = list(dict.fromkeys(name for one in rows for name in one.baselines))
+    return SplitComparison(
+        split=name,
+        prompts=len({one.seed for one in rows}),
+        runs=runs,
+        before=_mean_of(one.before for one in rows),
+        after=_mean_of(one.after for one in rows),
+        gain=paired_difference((one.seed, one.after, one.before) for one in rows),
+        baselines={key: _mean_of(one.baselines.get(key) for one in rows) for key in fixed},
+        above={
+            key: paired_difference((one.seed, one.after, one.baselines.get(key)) for one in rows)
+            for key in fixed
+        },
+    )
+
+
+def paired_difference(rows: Iterable[tuple[int, float | None, float | None]]) -> Estimate:
+    """The mean of first − second over rows ``(prompt, first, second)`` that have both.
+
+    The interval is an expanded percentile bootstrap over prompts
+    (:func:`~adjudge.stats.bootstrap.bootstrap`).
+    """
+    sums: dict[int, tuple[float, float]] = {}
+    for prompt, one, other in rows:
+        if one is not None and other is not None:
+            total, count = sums.get(prompt, (0.0, 0.0))
+            sums[prompt] = (total + one - other, count + 1.0)
+    found = bootstrap(list(sums.values()), ratio)
+    return msgspec.structs.replace(found, n=len(sums))
+
+
+def _describe_grader(name: str, rows: Sequence[HeldOutScores]) -> ReportedGrader:
+    asked = [
+        (report[name], reward)
+        for one in rows
+        for report, reward in ((one.report_before, one.before), (one.report_after, one.after))
+        if name in report
+    ]
+    pairs = [(score, reward) for score, reward in asked if score is not None and reward is not None]
+    return ReportedGrader(
+        name=name,
+        n=len(asked),
+        before=_mean_of(one.report_before.get(name) for one in rows),
+        after=_mean_of(one.report_after.get(name) for one in rows),
+        agreement=_rank_correlation(pairs),
+        missing=mean([float(score is None) for score, _ in asked]),
+    )
+
+
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    if len(pairs) < _MIN_PAIRS:
+        return Estimate(n=len(pairs), why=f"fewer than {_MIN_PAIRS} answers")
+    scores, rewards = zip(*pairs, strict=True)
+    if len(set(scores)) == 1 or len(set(rewards)) == 1:
+        return Estimate(n=len(pairs), why="one of the two does not vary")
+    return estimate_correlation(scores, rewards, ranks=True)
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    return mean([value for value in values if value is not None])

@@ -1,0 +1,83 @@
+"""The prompts of ``rl_smollm2.toml``: they are what their maker writes, and can be graded."""
+
+import importlib.util
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.graders.instructions.grader import IFEvalGrader, parse_instructions
+from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.runfile_checks import load_run_file
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+ROWS = [json.loads(line) for line in (EXAMPLES / "instruction_rows.jsonl").read_text().splitlines()]
+HELD_OUT = [row for row in ROWS if row["split"] != "train"]
+
+
+@pytest.fixture(scope="module")
+def maker() -> Any:
+    place = EXAMPLES / "make_instruction_rows.py"
+    spec = importlib.util.spec_from_file_location("make_instruction_rows", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_rows_are_those_that_their_maker_writes(maker: Any) -> None:
+    assert json.loads(json.dumps(list(maker.make_rows()))) == ROWS
+    assert list(maker.make_rows(1)) != list(maker.make_rows(0))
+
+
+def test_every_family_can_be_graded(maker: Any) -> None:
+    for name, make in {**maker.FORMS, **maker.CONTENTS}.items():
+        one = make(random.Random(3), ("sun", "sea", "sand"))
+        assert one.text, name
+        parse_instructions([one.id], [one.kwargs])
+
+
+def test_what_is_held_out_is_never_trained() -> None:
+    families: dict[str, set[str]] = {}
+    prompts: dict[str, set[str]] = {}
+    for row in ROWS:
+        families.setdefault(row["split"], set()).update(row["families"])
+        prompts.setdefault(row["split"], set()).add(row["prompt"][-1]["content"])
+    assert families["new_prompts"] == families["train"]
+    assert not families["new_families"] & families["train"]
+    opening = {
+        split: {text.partition(". ")[0] for text in found} for split, found in prompts.items()
+    }
+    assert not opening["train"] & (opening["new_prompts"] | opening["new_families"])
+
+
+def test_the_run_holds_out_all_that_is_to_be_held_out() -> None:
+    run = load_run_file(EXAMPLES / "rl_smollm2.toml")
+    assert run.evaluation.held_out == list(range(len(HELD_OUT)))
+    assert ROWS[: len(HELD_OUT)] == HELD_OUT
+    groups = run.training.steps * run.training.rollouts_per_step // run.training.group_size
+    assert groups <= len(ROWS) - len(HELD_OUT)  # no prompt is trained on twice
+    assert [(one.type, one.weight) for one in build_reward_spec(run).graders] == [
+        ("ifeval", 1.0), ("ifeval", 1.0)
+    ]  # fmt: skip
+
+
+def test_the_fixed_answers_are_as_good_as_they_can_be_without_the_prompt() -> None:
+    """A template follows the form that it is for: else it would be no answer to beat."""
+    grader = IFEvalGrader()
+    forms: dict[str, list[bool]] = {}
+    for row in HELD_OUT:
+        said = grader.evaluate(row["template"], row["instruction_id_list"], row["kwargs"])
+        followed = dict(zip(row["instruction_id_list"], said.metadata["followed"], strict=True))
+        form = row["families"][0]
+        own = next(
+            name for name in followed
+            if name.partition(":")[0] in ("detectable_format", "detectable_content",
+                                          "punctuation", "length_constraints")
+        )  # fmt: skip
+        forms.setdefault(form, []).append(followed[own])
+    assert {form for form, ok in forms.items() if all(ok)} == set(forms) - {"bullets"}
+    assert any(forms["bullets"])  # how many bullets, a template does not know
