@@ -49,8 +49,8 @@ def ask(type_name: str, form: str, max_tokens: int = 600) -> list[Outcome]:
     return outcomes
 
 
-UNBOUNDED = ("llm", "trajectory_comprehensive")
-"""Numbers between the points of a scale and lists of steps: no schema of ours bounds these."""
+UNBOUNDED = ("llm", "listwise", "trajectory_comprehensive")
+"""Numbers between the points of a scale, places, lists of steps: no schema of ours bounds these."""
 
 
 @pytest.mark.parametrize("type_name", chat_graders())
