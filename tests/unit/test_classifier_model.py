@@ -337,6 +337,24 @@ def test_each_conversation_is_kept_and_a_replay_asks_nothing(
     assert len(server.asked) == count
 
 
+def test_another_route_is_another_call(server: Server, tmp_path: Path) -> None:
+    """The same server may give a probability by one route and a raw output by another."""
+
+    def both(path: str, body: dict[str, Any]) -> Answer:
+        if path != "/rerank":
+            return vllm()(path, body)
+        return 200, {"results": [{"relevance_score": sigmoid(logit(body["documents"][0]))}]}
+
+    server.behaviour = both
+    cache = ReplyCache(tmp_path / "tape.sqlite")
+    by_rerank = judge(server, route="rerank", cache=cache)
+    assert score(by_rerank) == pytest.approx(sigmoid(-2.0))
+    assert score(judge(server, route="classify", cache=cache)) == -2.0
+    assert score(judge(server, cache=cache)) == -2.0
+    assert all("route" not in body for _, body in server.asked)
+    cache.close()
+
+
 def test_another_template_is_another_call(server: Server) -> None:
     plain, here = judge(server), judge(server, tokenizer="some/name")
     assert plain.sampling != here.sampling

@@ -166,6 +166,8 @@ class ClassifierModel(HttpChatModel):
         # Not sent. No chance has a say in a score, so it is kept, and equal calls in flight share
         # one; limits of tokens and money need not reserve a reply.
         self.sampling = {**self.sampling, "temperature": 0.0, "max_tokens": 1}
+        if route is not None:  # another may give a probability where this one gives a logit
+            self.sampling["route"] = route
         if tokenizer is not None:
             self.sampling["tokenizer"] = compute_model_digest(tokenizer)[:16] or tokenizer
 

@@ -69,7 +69,7 @@ ROUTES: dict[str, ClassifierRoute] = {
 }
 """By name, in the order in which a server is asked for them."""
 
-_UNSENT = ("temperature", "max_tokens", "tokenizer")
+_UNSENT = ("temperature", "max_tokens", "tokenizer", "route")
 """What the model notes for cassettes and limits."""
 _TOO_LONG = ("too large to process", "exceeds the available context size")
 
