@@ -12,8 +12,9 @@ from adjudge.types import GraderError
 from adjudge_lab.environments import Episode
 from adjudge_lab.evaluation.report import write_evaluation_report
 from adjudge_lab.evaluation.run import EvaluationFolder, read_episode
-from adjudge_lab.evaluation.targets import find_policy_target
+from adjudge_lab.evaluation.targets import build_player, find_policy_target
 from adjudge_lab.rl.held_out import EvaluatedEpisode
+from adjudge_lab.rl.runfile_checks import resolve_run_file
 
 MANIFEST: dict[str, Any] = {
     "kind": "eval", "models": [["a", "a"]], "seeds": [1], "judges": True, "settings": "x",
@@ -69,6 +70,18 @@ def test_a_model_that_llama_cpp_serves_here(
     monkeypatch.chdir(tmp_path)
     model_in(Path("smollm2"))
     assert find_policy_target("smollm2").kind == "folder"  # what the user has at hand comes first
+
+
+@pytest.mark.parametrize(("most", "slots"), [(256, 8), (3, 3)])
+def test_a_model_file_has_no_slot_for_every_episode(tmp_path: Path, most: int, slots: int) -> None:
+    """A slot takes memory for a whole conversation; the other episodes wait."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    rollout = {"env_name": "capitals", "max_concurrent_rollouts": most, "max_tokens": 3000}
+    run = resolve_run_file({"model": {"base": "tiny"}, "rollout": rollout})
+    player: Any = build_player(find_policy_target(str(tmp_path / "m.gguf")), run, [1])
+    settings = player._model.server_settings
+    assert settings.slots == slots
+    assert settings.context >= 2048 + 3000
 
 
 def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:

@@ -341,8 +341,12 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
         # One server has one setting: where the policy's is the judge's too, the judge's is taken.
         shared = judge.enabled and judge.base_url is not None
         shared = shared and str(judge.base_url).rstrip("/") == target.place.rstrip("/")
-        most = None if shared else run.rollout.max_concurrent_rollouts
-        return SeededEndpointPlayer(connect_endpoint(target, most), run, seeds)
+        rollout = run.rollout
+        most = None if shared else rollout.max_concurrent_rollouts
+        if target.kind == "embedded":  # a slot takes memory for a whole conversation
+            most = min(rollout.max_concurrent_rollouts, EmbeddedChatModel.slots)
+        model = connect_endpoint(target, most, rollout.max_tokens)
+        return SeededEndpointPlayer(model, run, seeds)
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
