@@ -263,10 +263,17 @@ def test_a_model_file_that_is_not_there_is_named_before_anything_starts(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for base, remedy in (("smollm2", "adjudge models fetch smollm2"), ("m.gguf", "m.gguf")):
         run = resolve_run_file(made(model={"base": base}), folder=tmp_path)
-        assert run.model.is_gguf
+        assert run.is_gguf
         assert not run.is_tiny
         with pytest.raises(ConfigError, match=f"model.base: .*{remedy}"):
             resolve_base_model(run)
+
+
+def test_a_folder_at_hand_comes_before_a_model_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "smollm2").mkdir()
+    run = resolve_run_file(made(model={"base": "smollm2"}), folder=tmp_path)
+    assert not run.is_gguf
+    assert resolve_base_model(run) == str(tmp_path / "smollm2")
 
 
 def test_a_model_file_has_a_folder_by_its_content(

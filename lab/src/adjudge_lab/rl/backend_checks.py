@@ -166,7 +166,7 @@ def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
             "model.base", repr(TINY_BASE), NOTHING_RUNS,
             "verl serves a model from a folder or the hub; use one of them, or backend = 'trl'",
         )  # fmt: skip
-    if run.model.is_gguf:
+    if run.is_gguf:
         yield UnsupportedSetting(
             "model.base", repr(run.model.base), NOTHING_RUNS,
             "verl loads no GGUF file; give a folder or a name on the hub, or use backend = 'trl'",

@@ -231,7 +231,7 @@ def save_policy(model: Any, tokenizer: Any, folder: Path) -> None:
 
 def needs_hub(run: RunFile) -> bool:
     """Whether the run begins with a model that is named, not lying here."""
-    here = run.model.base == TINY_BASE or run.model.is_gguf
+    here = run.model.base == TINY_BASE or run.is_gguf
     return not here and not Path(resolve_base_model(run)).is_dir()
 
 
@@ -242,7 +242,7 @@ def resolve_base_model(run: RunFile) -> str:
     :func:`prepare_base_model` fills. Raises :class:`~adjudge.errors.ConfigError` where that file is
     not on this machine.
     """
-    if run.model.is_gguf:
+    if run.is_gguf:
         return str(_training_folder(_find_gguf(run)))
     beside = run.folder / run.model.base
     return str(beside) if beside.is_dir() else run.model.base
@@ -255,7 +255,7 @@ def prepare_base_model(run: RunFile) -> None:
     digest. Raises :class:`~adjudge.errors.ConfigError` where the package gguf is not installed,
     and for a file that transformers cannot read.
     """
-    if not run.model.is_gguf:
+    if not run.is_gguf:
         return
     source = _find_gguf(run)
     folder = _training_folder(source)

@@ -128,11 +128,6 @@ class RunModelTable(ConfigTable):
             )
         return self
 
-    @property
-    def is_gguf(self) -> bool:
-        """Whether the weights are those of a GGUF file, fetched or the user's own."""
-        return self.base in MODEL_FILES or self.base.endswith(".gguf")
-
 
 class ComputeTable(ConfigTable):
     """``[compute]``: the machine that is meant; a run uses what it finds and says if it differs."""
@@ -451,6 +446,13 @@ class RunFile(ConfigFile):
         weights = self.folder / self.model.base / "model.safetensors"
         small = weights.is_file() and weights.stat().st_size < _TINY_BYTES
         return self.model.base == TINY_BASE or small
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the model's weights are those of a GGUF file, fetched or the user's own."""
+        base = self.model.base
+        known = base in MODEL_FILES or base.lower().endswith(".gguf")
+        return known and not (self.folder / base).is_dir()
 
     @property
     def report_spec_file(self) -> Path | None:
