@@ -257,6 +257,36 @@ def test_a_baseline_must_stand_in_every_held_out_row(tmp_path: Path) -> None:
         resolve_run_file(data, folder=tmp_path)
 
 
+@pytest.mark.parametrize("answer", [None, 3, ["yes"]])
+def test_a_baseline_that_is_no_text_is_no_answer(tmp_path: Path, answer: Any) -> None:
+    """It would be judged as the text "None"."""
+    rows = [{"prompt": "Say yes.", "easy": "yes"}, {"prompt": "Say no.", "easy": answer}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {
+        "model": {"base": "m"},
+        "rollout": {"dataset": "rows.jsonl"},
+        "graders": [{"name": "rule", "type": "json_valid"}],
+        "judge": {"combine_mode": "replace"},
+        "evaluation": {"seeds": [0, 1], "baselines": ["easy"]},
+    }
+    with pytest.raises(ConfigError, match="baselines: row 1 of .* column 'easy' must be a text"):
+        resolve_run_file(data, folder=tmp_path)
+
+
+def test_graders_that_report_have_names_of_their_own(tmp_path: Path) -> None:
+    """Verdicts are kept by name: one would stand in the place of the other."""
+    (tmp_path / "report.toml").write_text('[[graders]]\nname = "rule"\ntype = "length"\n')
+    data = {
+        "model": {"base": "m"},
+        "rollout": {"env_name": "capitals"},
+        "graders": [{"name": "rule", "type": "json_valid"}],
+        "judge": {"combine_mode": "replace"},
+        "evaluation": {"report_spec": "report.toml"},
+    }
+    with pytest.raises(ConfigError, match=r"report_spec: .*'rule'.*Rename"):
+        resolve_run_file(data, folder=tmp_path)
+
+
 def test_a_model_file_that_is_not_there_is_named_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

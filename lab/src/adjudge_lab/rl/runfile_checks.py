@@ -285,18 +285,31 @@ def _check_held_out(run: RunFile) -> None:
     if named and path.is_file():
         rows = read_dataset(path)
         for key, name in named:
-            lacking = [n for n in evaluation.held_out if n < len(rows) and name not in rows[n]]
-            if lacking:
-                run.refuse(
-                    f"evaluation.{key}",
-                    f"row {lacking[0]} of {path} has no column {name!r} (columns: "
-                    f"{', '.join(sorted(rows[lacking[0]]))})",
-                )
+            for n in evaluation.held_out:
+                if n < len(rows) and name not in rows[n]:
+                    run.refuse(
+                        f"evaluation.{key}",
+                        f"row {n} of {path} has no column {name!r} (columns: "
+                        f"{', '.join(sorted(rows[n]))})",
+                    )
+                if n < len(rows) and key == "baselines" and not isinstance(rows[n][name], str):
+                    run.refuse(
+                        "evaluation.baselines",
+                        f"row {n} of {path}: column {name!r} must be a text, the answer that the "
+                        f"policy is compared with (found {rows[n][name]!r:.100})",
+                    )
     if run.report_spec_file is not None:
         try:
-            RewardSpec.load(run.report_spec_file)
+            spec = RewardSpec.load(run.report_spec_file)
         except ConfigError as error:
             run.refuse("evaluation.report_spec", str(error))
+        trained = {one.get("name") for one in run.graders}
+        if twice := [one.name for one in spec.graders if one.name in trained]:
+            run.refuse(
+                "evaluation.report_spec",
+                f"its grader {twice[0]!r} has the name of a grader of this run, and verdicts are "
+                "kept by name. Rename one of the two.",
+            )
     elif evaluation.report_instances is not None:
         run.refuse(
             "evaluation.report_instances",
