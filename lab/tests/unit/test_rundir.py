@@ -50,6 +50,22 @@ def test_a_new_folder_is_claimed(tmp_path: Path) -> None:
     assert (facts["steps_planned"], facts["batch_size"], facts["group_size"]) == (60, 64, 8)
 
 
+def test_graders_that_report_are_the_same_before_and_after(tmp_path: Path) -> None:
+    """A resume with others would compare two graders as if training had moved one."""
+    source, report = tmp_path / "run.toml", tmp_path / "report.toml"
+    source.write_text(
+        '[model]\nbase = "tiny"\n[rollout]\nenv_name = "capitals"\n[[graders]]\n'
+        'name = "rule"\ntype = "json_valid"\n[evaluation]\nreport_spec = "report.toml"\n'
+    )
+    report.write_text('[[graders]]\nname = "short"\ntype = "length"\n')
+    opened(tmp_path / "run", source=source).close()
+    with closing(opened(tmp_path / "run", source=source)) as run:
+        assert run.resumed
+    report.write_text('[[graders]]\nname = "short"\ntype = "ngram_repetition"\n')
+    with pytest.raises(RunFolderError, match="a run of another evaluation.report_spec"):
+        opened(tmp_path / "run", source=source)
+
+
 def test_the_same_run_goes_on_at_its_newest_checkpoint(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as run:
         for step in range(1, 6):

@@ -20,7 +20,7 @@ from adjudge_lab.cli.train import _print_summary
 from adjudge_lab.environments import Episode, Policy
 from adjudge_lab.rl.held_out import AnswerSample, build_answer_sample, judge_episodes
 from adjudge_lab.rl.report import write_training_report
-from adjudge_lab.rl.rewards import build_reward_spec
+from adjudge_lab.rl.rewards import build_reward_spec, check_run_machine
 from adjudge_lab.rl.rollouts import group_variances
 from adjudge_lab.rl.run import (
     TrainingJob,
@@ -199,6 +199,21 @@ def test_without_a_trainer_the_run_says_what_to_install(
     with pytest.raises(ConfigError, match="make demo-rl"):
         train_run(job)
     assert not job.folder.exists()
+
+
+def test_a_judge_that_only_reports_is_looked_for_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    (tmp_path / "report.toml").write_text(
+        '[[graders]]\nname = "kind"\ntype = "helpfulness"\n'
+        '[judges.main]\ntype = "groq"\nmodel = "m"\n'
+    )
+    run = load_run_file(EXAMPLE)
+    evaluation = run.evaluation.model_copy(update={"report_spec": str(tmp_path / "report.toml")})
+    check_run_machine(run)
+    with pytest.raises(ConfigError, match="export GROQ_API_KEY"):
+        check_run_machine(run.model_copy(update={"evaluation": evaluation}))
 
 
 def test_a_folder_that_holds_a_run_is_refused(

@@ -368,8 +368,9 @@ def find_group_grader(spec: RewardSpec) -> str | None:
 
 def check_run_machine(run: RunFile) -> None:
     """Raise :class:`~adjudge.errors.ConfigError` for what this machine lacks to judge the run."""
-    spec = dry_run_spec(run)
-    check_machine(spec, spec.build_graders())
+    report = run.report_spec_file
+    for spec in (dry_run_spec(run), *([] if report is None else [RewardSpec.load(report)])):
+        check_machine(spec, spec.build_graders())
 
 
 def dry_run_samples(

@@ -111,7 +111,7 @@ class TrainingFolder(RunFolder):
         super().__init__(
             path,
             _run_facts(run),
-            {"seed": "another seed"},
+            {"seed": "another seed", "report_spec": "another evaluation.report_spec"},
             config=source.read_bytes(),
             outputs=_STEP_FILES,
             once=True,
@@ -168,7 +168,7 @@ class TrainingFolder(RunFolder):
 
 
 def _run_facts(run: RunFile) -> dict[str, Any]:
-    training = run.training
+    training, report = run.training, run.report_spec_file
     return {
         "kind": "train",
         "label": run.model.label,
@@ -176,5 +176,6 @@ def _run_facts(run: RunFile) -> dict[str, Any]:
         "batch_size": training.rollouts_per_step,
         "group_size": training.group_size,
         "seed": training.seed,
+        "report_spec": None if report is None else sha256(report.read_bytes()).hexdigest()[:16],
         "beside": str(run.folder.resolve()),  # what the run file's relative paths start from
     }
