@@ -96,6 +96,16 @@ def test_points_that_the_server_does_not_list_may_have_as_much_as_the_last_liste
     assert failed(never).kind is ErrorKind.UNPARSABLE
 
 
+def test_a_point_that_was_written_by_chance_does_not_bound_the_unlisted_ones() -> None:
+    """At a temperature the point may be rarer than all listed tokens, and 3 and 5 need not be."""
+    logs = {"The": math.log(0.85), "4": math.log(0.03), "2": math.log(0.03), "A": math.log(0.02)}
+    written = math.log(1e-4)
+    for top in (logs, {"1": written, **logs}):  # vLLM lists the written token, too
+        failure = failed(reply("1", TokenLogprobs("1", written, top)))
+        assert failure.kind is ErrorKind.UNPARSABLE
+        assert "0.600" in str(failure)
+
+
 def test_blanks_around_a_token_are_not_part_of_it() -> None:
     found = grade(reply(" 4", token(" 4", _4=0.5, p4=0.2, _5=0.3)))
     assert found.score == pytest.approx(4.3)

@@ -233,10 +233,12 @@ class ExpectedScoreGrader(JudgeGrader):
             raise GradingFailure(ErrorKind.UNPARSABLE, "the probabilities exceed 1")
         rest = max(0.0, 1.0 - math.fsum(map(math.exp, logs.values())))
         unlisted = [point for point, share in shares.items() if not share]
+        # The written token is listed whatever its place, so the others say how far the list goes.
+        least = min((log for token, log in logs.items() if token != at[0].token), default=0.0)
         return _Distribution(
             self._points,
             list(shares.values()),
-            min(rest, len(unlisted) * math.exp(min(logs.values()))),
+            min(rest, len(unlisted) * math.exp(least)),
         )
 
     def _said_points(self) -> str:
