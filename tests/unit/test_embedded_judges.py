@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,23 @@ import tomlkit
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.errors import ConfigError, ErrorKind
-from adjudge.judges import EndpointSettings, OpenAIChatModel, ReplyCache, response_failure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges import (
+    EndpointSettings,
+    OpenAIChatModel,
+    Reply,
+    ReplyCache,
+    response_failure,
+)
 from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, find_ignored_features
+from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
-from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, find_model_file
+from adjudge.judges.models.model_files import (
+    MODEL_FILES,
+    fetch_model,
+    fetched_path,
+    find_model_file,
+)
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.rewards.spec import RewardSpec
 
@@ -119,6 +132,46 @@ def test_a_replay_needs_no_library_and_no_file(tmp_path: Path) -> None:
         asyncio.run(judge.wait_until_reachable(1.0))
 
 
+@pytest.mark.parametrize("model", ["smollm2", "m.gguf"])
+def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model: str) -> None:
+    """A reply that ran into ``max_length`` is cut: a longer one is another question."""
+    name, path = str(gguf) if model == "m.gguf" else model, gguf.parent / "calls.sqlite"
+
+    def ask(cache: ReplyCache, max_length: int, **keys: int) -> str:
+        return EmbeddedChatModel(name, cache=cache, max_length=max_length, **keys).chat([]).text
+
+    judge = EmbeddedChatModel(name, max_length=64)
+    call = ChatCall(model=judge.model, messages=[], sampling={})
+    with closing(ReplyCache(path, sampled=True)) as cache:
+        cache.put(
+            cache.key(call, judge._cache_name()), Reply(text="cut", finish_reason="length"), call
+        )
+    with closing(ReplyCache(path, "replay")) as cache:
+        assert ask(cache, 64, slots=3, threads=1) == "cut"
+        with pytest.raises(GradingFailure, match="not in the cassette"):
+            ask(cache, 4096)
+
+
+def test_a_server_that_does_not_start_leaves_no_process_and_no_pipe(gguf: Path) -> None:
+    server = embedded._Server(EmbeddedChatModel(gguf).server_settings)
+
+    async def wait_briefly() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(embedded._wait_for_url(server), 0.001)
+
+    asyncio.run(wait_briefly())  # who stops waiting stops it for nobody else
+    assert isinstance(server.url.exception(100), ConfigError)
+    process = server._process
+    assert process is not None
+    pipes = (process.stdin, process.stdout)
+    deadline = time.monotonic() + 100
+    while not all(pipe is not None and pipe.closed for pipe in pipes):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert process.returncode is not None
+    server.forget()  # as in a process that is forked now
+
+
 def test_a_fingerprint_is_the_files(gguf: Path) -> None:
     first = EmbeddedChatModel(gguf).fingerprint
     assert EmbeddedChatModel(gguf, slots=2).fingerprint == first
@@ -139,6 +192,17 @@ def test_models_are_listed() -> None:
     done = CliRunner().invoke(app, ["models", "list"])
     assert "smollm2" in done.output
     assert "not fetched" in done.output
+
+
+def test_the_place_of_a_model_is_one_line_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("long [bold]" * 15)))
+    path = fetched_path(MODEL_FILES["smollm2"])
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"GGUF")
+    done = CliRunner().invoke(app, ["models", "fetch", "smollm2"])
+    assert done.output == f"{path}\n"
 
 
 def test_an_unknown_name_is_not_fetched() -> None:

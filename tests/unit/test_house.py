@@ -79,7 +79,7 @@ SMALL_ON_PURPOSE = {
     "adjudge.hosts": "a security rule that many rooms ask",
     "adjudge.graders.verif_driver": "runs as source in the sandbox",
     "adjudge.cli.models": "loaded by the program when the command is asked for",
-    "adjudge.judges.models.llama_server": "run by `python -m`, in a child process",
+    "adjudge.judges.models.llama_server": "run by its path, in a child process",
     "adjudge.service.ray_router": "loaded by Ray Serve by its name",
     "adjudge.trainers.verl.register": "loaded by verl as a file",
     "adjudge_lab.judge_training.verl.register": "loaded by verl as a file",

