@@ -1,6 +1,7 @@
 """A real small language model as a judge, in llama.cpp's own server."""
 
 import asyncio
+import json
 import os
 import pickle
 import random
@@ -23,6 +24,7 @@ from adjudge.judges import EndpointSettings, OpenAIChatModel, ReplyCache
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path
+from adjudge.judges.wire.transport import AiohttpTransport
 
 _QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 _SCHEMA = {
@@ -81,9 +83,9 @@ def test_it_answers_and_costs_nothing(judge: EmbeddedChatModel) -> None:
 
 
 def test_a_schema_binds(judge: EmbeddedChatModel) -> None:
-    reply = judge.chat(_QUESTION, schema=_SCHEMA, temperature=2.0)
+    reply = judge.chat(_QUESTION, schema=_SCHEMA, temperature=2.0, max_tokens=100)
     assert reply.ignored == ()
-    assert reply.text.replace(" ", "").startswith('{"score":')
+    assert json.loads(reply.text) in [{"score": score} for score in range(1, 6)]
 
 
 @pytest.mark.parametrize(
@@ -209,28 +211,40 @@ def test_a_server_that_is_killed_is_started_again(judge: EmbeddedChatModel) -> N
     assert len(_children() - {pid}) == 1
 
 
-def test_a_server_that_is_killed_while_it_answers_is_asked_again(judge: EmbeddedChatModel) -> None:
-    judge.chat(_QUESTION)
+def _kill_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is held up, so that it cannot answer before it is killed."""
     (pid,) = _children()
-    killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
-    killer.start()
-    reply = judge.chat([{"role": "user", "content": "Tell a story."}], max_tokens=200)
-    killer.join()
-    assert reply.text
+    os.kill(pid, signal.SIGSTOP)
+    send = AiohttpTransport.post
+
+    async def post(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+        return await send(*arguments)
+
+    monkeypatch.setattr(AiohttpTransport, "post", post)
+
+
+def test_a_server_that_is_killed_while_it_answers_is_asked_again(
+    judge: EmbeddedChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge.chat(_QUESTION)
+    _kill_when_it_is_asked(monkeypatch)
+    reply = judge.chat(_QUESTION)
+    assert "Paris" in reply.text
     assert reply.provenance.attempts == 2
 
 
-def test_what_ended_it_is_said() -> None:
+def test_what_ended_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     once = EndpointSettings(**EmbeddedChatModel.endpoint_defaults(2) | {"max_attempts": 1})
     judge = EmbeddedChatModel("smollm2", **{**_SMALL, "max_length": 768}, settings=once)
     embedded.stop_servers()
     judge.chat(_QUESTION)
-    (pid,) = _children()
-    threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+    _kill_when_it_is_asked(monkeypatch)
     with pytest.raises(
         GradingFailure, match=r"llama.cpp's server for smollm2 ended .signal 9."
     ) as e:
-        judge.chat([{"role": "user", "content": "Tell a story."}], max_tokens=300)
+        judge.chat(_QUESTION)
     assert e.value.kind is ErrorKind.CONNECTION
 
 

@@ -274,7 +274,7 @@ class EmbeddedTransport:
         try:
             return await self._http.post(url, request, on_chunk)
         except GradingFailure as failure:
-            if failure.kind is ErrorKind.CONNECTION and server.ended:
+            if failure.kind is ErrorKind.CONNECTION and await _wait_for_end(server):
                 raise GradingFailure(
                     failure.kind, server.describe_end(), failure.metadata
                 ) from None
@@ -283,6 +283,15 @@ class EmbeddedTransport:
     async def aclose(self) -> None:
         """Close the connections; the server goes on, since others may ask it."""
         await self._http.aclose()
+
+
+async def _wait_for_end(server: _Server) -> bool:
+    """Whether it has ended: its connections break a moment before the process can be reaped."""
+    for _ in range(50):  # up to a second
+        if server.ended:
+            return True
+        await asyncio.sleep(0.02)
+    return False
 
 
 async def _wait_for_url(server: _Server) -> str:
