@@ -137,7 +137,7 @@ def test_a_reply_is_replayed_for_its_length_whatever_the_slots(gguf: Path, model
     """A reply that ran into ``max_length`` is cut: a longer one is another question."""
     name, path = str(gguf) if model == "m.gguf" else model, gguf.parent / "calls.sqlite"
 
-    def ask(cache: ReplyCache, max_length: int, **keys: int) -> str:
+    def ask(cache: ReplyCache, max_length: int, **keys: Any) -> str:
         return EmbeddedChatModel(name, cache=cache, max_length=max_length, **keys).chat([]).text
 
     judge = EmbeddedChatModel(name, max_length=64)

