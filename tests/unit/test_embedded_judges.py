@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
+import re
 import time
 from contextlib import closing
 from pathlib import Path
@@ -121,6 +123,31 @@ def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
     judge = _judge(tmp_path, model="smollm2")  # a replay needs no file
     with pytest.raises(ConfigError, match=r"adjudge\[embedded\]|adjudge models fetch smollm2"):
         judge.check_machine()
+
+
+def test_a_misspelt_name_is_put_right(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'SmolLM', which is no file; did you mean 'smollm2'\?"):
+        _judge(tmp_path, model="SmolLM")
+
+
+def test_a_file_of_another_kind_is_refused_before_a_run_begins(tmp_path: Path) -> None:
+    for content in (b"{}\n", b""):
+        (tmp_path / "m.gguf").write_bytes(content)
+        with pytest.raises(
+            ConfigError, match=r"judges\.main: model: must be a GGUF file"
+        ) as caught:
+            _judge(tmp_path, model="m.gguf")
+        assert f"begins with {content!r}" in str(caught.value)
+
+
+def test_doctor_finds_a_model_beside_the_spec_and_says_why_it_does_not_start(gguf: Path) -> None:
+    _spec(gguf.parent, model="m.gguf")
+    done = CliRunner().invoke(app, ["doctor", "--json", str(gguf.parent / "spec.toml")])
+    assert done.exit_code in (2, 3), done.output
+    (finding,) = json.loads(done.stdout)["judges"]["main"]["findings"]
+    assert (finding["feature"], finding["honoured"]) == ("reply", "failed")
+    # Where the library is installed llama.cpp refuses the file, else the library is missing.
+    assert re.search("cannot load|xllamacpp", finding["note"])
 
 
 def test_a_replay_needs_no_library_and_no_file(tmp_path: Path) -> None:

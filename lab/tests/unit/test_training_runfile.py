@@ -310,9 +310,9 @@ def test_a_model_file_has_a_folder_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "m.gguf").write_bytes(b"one")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF one")
     run = resolve_run_file(made(model={"base": "m.gguf"}), folder=tmp_path)
     first = resolve_base_model(run)
     assert Path(first).is_relative_to(tmp_path / "cache")
-    (tmp_path / "m.gguf").write_bytes(b"other")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF other")
     assert resolve_base_model(run) != first

@@ -95,7 +95,7 @@ def _check_one_judge(
         return []
 
     def build(variant: JudgeTable) -> ChatModel:
-        return build_judge(name, variant, where=spec.where)
+        return build_judge(name, variant, where=spec.where, folder=spec.source_folder)
 
     if as_json:
         return run_blocking(check_judge_features(table, build))

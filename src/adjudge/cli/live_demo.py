@@ -58,7 +58,7 @@ class LiveFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch_live_model() -> None:
-    """Fetch the model unless it is there, and say what is fetched.
+    """Fetch the model unless it is there; say what is fetched, and how long it computes.
 
     Raises :class:`~adjudge.errors.ConfigError` where the library is missing or nothing comes.
     """
@@ -73,6 +73,9 @@ def fetch_live_model() -> None:
             f"kept in {clean(models_folder())}"
         )
         fetch_model(_MODEL, on_step=errors().print)
+    errors().print(
+        "a whole run asks 24 questions, about a minute of CPU time; the first verdicts come late"
+    )
 
 
 def count_findings(rows: Sequence[GradedRow]) -> LiveFindings:
@@ -234,8 +237,9 @@ def print_next_steps(console: Console, folder: Path) -> None:
         shlex.join(["adjudge", "diff", str(folder), str(other)]): "what turned",
     }
     console.print(
-        f"\nFor a better judge, change type and model of \\[judges.main] in {clean(spec)} "
-        "(docs/judges.md says to what)."
+        f"\nFor a judge of yours, change \\[judges.main] in {clean(spec)}; its comments show how "
+        "for a larger GGUF file, a server, and an API with a key."
     )
     for command, purpose in commands.items():
         console.print(f"  {clean(command)}   [dim]# {purpose}[/]", soft_wrap=True)
+    console.print("For your own rollouts, run adjudge init FILE.")

