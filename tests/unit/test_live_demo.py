@@ -84,7 +84,7 @@ def test_a_judge_that_is_right_agrees_on_everything() -> None:
     found = count_findings(run.rows)
     assert found == LiveFindings(
         answers=8, judged=8, agreed=8, checked=8, contradicted=0, pairs=4, orders=8, first_chosen=4,
-        compared=4, same_winner=4, right_winner=4, failures={},
+        compared=4, same_winner=4, right_winner=4, first_winner=0, failures={},
     )  # fmt: skip
     assert "agrees with the environment on 8 of 8" in _printed(run, found)
 
@@ -97,6 +97,7 @@ def test_a_judge_that_always_says_the_same_is_at_chance() -> None:
     text = _printed(run, found)
     assert "on 4 of 8 answers (chance: 4; a coin agrees on as many or more in 64% of" in text
     assert "stood first in 8 of 8 orders" in text
+    assert "the place decided: the first in 4, the second in 0." in " ".join(text.split())
     assert "is a weak judge" in text
 
 

@@ -37,6 +37,7 @@ from adjudge.cli.options import (
 from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
+from adjudge.report.elements import format_sample_rate
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
@@ -124,12 +125,12 @@ def _usd_cell(cost: float | None, times: int) -> str:
 
 def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     """Samples, rewards, graders, judge calls; against the environment's reward if there is one."""
-    groups, reward = summary["groups"], summary["reward"]
+    groups, reward, rate = summary["groups"], summary["reward"], summary["samples_per_s"]
+    speed = f", {format_sample_rate(rate)}" if rate else ""
     console.print(
         f"{summary['samples']:,} samples in {groups['count']:,} groups "
         f"(by {escape(groups['source'])}; size {groups['size_min']}-{groups['size_max']})"
-        f"  ·  {summary['elapsed_s']:.1f} s, {summary['samples_per_s'] or 0:,.0f} samples/s"
-        + _summary_notes(summary)
+        f"  ·  {summary['elapsed_s']:.1f} s{speed}" + _summary_notes(summary)
     )
     _print_input(console, summary)
     console.print(score_table(summary))

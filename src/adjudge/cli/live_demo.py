@@ -39,7 +39,8 @@ class LiveFindings(msgspec.Struct, frozen=True, kw_only=True):
     ``contradicted``: those called correct and false at once, or neither. ``orders``: verdicts on
     pairs; ``first_chosen``: those for the answer that stood first. ``compared``: pairs with a
     verdict in both orders; ``same_winner``: those that one answer won in both; ``right_winner``:
-    those that the right answer won in both. ``failures``: graders' results without a score, by
+    those that the right answer won in both; ``first_winner``: those where whichever stood first
+    won, in both. ``failures``: graders' results without a score, by
     kind; a verdict that is missing is in no other count.
     """
 
@@ -54,6 +55,7 @@ class LiveFindings(msgspec.Struct, frozen=True, kw_only=True):
     compared: int
     same_winner: int
     right_winner: int
+    first_winner: int
     failures: dict[str, int]
 
 
@@ -106,6 +108,7 @@ def count_findings(rows: Sequence[GradedRow]) -> LiveFindings:
         compared=len(won),
         same_winner=sum(one == other for one, other in won),
         right_winner=sum(one and other for one, other in won),
+        first_winner=sum(one and not other for one, other in won),
         failures=Counter(
             str(detail["kind"])
             for row in rows
@@ -208,7 +211,9 @@ def _sentences(found: LiveFindings) -> Iterator[str]:
             f"The pairs: it chose the answer that stood first in {found.first_chosen} of "
             f"{found.orders} orders. It named the same winner in both orders in "
             f"{found.same_winner} of {found.compared} pairs (the right answer in "
-            f"{found.right_winner}); in the others the place decided."
+            f"{found.right_winner}); in the others the place decided: the first in "
+            f"{found.first_winner}, the second in "
+            f"{found.compared - found.same_winner - found.first_winner}."
         )
     if found.failures:
         kinds = ", ".join(f"{clean(kind)} {count}" for kind, count in found.failures.items())

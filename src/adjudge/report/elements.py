@@ -121,6 +121,17 @@ def _attribute(value: object) -> str:
 # --- numbers as people read them ----------------------------------------------------------------
 
 
+def format_sample_rate(per_second: float) -> str:
+    """Samples a second, or a minute where there are fewer than one a second.
+
+    >>> format_sample_rate(1234.5), format_sample_rate(0.057)
+    ('1,234 samples/s', '3.4 samples/min')
+    """
+    if per_second < 1:
+        return f"{60 * per_second:.1f} samples/min"
+    return f"{per_second:,.0f} samples/s"
+
+
 def format_integer(value: float) -> str:
     """A whole number with thousands separators.
 

@@ -22,6 +22,7 @@ from adjudge.report.elements import (
     format_integer,
     format_number,
     format_percent,
+    format_sample_rate,
     paragraph,
     small,
 )
@@ -218,7 +219,7 @@ def _first_lines(lines: Sequence[Any]) -> list[str]:
 def _speed(summary: Mapping[str, Any]) -> str:
     elapsed, rate = summary.get("elapsed_s"), summary.get("samples_per_s")
     took = "" if elapsed is None else f"{format_number(elapsed, 1 if elapsed >= 1 else 3)} s"
-    return f"{took} · {format_integer(rate)} samples/s" if took and rate else took
+    return f"{took} · {format_sample_rate(rate)}" if took and rate else took
 
 
 def summary_tiles(summary: Mapping[str, Any], not_evaluable: int) -> list[Tile]:
