@@ -135,7 +135,7 @@ def main() -> None:
         if given.only != "transformers":
             command = [sys.executable, "-m", "adjudge_lab", "eval", "ifeval", "-q", "--json"]
             command += ["--model", str(make_file(weights, folder)), "--max-tokens", limit]
-            paths = os.pathsep.join(sys.path[:2])
+            paths = os.pathsep.join([*sys.path[:2], os.environ.get("PYTHONPATH", "")])
             subprocess.run(
                 [*command, "--data", str(prompts), "-o", str(out)],
                 check=True,
