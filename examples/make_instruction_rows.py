@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -259,41 +260,45 @@ gives the answers of a group equal rewards, and nothing is learned from it.
 TRAIN_REQUESTS = 32
 COUNTS = {"new_prompts": 96, "new_families": 48, "train": 240}
 
-_WORDS = "people water bread energy snow fruit"
-"""Words that many requests of the training split ask for."""
 
-_FORM_TEMPLATES = {
-    "title": f"<<Answer>> {_WORDS}",
-    "no_comma": _WORDS,
-    "few_words": "people water bread energy",
-    "bullets": f"* {_WORDS}\n* Yes",
-    "highlight": f"*Yes* *no* {_WORDS}",
-    "placeholders": f"[yes] [no] {_WORDS}",
-}
-_CONTENT_TEMPLATES = {
-    "ending": "{}\nIs there anything else?",
-    "keyword": "{}",
-    "letter": "{}",
-    "repeated_word": "{0} {0}",
-}
+def write_templates(words: list[str], phrase: str) -> dict[str, str]:
+    """By family, an answer that knows nothing else of a prompt; ``{0}`` is the part on the form.
 
-
-def write_template(form: str, content: str) -> str:
-    """An answer that knows the families of a prompt, and of the prompt itself nothing."""
-    return _CONTENT_TEMPLATES[content].format(_FORM_TEMPLATES[form])
-
-
-CONSTANT = "<<Answer>>\n* people water bread\n* energy snow fruit\nIs there anything else?"
-"""One answer to everything: the best of some twenty that were tried on the training split."""
+    ``words`` and ``phrase`` are what the trained prompts ask for most often.
+    """
+    line = " ".join(words)
+    return {
+        "title": f"<<Answer>> {line}",
+        "no_comma": line,
+        "few_words": " ".join(words[:4]),
+        "bullets": f"* {line}\n* Yes",
+        "highlight": f"*Yes* *no* {line}",
+        "placeholders": f"[yes] [no] {line}",
+        "ending": "{0}\n" + phrase,
+        "keyword": "{0}",
+        "letter": "{0}",
+        "repeated_word": "{0} {0}",
+    }
 
 
 def make_rows(seed: int = 0) -> Iterator[dict[str, Any]]:
     """All rows; the same for the same seed. Held-out prompts of both kinds are mixed."""
     rng = random.Random(seed)
     splits = {split: list(_make_split(split, count, rng)) for split, count in COUNTS.items()}
+    asked = [one for row in splits["train"] for one in row["kwargs"]]
+    words = Counter(word for one in asked for word in one.get("keywords", []))
+    phrases = Counter(one["end_phrase"] for one in asked if "end_phrase" in one)
+    often, phrase = [word for word, _ in words.most_common(6)], phrases.most_common(1)[0][0]
+    templates = write_templates(often, phrase)
+    lines = [" ".join(often[:3]), " ".join(often[3:])]
+    # The best of some ten layouts that were tried on the training prompts.
+    constant = "<<Answer>>\n* {}\n* {}\n{}".format(*lines, phrase)
     held_out = splits["new_prompts"] + splits["new_families"]
     rng.shuffle(held_out)
-    yield from held_out
+    for row in held_out:
+        form, content = row["families"]
+        template = templates[content].format(templates[form])
+        yield row | {"constant": constant, "template": template}
     yield from splits["train"]
 
 
@@ -304,8 +309,6 @@ def _make_split(split: str, count: int, rng: random.Random) -> Iterator[dict[str
         form, content = forms[n % len(forms)], contents[(n // len(forms)) % len(contents)]
         request, words = rng.choice(requests)
         parts = [FORMS[form](rng, words), CONTENTS[content](rng, words)]
-        rng.shuffle(parts)
-        answers = {"constant": CONSTANT, "template": write_template(form, content)}
         yield {
             "prompt": [
                 {"role": "system", "content": SYSTEM},
@@ -315,7 +318,6 @@ def _make_split(split: str, count: int, rng: random.Random) -> Iterator[dict[str
             "kwargs": [one.kwargs for one in parts],
             "families": [form, content],
             "split": split,
-            **({} if split == "train" else answers),
         }
 
 
