@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 import torch
+import transformers
 
 from adjudge.errors import ConfigError
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path
@@ -65,6 +66,24 @@ def test_a_groups_prompt_is_read_once_and_the_draws_are_the_same(
     }
     for row, (_, logprobs) in shared.items():
         assert logprobs == pytest.approx(apart[row][1], abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Mamba", "Mistral"])
+def test_models_that_remember_otherwise_draw_as_they_did(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A state in place of keys and values, or keys and values of a window: nothing is shared."""
+    _, tokenizer = tiny()
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "hidden_size": 32}
+    if kind == "Mistral":
+        sizes |= {"intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+        sizes["sliding_window"] = 4
+    config = getattr(transformers, f"{kind}Config")(num_hidden_layers=2, **sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    prompts = [[5, 6, 7, 8, 9, 5, 6, 7]] * 3 + [[5, 6]] * 2
+    shared = drawn(model, tokenizer, prompts)
+    monkeypatch.setattr("adjudge_lab.rl.local_player._read_shared_prompts", lambda *_: None)
+    assert drawn(model, tokenizer, prompts) == shared
 
 
 def test_only_the_last_layers_learn() -> None:
@@ -147,6 +166,7 @@ def test_a_run_compares_what_it_learned(tmp_path: Path) -> None:
         for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True)
         if not torch.equal(old, new)
     }
+    assert changed  # else nothing was learned, and this test would say nothing
     assert all(".layers.2." in name for name in changed)
 
 

@@ -98,13 +98,14 @@ def _read_shared_prompts(model: Any, prompts: Sequence[Sequence[int]], ids: Any,
         return None
     first = torch.tensor(list(rows.values()), device=ids.device)
     seen = mask[first, :-1]
-    cache = model(
+    read = model(
         input_ids=ids[first, :-1],
         attention_mask=seen,
         position_ids=(seen.cumsum(-1) - 1).clamp_min(0),
         use_cache=True,
         logits_to_keep=1,
-    ).past_key_values
+    )
+    cache = getattr(read, "past_key_values", None)  # Mamba has another memory, by another name
     layers = getattr(cache, "layers", None)
     plain = transformers.cache_utils.DynamicLayer
     if not layers or any(type(layer) is not plain for layer in layers):
