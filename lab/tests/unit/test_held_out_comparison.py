@@ -66,6 +66,21 @@ def test_graders_that_report_are_compared_with_the_reward() -> None:
     assert judge.agreement.value > 0.8
 
 
+def test_the_agreement_with_the_reward_is_over_prompts_too() -> None:
+    """Three runs with the same answers say no more about other prompts than one."""
+    run = [
+        score(n, (n * 7 % 11) / 11, None, report_before={"judge": float(n * 5 % 13 + n % 11)})
+        for n in range(40)
+    ]
+    (once,), (thrice,) = compare_held_out([run]).graders, compare_held_out([run] * 3).graders
+    assert thrice.n == 3 * once.n == 120
+    assert (thrice.agreement.value, thrice.agreement.low, thrice.agreement.high) == pytest.approx(
+        (once.agreement.value, once.agreement.low, once.agreement.high)
+    )
+    (few,) = compare_held_out([run[:2]] * 3).graders
+    assert (few.agreement.value, few.agreement.why) == (None, "fewer than 3 prompts")
+
+
 def test_a_run_is_read_from_its_first_and_last_evaluation(tmp_path: Path) -> None:
     rows = [
         {"step": step, "seed": seed, "reward": step / 10, "columns": {"kind": "a"},

@@ -226,43 +226,50 @@ def _products(x: Any, y: Any) -> tuple[Any, Any, Any]:
 
 
 def estimate_correlation(
-    xs: Sequence[float], ys: Sequence[float], *, ranks: bool = False, seed: int = 0
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    ranks: bool = False,
+    clusters: Sequence[int] | None = None,
+    seed: int = 0,
 ) -> Estimate:
     """Pearson's r, or with ``ranks`` Spearman's ρ, with its expanded percentile interval.
 
-    Of three pairs at least; every resample is ranked anew. No interval where all points lie on a
-    line, and where more than 5 % of the resamples have no value.
+    Of three pairs at least; every resample is ranked anew. With ``clusters`` (a number a pair, of
+    two clusters at least) pairs of one cluster are drawn together. No interval where all points lie
+    on a line, and where more than 5 % of the resamples have no value.
     """
     n = len(xs)
     value = (spearman_correlation if ranks else pearson_correlation)(xs, ys)
     if value is None or 1 - abs(value) < _TINY:
         return Estimate(value and float(round(value)), n=n, why="a perfect correlation")
     resampled = _resampled_ranks if ranks else _resampled_moments
+    _, units = np.unique(range(n) if clusters is None else clusters, return_inverse=True)
     drawn = [
         one
-        for counts in draw_counts(n, DEFAULT_RESAMPLES, seed)
-        for one in _correlations(n, *resampled(counts, xs, ys))
+        for counts in draw_counts(units.max() + 1, DEFAULT_RESAMPLES, seed)
+        for one in _correlations(n, *resampled(counts[:, units], xs, ys))
     ]
     found = percentile_interval(
-        drawn, value, tail=expanded_tail(n), undefined="too few seeds differ"
+        drawn, value, tail=expanded_tail(units.max() + 1), undefined="too few seeds differ"
     )
     return Estimate(value, found.low, found.high, n, found.why)
 
 
 def _resampled_moments(counts: Any, xs: Sequence[float], ys: Sequence[float]) -> tuple[Any, ...]:
     """Σ(x−x̄)², Σ(y−ȳ)² and Σ(x−x̄)(y−ȳ) of each resample, in units of the pairs."""
-    n, x, y = len(xs), standardise(xs), standardise(ys)
+    n, x, y = counts.sum(1), standardise(xs), standardise(ys)
     of_x, of_y, xx, yy, xy = (counts @ np.stack([x, y, x * x, y * y, x * y], axis=1)).T
     return xx - of_x * of_x / n, yy - of_y * of_y / n, xy - of_x * of_y / n
 
 
 def _resampled_ranks(counts: Any, xs: Sequence[float], ys: Sequence[float]) -> tuple[Any, ...]:
     """The same of the centred mid-ranks in each resample."""
-    ranks = []
+    ranks, total = [], counts.sum(1, keepdims=True)
     for values in (xs, ys):
         _, places = np.unique(np.asarray(values, dtype=float), return_inverse=True)
         each = counts @ (places[:, None] == np.arange(places.max() + 1))
-        ranks.append((np.cumsum(each, axis=1) - each / 2 - len(xs) / 2)[:, places])
+        ranks.append((np.cumsum(each, axis=1) - each / 2 - total / 2)[:, places])
     x, y = ranks
     return (counts * x * x).sum(1), (counts * y * y).sum(1), (counts * x * y).sum(1)
 

@@ -170,6 +170,31 @@ def test_a_run_compares_what_it_learned(tmp_path: Path) -> None:
     assert all(".layers.2." in name for name in changed)
 
 
+def test_few_trained_layers_are_gone_on_with_as_they_were(tmp_path: Path) -> None:
+    """The optimiser's state is that of the layers that learn, and comes back to the same ones."""
+    source = write_run(tmp_path)
+
+    def end_at_the_second_step(step: int, _row: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    killed = TrainingJob(
+        load_run_file(source), source, tmp_path / "killed", on_row=end_at_the_second_step
+    )
+    with pytest.raises(KeyboardInterrupt):
+        train_run(killed)
+    for name in ("killed", "plain"):
+        train_run(TrainingJob(load_run_file(source), source, tmp_path / name))
+    weights = [load_policy(tmp_path / name / "model")[0] for name in ("killed", "plain")]
+    for one, other in zip(*(model.parameters() for model in weights), strict=True):
+        assert torch.equal(one, other)
+    found = [
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in ("killed", "plain")
+    ]
+    assert found[0]["resumed_from"] == 1
+    assert found[0]["held_out"] == found[1]["held_out"]
+
+
 @pytest.mark.slow
 def test_the_weights_of_a_gguf_file_become_a_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

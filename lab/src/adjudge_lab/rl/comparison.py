@@ -24,7 +24,7 @@ ALL_PROMPTS = "all"
 
 BASELINES_FILE = "baselines.jsonl"
 
-_MIN_PAIRS = 3
+_MIN_PROMPTS = 3
 
 
 class FixedScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ class SplitComparison(msgspec.Struct, frozen=True, kw_only=True):
 class ReportedGrader(msgspec.Struct, frozen=True, kw_only=True):
     """A grader that only reports, on ``n`` answers: mean scores before and after.
 
-    ``agreement``: Spearman's ρ of its score and the reward, over the answers of both times;
-    ``missing``: the share of the answers without a score.
+    ``agreement``: Spearman's ρ of its score and the reward, over the answers of both times, with an
+    interval over prompts; ``missing``: the share of the answers without a score.
     """
 
     name: str
@@ -179,29 +179,34 @@ def paired_difference(rows: Iterable[tuple[int, float | None, float | None]]) ->
 
 def _describe_grader(name: str, rows: Sequence[HeldOutScores]) -> ReportedGrader:
     asked = [
-        (report[name], reward)
+        (one.seed, report[name], reward)
         for one in rows
         for report, reward in ((one.report_before, one.before), (one.report_after, one.after))
         if name in report
     ]
-    pairs = [(score, reward) for score, reward in asked if score is not None and reward is not None]
+    both = [
+        (seed, score, reward)
+        for seed, score, reward in asked
+        if score is not None and reward is not None
+    ]
     return ReportedGrader(
         name=name,
         n=len(asked),
         before=_mean_of(one.report_before.get(name) for one in rows),
         after=_mean_of(one.report_after.get(name) for one in rows),
-        agreement=_rank_correlation(pairs),
-        missing=mean([float(score is None) for score, _ in asked]),
+        agreement=_rank_correlation(both),
+        missing=mean([float(score is None) for _, score, _ in asked]),
     )
 
 
-def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    if len(pairs) < _MIN_PAIRS:
-        return Estimate(n=len(pairs), why=f"fewer than {_MIN_PAIRS} answers")
-    scores, rewards = zip(*pairs, strict=True)
+def _rank_correlation(answers: Sequence[tuple[int, float, float]]) -> Estimate:
+    """Of score and reward; an answer's first number is its prompt's."""
+    if len({prompt for prompt, _, _ in answers}) < _MIN_PROMPTS:
+        return Estimate(n=len(answers), why=f"fewer than {_MIN_PROMPTS} prompts")
+    prompts, scores, rewards = zip(*answers, strict=True)
     if len(set(scores)) == 1 or len(set(rewards)) == 1:
-        return Estimate(n=len(pairs), why="one of the two does not vary")
-    return estimate_correlation(scores, rewards, ranks=True)
+        return Estimate(n=len(answers), why="one of the two does not vary")
+    return estimate_correlation(scores, rewards, ranks=True, clusters=prompts)
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:

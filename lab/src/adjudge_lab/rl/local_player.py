@@ -105,7 +105,8 @@ def _read_shared_prompts(model: Any, prompts: Sequence[Sequence[int]], ids: Any,
         use_cache=True,
         logits_to_keep=1,
     )
-    cache = getattr(read, "past_key_values", None)  # Mamba has another memory, by another name
+    # Mamba has another memory, by another name.
+    cache: Any = getattr(read, "past_key_values", None)
     layers = getattr(cache, "layers", None)
     plain = transformers.cache_utils.DynamicLayer
     if not layers or any(type(layer) is not plain for layer in layers):
