@@ -16,6 +16,7 @@ import pytest
 import tomlkit
 from typer.testing import CliRunner
 
+from adjudge.cli.doctor import _headline, _judge_facts
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import (
@@ -26,6 +27,7 @@ from adjudge.judges import (
     response_failure,
 )
 from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, find_ignored_features
+from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
@@ -106,6 +108,20 @@ def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
         EmbeddedChatModel(gguf, base_url="http://localhost:1/v1")
     with pytest.raises(ConfigError, match=r"threads: must be at least 1 \(found 0\)"):
         EmbeddedChatModel(gguf, threads=0)
+
+
+def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
+    """A table of type embedded has no key for one."""
+    judges = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
+    assert judges["main"].price.input == 0.0  # type: ignore[attr-defined]
+
+
+def test_the_doctor_shows_no_address_and_no_key_of_it(gguf: Path) -> None:
+    """Neither is one: the address changes with each start, and no variable holds the key."""
+    spec = _spec(gguf.parent, model="m.gguf")
+    model = spec.build_judges()["main"]
+    assert _judge_facts(model) == {"kind": "embedded", "model": "m.gguf"}
+    assert _headline(model, spec.judges["main"]) == "embedded: m.gguf"
 
 
 def test_slots_and_threads_are_not_about_replies(tmp_path: Path) -> None:

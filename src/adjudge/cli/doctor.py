@@ -109,7 +109,7 @@ def _judge_report(model: ChatModel, findings: Sequence[FeatureCheck]) -> dict[st
 
 def _judge_facts(model: ChatModel) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": model.kind, "model": model.model}
-    if isinstance(model, HttpChatModel):
+    if isinstance(model, HttpChatModel) and model.kind != "embedded":
         key = model.api_key_env
         facts["base_urls"] = list(model.base_urls)
         facts["api_key_env"] = key
@@ -137,7 +137,7 @@ def _print_judge(
 
 def _headline(model: ChatModel, table: JudgeTable) -> str:
     facts = _judge_facts(model)
-    if "base_urls" not in facts or model.kind == "embedded":
+    if "base_urls" not in facts:
         return f"{table.type}: {model.model}"
     key = f"{facts['api_key_env']} {'is set' if facts['key_is_set'] else 'is not set'}"
     return f"{table.type}: {model.model} @ {', '.join(facts['base_urls'])} ({key})"

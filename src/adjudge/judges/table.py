@@ -261,6 +261,11 @@ class JudgeTable(ConfigTable):
         return self.type in PRESETS
 
     @property
+    def may_cost(self) -> bool:
+        """Whether its calls may cost money."""
+        return self.has_server and self.type != "embedded"
+
+    @property
     def is_unrecorded(self) -> bool:
         """Whether its replies are kept nowhere: a model in this process, a class of the user's."""
         return not self.has_server and self.type not in ("recorded", "scripted")

@@ -206,10 +206,10 @@ class RewardSpec(ConfigFile):
         """The chat models of ``[judges]`` by name; raises :class:`ConfigError`.
 
         ``cache`` takes the place of every cache that the tables name; ``budget`` is for all calls
-        together, beside each endpoint's own ceiling; every judge with a server then needs a price.
+        together, beside each endpoint's own ceiling; judges whose calls may cost then need a price.
         """
         for name, table in self.judges.items() if budget is not None else ():
-            if table.has_server and table.price is None:
+            if table.may_cost and table.price is None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."
