@@ -265,6 +265,13 @@ def test_presets_of_local_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     ollama.check_machine()
 
 
+def test_a_server_that_is_sent_no_choices_is_not_said_to_honour_them() -> None:
+    """Expected scores ask less of one that holds its replies to the points."""
+    features = ["choices", "logprobs"]
+    assert OpenAIChatModel("m", features=features).features == {"logprobs"}
+    assert OpenAIChatModel("m", preset="vllm", features=features).features == set(features)
+
+
 def _grammar(*choices: str) -> Any:
     call = ChatCall(model="m", messages=[], choices=choices)
     body = OpenAIWire(PRESETS["llamacpp"]).request(call).body

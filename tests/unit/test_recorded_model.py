@@ -59,6 +59,19 @@ def test_it_gives_back_the_recorded_reply_whole(path: Path) -> None:
     assert reply.provenance.attempts == 0
 
 
+@pytest.mark.parametrize(
+    ("provider", "holds"),
+    [("http://10.0.0.1:8000/v1", False), ("openai", False), ("embedded 0af3 4096", True)],
+)
+def test_who_is_known_by_an_address_only_is_not_said_to_hold_replies_to_choices(
+    path: Path, provider: str, holds: bool
+) -> None:
+    """Expected scores ask less of one that does: a failure must not become a score in a replay."""
+    record(path, provider=provider)
+    assert ("choices" in RecordedModel(path).features) is holds
+    assert "choices" in RecordedModel(path, features=["choices"]).features
+
+
 def test_a_call_that_was_not_recorded_fails_and_names_what_changed(path: Path) -> None:
     record(path)
     model = RecordedModel(path)

@@ -176,6 +176,8 @@ class HttpChatModel(ChatModel):
         if wire is not None and features is None:
             features = getattr(wire, "features", ())
         self.features = resolve_features(known, features)
+        if wire is None and known.choices_field is None:
+            self.features -= {"choices"}  # there is no field to send them in
         self._preset = known
         self._own_wire = wire
         urls = self._resolve_urls(known, base_url)

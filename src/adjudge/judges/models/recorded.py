@@ -14,8 +14,8 @@ from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
 from adjudge.judges.cassette.cache import CacheReport, ReplyCache
 
-_UNKNOWN = PRESETS["vllm"]
-"""A provider that is known by its address only."""
+_UNKNOWN = PRESETS["openai"]
+"""A provider that is known by its address only, and may have been sent no choices."""
 
 
 class RecordedModel(ChatModel):
@@ -26,7 +26,7 @@ class RecordedModel(ChatModel):
     the parameters that the recorded model was constructed with (``temperature``, ``max_tokens``,
     …); by default those that all its recorded calls have in common. What a call passes itself goes
     before them. ``features``: what it was said to honour, where that was not the provider's
-    default; prompts depend on it.
+    default (of an address: all but ``choices``); prompts depend on it.
 
     Replays strictly: :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
     in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
@@ -69,8 +69,9 @@ class RecordedModel(ChatModel):
         self.provider, self.model = _choose_judge(self.path, recorded, model, provider)
         of_this = [judge[2] for judge in judges if judge[:2] == (self.provider, self.model)]
         self.sampling = _common_sampling(of_this) if sampling is None else dict(sampling)
-        known = PRESETS.get(self.provider, _UNKNOWN)
-        self.features = resolve_features(known, features)
+        # An embedded judge's name is followed by the digest of its model.
+        name = "embedded" if self.provider.startswith("embedded ") else self.provider
+        self.features = resolve_features(PRESETS.get(name, _UNKNOWN), features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"control_tokens": self.control_tokens}
