@@ -101,6 +101,13 @@ def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
     assert "exists already" in done.output
 
 
+def test_without_a_judge_it_names_one_that_needs_no_key() -> None:
+    run("init")
+    text = Path("reward.toml").read_text(encoding="utf-8")
+    assert 'type = "embedded" and model = "smollm2"' in text
+    assert "adjudge models fetch smollm2" in text
+
+
 def test_the_older_spelling_still_works() -> None:
     write("rollouts.jsonl", {"prompt": "p", "response": "r"})
     run("init", "old.toml", "--from", "rollouts.jsonl")

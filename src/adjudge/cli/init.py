@@ -177,7 +177,9 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
         f"# The judge: {judge.reason}."
         if judge is not None
         else f"# No judge was found (looked at {describe_search()}).\n"
-        "# Set one of them and run `adjudge init` again, or remove the # of the blocks below."
+        "# Set one of them and run `adjudge init` again, or remove the # of the blocks below.\n"
+        '# Without a key or a server: type = "embedded" and model = "smollm2" (a weak judge) or a\n'
+        '# GGUF file, after pip install "adjudge[embedded]" and adjudge models fetch smollm2.'
     )
     judge_blocks = "\n".join([*map(_format_table, judged), _format_table(_judge_table(judge))])
     text = "\n".join(
@@ -385,7 +387,7 @@ def _pair_graders(*, has_judge: bool) -> tuple[list[_Table], list[_Table]]:
 def _judge_table(judge: FoundJudge | None) -> _Table:
     table = {"type": "openai", "model": "gpt-4o-mini"} if judge is None else judge.table
     meanings = {
-        "type": "the kind of server: openai, vllm, sglang, anthropic, groq, dashscope, local",
+        "type": "openai, vllm, sglang, anthropic, groq, dashscope; serverless: embedded, local",
         "model": "its name at the server",
         "base_url": "where the server is",
         "api_key_env": "the environment variable that has the key",
