@@ -272,6 +272,11 @@ def test_a_server_that_is_sent_no_choices_is_not_said_to_honour_them() -> None:
     assert OpenAIChatModel("m", preset="vllm", features=features).features == set(features)
 
 
+def test_a_model_file_that_cannot_be_read_is_an_error_in_words() -> None:
+    with pytest.raises(ConfigError, match=r"model: cannot be read: .* \(found '/proc/self/mem'\)"):
+        find_model_file("/proc/self/mem")
+
+
 def _grammar(*choices: str) -> Any:
     call = ChatCall(model="m", messages=[], choices=choices)
     body = OpenAIWire(PRESETS["llamacpp"]).request(call).body

@@ -105,8 +105,13 @@ def find_model_file(name: str, folder: Path | None = None) -> Path:
             f"model: must be the path of a GGUF file or one of {known} (found {name!r}, which is "
             f"no file{suggest_name(name.lower(), MODEL_FILES)})"
         )
-    with path.open("rb") as content:
-        start = content.read(len(_MAGIC))
+    try:
+        with path.open("rb") as content:
+            start = content.read(len(_MAGIC))
+    except OSError as error:
+        raise ConfigError(
+            f"model: cannot be read: {error.strerror or error} (found {name!r})"
+        ) from error
     if start != _MAGIC:  # said before a run folder is made, which another file could not go on with
         raise ConfigError(
             f"model: must be a GGUF file (found {name!r}, which begins with {start!r} and not "
