@@ -12,7 +12,8 @@ from adjudge.cli.main import command_line
 from adjudge_lab.cli import COMMANDS
 
 WRITES_NO_FILES = {
-    "graders", "rubric lint", "serve", "mock", "view", "top", "doctor", "completion", "study diff",
+    "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view", "top",
+    "doctor", "completion", "study diff",
 }  # fmt: skip
 ASKS_JUDGES = {
     "grade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap", "study run",
