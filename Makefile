@@ -150,7 +150,7 @@ test-openjudge: $(ENVS)/openjudge/.done  ## graders of the real py-openjudge, us
 	PYTHONPATH=src $(ENVS)/openjudge/bin/python -m pytest $(ALONE) tests/contract/openjudge
 
 test-embedded: $(ENVS)/embedded/.done  ## judges and graders on a real small language model
-	PYTHONPATH=src:lab/src $(ENVS)/embedded/bin/python -m pytest $(ALONE) tests/contract/embedded
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/lab/src $(ENVS)/embedded/bin/python -m pytest $(ALONE) tests/contract/embedded
 
 test-notebook: $(ENVS)/notebook/.done  ## grading in the cells of a real notebook kernel
 	PYTHONPATH=$(CURDIR)/src $(ENVS)/notebook/bin/python -m pytest $(ALONE) tests/contract/notebook
