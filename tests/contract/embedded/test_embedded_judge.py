@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed here; run `make test-embedded`")
+
+
 import adjudge
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import EndpointSettings, OpenAIChatModel, ReplyCache

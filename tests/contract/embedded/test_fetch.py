@@ -7,9 +7,12 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("gguf", reason="gguf is not installed here; run `make test-embedded`")
+
 import gguf
 import numpy as np
-import pytest
 from gguf.quants import dequantize
 
 from adjudge.errors import ConfigError

@@ -6,6 +6,9 @@ import math
 from typing import Any
 
 import pytest
+
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed here; run `make test-embedded`")
+
 from benchmarks.judge_graders import NO_CHAT, Outcome, build_judge, chat_graders, measure
 from benchmarks.judge_graders import build_sample as sample
 

@@ -7,6 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed here; run `make test-embedded`")
+
+
 _TOPICS = ("rivers", "bread", "the sea", "trains", "chess", "snow")
 _PROMPTS = [
     {

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed here; run `make test-embedded`")
+
 
 def _run(*arguments: str, folder: Path) -> str:
     done = subprocess.run(
