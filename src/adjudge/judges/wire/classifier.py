@@ -206,7 +206,9 @@ class ClassifierWire:
         tokens = output.tokens
         if self._encode is not None and self._form == "tokens" and tokens is not None:
             self._check_length(len(self._encode(call.messages)), tokens)
-        reading = {"score": score, "tokens": tokens or 0, "truncated": 0}
+        reading = {"score": score, "truncated": 0}
+        if tokens is not None:
+            reading["tokens"] = tokens
         return Reply(
             text=msgspec.json.encode(reading).decode(),
             finish_reason="score",
