@@ -26,7 +26,8 @@ from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
 from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
-from adjudge.judges.table import build_judge, check_judge_features
+from adjudge.judges.feature_checks import check_judge_features
+from adjudge.judges.table import build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 

@@ -26,8 +26,9 @@ from adjudge.engine.loop import run_blocking
 from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
 from adjudge.judges.base import ChatModel
+from adjudge.judges.feature_checks import FeatureCheck, check_judge_features
 from adjudge.judges.models.http import HttpChatModel
-from adjudge.judges.table import FeatureCheck, JudgeTable, build_judge, check_judge_features
+from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
 from adjudge.rewards.spec import RewardSpec, check_graders, check_machine

@@ -25,7 +25,8 @@ from adjudge.engine.loop import run_blocking  # noqa: E402
 from adjudge.errors import ConfigError, ErrorKind  # noqa: E402
 from adjudge.graders import ScalarGrader  # noqa: E402
 from adjudge.judges import ClassifierModel, ReplyCache  # noqa: E402
-from adjudge.judges.table import build_judge, check_judge_features  # noqa: E402
+from adjudge.judges.feature_checks import check_judge_features  # noqa: E402
+from adjudge.judges.table import build_judge  # noqa: E402
 from adjudge.rewards.spec import RewardSpec  # noqa: E402
 from adjudge.types import GraderError, GraderScore  # noqa: E402
 
