@@ -137,7 +137,7 @@ $(ENVS)/verl091/.done: requirements/core.txt Makefile
 	$(PYTHON) -m venv $(ENVS)/verl091
 	$(ENVS)/verl091/bin/pip --disable-pip-version-check --quiet install -r requirements/core.txt
 	$(ENVS)/verl091/bin/pip --disable-pip-version-check --quiet install torch==2.13.0 verl==0.9.1 \
-	    "TransferQueue==0.1.11" openai pytest==9.2.0 $(SERVER) $(STATS)
+	    "TransferQueue==0.1.11" openai fastapi pytest==9.2.0 $(SERVER) $(STATS)
 	@touch $@
 
 bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge

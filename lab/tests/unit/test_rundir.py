@@ -66,6 +66,22 @@ def test_graders_that_report_are_the_same_before_and_after(tmp_path: Path) -> No
         opened(tmp_path / "run", source=source)
 
 
+def test_a_run_whose_dataset_has_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Steps after a resume would be on other prompts than those before."""
+    source, data = tmp_path / "run.toml", tmp_path / "rows.jsonl"
+    source.write_text(
+        '[model]\nbase = "tiny"\n[rollout]\ndataset = "rows.jsonl"\n[[graders]]\n'
+        'name = "rule"\ntype = "json_valid"\n[judge]\ncombine_mode = "replace"\n'
+    )
+    data.write_text('{"prompt": "Say yes."}\n{"prompt": "Say no."}\n')
+    opened(tmp_path / "run", source=source).close()
+    with closing(opened(tmp_path / "run", source=source)) as run:
+        assert run.resumed
+    data.write_text('{"prompt": "Say yes."}\n{"prompt": "Say maybe."}\n')
+    with pytest.raises(RunFolderError, match="another rollout.dataset, or its rows have changed"):
+        opened(tmp_path / "run", source=source)
+
+
 def test_the_same_run_goes_on_at_its_newest_checkpoint(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as run:
         for step in range(1, 6):

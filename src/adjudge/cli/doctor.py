@@ -199,6 +199,7 @@ _OPTIONAL_LIBRARIES = (
     ("json_schema", "jsonschema", "'adjudge[rules]'"),
     ("intervals of probe, eval, study", "scipy", "'adjudge[stats]'"),
     ("Parquet files", "pyarrow", "'adjudge[parquet]'"),
+    ("embedded judge", "xllamacpp", "'adjudge[embedded]'"),
 )
 """What needs a library, the library, and what pip installs it by."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.datasets.files import hash_content
 from adjudge.errors import RunFolderError
 from adjudge.files import JsonlLog, iter_rows
 from adjudge.judges.models.local_loading import hash_model_files
@@ -111,7 +112,11 @@ class TrainingFolder(RunFolder):
         super().__init__(
             path,
             _run_facts(run),
-            {"seed": "another seed", "report_spec": "another evaluation.report_spec"},
+            {
+                "seed": "another seed",
+                "dataset": "another rollout.dataset, or its rows have changed",
+                "report_spec": "another evaluation.report_spec",
+            },
             config=source.read_bytes(),
             outputs=_STEP_FILES,
             once=True,
@@ -176,6 +181,13 @@ def _run_facts(run: RunFile) -> dict[str, Any]:
         "batch_size": training.rollouts_per_step,
         "group_size": training.group_size,
         "seed": training.seed,
+        "dataset": _hash_dataset(run),
         "report_spec": None if report is None else sha256(report.read_bytes()).hexdigest()[:16],
         "beside": str(run.folder.resolve()),  # what the run file's relative paths start from
     }
+
+
+def _hash_dataset(run: RunFile) -> str | None:
+    """What the rows are known by; ``None`` without a dataset, and for a folder of files."""
+    path = run.folder / (run.rollout.dataset or "")
+    return hash_content(path)["sha256"][:16] if path.is_file() else None
