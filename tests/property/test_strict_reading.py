@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
@@ -28,6 +28,9 @@ def meant(found: dict[str, object]) -> list[object]:
 
 
 @given(text=REPLY)
+@example(text='{"score": 4}<think>')  # the object is not the judge's last word
+@example(text='{"score": 4}<think>No: 2.</think>')
+@example(text='{"sco<think>…</think>re": 4}')
 def test_an_object_with_words_beside_it_is_no_verdict(text: str) -> None:
     assert isinstance(read_object(text + " Done."), UnreadableReply)
     assert isinstance(read_object(text, block=BLOCK), UnreadableReply)

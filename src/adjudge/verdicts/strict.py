@@ -224,9 +224,12 @@ def read_object(
     body: str | UnreadableReply = text
     found = _object(text) if block is None else None
     if found is None:
-        shown, thinking = separate_thinking(strip_invisible(text))
+        plain = strip_invisible(text)
+        shown, thinking = separate_thinking(plain)
         if not shown.strip():
             return _unread("there is only thinking" if thinking else "it is empty", cut)
+        if block is None and not plain.rstrip().endswith(shown.strip()):
+            return _unread("it thinks on after the object", cut)
         body = shown if block is None else _inside(shown, block, cut)
         if isinstance(body, UnreadableReply):
             return body
