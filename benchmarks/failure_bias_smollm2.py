@@ -1,13 +1,14 @@
 """What failed judge calls do to a real small model: left out (adjudge), or counted as 0.
 
     adjudge models fetch smollm2
-    python benchmarks/failure_bias_smollm2.py RUNS [--seeds 3] [--steps 30] [--json FILE]
+    python benchmarks/failure_bias_smollm2.py RUNS [--seeds 3] [--steps 30] [--jobs 2] [--json FILE]
 
 Each arm is a run of `adjudge train` on the prompts of examples/rl_smollm2.toml, in a folder of RUNS
-and a process of its own; the same command goes on where it stopped. The judge is the rule that
-checks the instructions, so what a failed call would have said is known: a share of its calls ends
-in a time-out, at random or in proportion to the answer's length. As 0, it gives what many reward
-functions give then. Held-out answers are scored by the rule without failures.
+and a process of its own, `--jobs` of them at a time, which share the processor's cores. The same
+command goes on where it stopped; the policies of an arm that has ended are removed. The judge is
+the rule that checks the instructions, so what a failed call would have said is known: a share of
+its calls ends in a time-out, at random or in proportion to the answer's length. As 0, it gives what
+many reward functions give then. Held-out answers are scored by the rule without failures.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -135,7 +138,7 @@ def list_arms(seeds: int, steps: int) -> list[Arm]:
     ]
 
 
-def train(arm: Arm, folder: Path, learning_rate: float) -> None:
+def train(arm: Arm, folder: Path, learning_rate: float, threads: int) -> None:
     """Run the arm, or go on with it; a run that has ended is left alone."""
     if (folder / "summary.json").exists():
         return
@@ -150,9 +153,15 @@ def train(arm: Arm, folder: Path, learning_rate: float) -> None:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run(
         [sys.executable, "-m", "adjudge_lab", "train", str(file), "-o", str(folder)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": str(threads),
+        },
         check=True,
     )
+    shutil.rmtree(folder / "checkpoints")  # gigabytes, and nothing here reads them
 
 
 def read_arm(arm: Arm, folder: Path) -> Row:
@@ -293,13 +302,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--jobs", type=int, default=1, help="arms at a time")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    rows: list[Row] = []
-    for arm in list_arms(arguments.seeds, arguments.steps):
-        folder = arguments.runs / arm.name
-        train(arm, folder, arguments.learning_rate)
-        rows.append(read_arm(arm, folder))
+    folders = {
+        arm: arguments.runs / arm.name for arm in list_arms(arguments.seeds, arguments.steps)
+    }
+    threads = max(1, (os.cpu_count() or 1) // arguments.jobs)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        waiting = [
+            pool.submit(train, arm, folder, arguments.learning_rate, threads)
+            for arm, folder in folders.items()
+        ]
+        for one in waiting:
+            one.result()
+    rows = [read_arm(arm, folder) for arm, folder in folders.items()]
     print(tabulate(rows))
     for kind in KINDS:
         for name, found in compare(rows, kind).items():
