@@ -85,7 +85,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
         "Check": ["audit", "probe", "align", "eval", "study", "diff"],
         "Train": ["export"],
         "Tools": ["doctor", "completion"],
-        "Lab": ["train"],
+        "Lab": ["train", "conformance"],
     }
 
 
@@ -157,7 +157,9 @@ def test_a_package_adds_commands(packages: Packages) -> None:
 
 
 def test_the_commands_of_the_lab_come_so(packages: Packages) -> None:
-    packages.install("greeter", {"train": "greeter:hello", "study.run": "greeter:hello"})
+    packages.install(
+        "greeter", dict.fromkeys(("train", "conformance", "study.run"), "greeter:hello")
+    )
     assert run("train", "here").output == "hello here\n"
     assert run("study", "study.toml").output == "hello study.toml\n"
     assert "needs adjudge-lab" not in run("--help").output

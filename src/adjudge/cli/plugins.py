@@ -72,6 +72,10 @@ LAB_COMMANDS = {
     "eval.healthbench": LabCommand(
         "Score stored responses on HealthBench with a rubric grader.", "adjudge-lab"
     ),
+    "conformance": LabCommand(
+        "Show what a trainer's own code does when the reward of some answers is missing.",
+        "adjudge-lab",
+    ),
     "study.run": LabCommand(
         "Train policies against judges that differ in a known way, and report the results.",
         "adjudge-lab[train]",

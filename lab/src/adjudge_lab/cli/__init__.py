@@ -7,6 +7,7 @@ COMMANDS = {
     "eval.policy": "adjudge_lab.cli.eval_policy:eval_policy",
     "eval.ifeval": "adjudge_lab.cli.eval_benchmarks:eval_ifeval",
     "eval.healthbench": "adjudge_lab.cli.eval_benchmarks:eval_healthbench",
+    "conformance": "adjudge_lab.cli.conformance:conformance",
     "study.run": "adjudge_lab.cli.study:run_study_file",
     "study.diff": "adjudge_lab.cli.study:diff_run_files",
     "study.replay": "adjudge_lab.cli.study_replay:replay",

@@ -1,0 +1,38 @@
+"""Drivers of trainers, one file each: the trainer's own code from rewards to the gradient."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adjudge.config import suggest_name
+from adjudge.errors import ConfigError
+from adjudge.extensions import import_named
+from adjudge_lab.conformance.driver import TrainerDriver
+
+_HERE = "adjudge_lab.conformance"
+DRIVERS = {
+    "trl": f"{_HERE}.drivers.trl:TRLDriver",
+    "ms-swift": f"{_HERE}.drivers.ms_swift:MsSwiftDriver",
+    "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
+    "reference": f"{_HERE}.reference:ReferenceTrainer",
+    "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
+    "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
+}
+"""The trainers that can be driven; the last three are no trainers, but show what the suite says."""
+
+
+def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
+    """The driver ``name``, or a class of the user's own (``module:Class``).
+
+    ``checkout`` is the folder that holds the trainer's package, in place of the installed one. The
+    code in it runs. Raises :class:`~adjudge.errors.ConfigError` for an unknown name, a trainer that
+    is not there, and a version that the driver does not fit.
+    """
+    if name not in DRIVERS and ":" not in name:
+        allowed = ", ".join([*DRIVERS, "module:Class of your own"])
+        raise ConfigError(
+            f"trainer: unknown{suggest_name(name, DRIVERS)} "
+            f"(found {name!r:.80}; allowed: {allowed})"
+        )
+    made: TrainerDriver = import_named(DRIVERS.get(name, name), where="trainer")(checkout)
+    return made

@@ -1,0 +1,176 @@
+"""TRL's ``GRPOTrainer``: its rewards, advantages and loss."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
+from adjudge_lab.conformance.source import Scope, TrainerSource
+
+_FILE = "trainer/grpo_trainer.py"
+_LOG_PROBS = "_get_per_token_logps_and_entropies"
+_STEP = "GRPOTrainer._generate_and_score_completions"
+_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "group, dapo": {"scale_rewards": "group", "loss_type": "dapo"},
+    "none, dr_grpo": {"scale_rewards": "none", "loss_type": "dr_grpo"},
+    "batch, bnpo": {"scale_rewards": "batch", "loss_type": "bnpo"},
+    "group, grpo": {"scale_rewards": "group", "loss_type": "grpo"},
+}
+
+
+class TRLDriver:
+    """TRL's own statements from rewards to ``advantages``, and its ``_compute_loss``."""
+
+    name = "TRL"
+    ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
+    settings: tuple[str, ...] = tuple(_SETTINGS)
+    batch_wide = frozenset({"batch, bnpo"})
+
+    def __init__(self, checkout: Path | None = None) -> None:
+        import torch  # noqa: PLC0415
+
+        self._torch = torch
+        self._source = source = TrainerSource("trl", "trl", checkout)
+        self.version = source.version
+        self.decided_at = source.find_line(_FILE, ".nansum(dim=1)")
+        self._scope: Scope = {
+            "torch": torch,
+            "math": math,
+            "nn": torch.nn,
+            "asyncio": asyncio,
+            "inspect": inspect,
+            "logger": SimpleNamespace(warning=lambda *_: None),
+            "gather": lambda tensor: tensor,
+            "profiling_context": lambda *_: nullcontext(),
+            "is_async_callable": lambda _: False,
+        }
+        source.load_names("trainer/utils.py", ["nanstd", "nanmin", "nanmax"], self._scope)
+        source.load_names(
+            _FILE, ["GRPOTrainer._calculate_rewards", "GRPOTrainer._compute_loss"], self._scope
+        )
+        body = source.load_statements(_FILE, _STEP, lambda _: True)
+        texts = [ast.unparse(node) for node in body]
+        first = _find(texts, lambda text: "unscorable_mask =" in text or "rewards = (" in text)
+        end = _find(texts, lambda text: text.startswith("process_slice ="))
+        self._advantages = body[first:end]
+        log = _find(texts, lambda text: "['reward'].append" in text or '["reward"].append' in text)
+        self._log = [node for node in body[end + 1 : log + 1] if _mentions_rewards(node)]
+        loss = (source.root / _FILE).read_text(encoding="utf-8")
+        self._returns_aux = "per_token_logps, entropies, aux_loss" in loss
+
+    def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+        """TRL's rewards, advantages, logged mean and gradient."""
+        size = len(batch.groups[0])
+        given = [reward for group in batch.groups for reward in group]
+        if way == "NaN":
+            given = [math.nan if reward is None else reward for reward in given]
+        trainer = self._stand_in(setting, size, batch.kl)
+        trainer.reward_funcs = [lambda **_: given]
+        rewards = self._scope["_calculate_rewards"](
+            trainer, [{"prompt": "p"}] * len(given), ["p"] * len(given), [""] * len(given), []
+        )
+        scope = {
+            **self._scope,
+            "self": trainer,
+            "rewards_per_func": rewards,
+            "num_generations": size,
+            "device": "cpu",
+            "mode": "train",
+        }
+        self._source.run_statements(_FILE, self._advantages, scope)
+        advantages = scope["advantages"]
+        self._source.run_statements(_FILE, self._log, scope)
+        gradients = self._gradients(trainer, advantages, batch)
+        return StepResult(
+            advantages=split_groups(advantages.tolist(), size),
+            gradients=split_groups(gradients, size),
+            reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
+        )
+
+    def _gradients(self, trainer: Any, advantages: Any, batch: Batch) -> list[float]:
+        torch = self._torch
+        lengths = torch.tensor([length for group in batch.lengths for length in group])
+        mask = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).int()
+        logps = torch.full(mask.shape, -1.0, requires_grad=True)
+        made = (logps, torch.zeros(mask.shape), None)
+        setattr(trainer, _LOG_PROBS, lambda *_, **__: made if self._returns_aux else made[:2])
+        ids = torch.zeros(mask.shape, dtype=torch.long)
+        inputs = {
+            "prompt_ids": ids[:, :1],
+            "prompt_mask": ids[:, :1],
+            "completion_ids": ids,
+            "completion_mask": mask,
+            "advantages": advantages,
+            "num_items_in_batch": mask.sum(),  # as _generate counts: completions, all of them
+            "ref_per_token_logps": torch.full(mask.shape, -2.0),
+        }
+        self._scope["_compute_loss"](trainer, None, inputs).backward()
+        return list(logps.grad[:, 0].tolist())
+
+    def _stand_in(self, setting: str, size: int, kl: float) -> Any:
+        """What the driven lines read of the trainer, with TRL's defaults."""
+        torch = self._torch
+        accelerator = SimpleNamespace(
+            device="cpu",
+            num_processes=1,
+            process_index=0,
+            sync_gradients=True,
+            gather=lambda tensor: tensor,
+            gather_for_metrics=lambda tensor: tensor,
+            reduce=lambda tensor, **_: tensor,
+        )
+        return SimpleNamespace(
+            accelerator=accelerator,
+            state=None,
+            environments=None,
+            _log_completion_extra=None,
+            _log_metric=None,
+            chat_template_kwargs={},
+            reward_processing_classes=[None],
+            reward_func_names=["judge"],
+            reward_weights=torch.ones(1),
+            multi_objective_aggregation="sum_then_normalize",
+            num_generations=size,
+            num_generations_eval=size,
+            _metrics=defaultdict(lambda: defaultdict(list)),
+            model=SimpleNamespace(training=True),
+            args=SimpleNamespace(
+                delta=None,
+                use_bias_correction_kl=False,
+                steps_per_generation=1,
+                num_generations=size,
+                scale_rewards=_SETTINGS[setting]["scale_rewards"],
+            ),
+            beta=kl,
+            top_entropy_quantile=1.0,
+            aux_loss_enabled=False,
+            off_policy_mask_threshold=None,
+            importance_sampling_level="token",
+            epsilon_low=0.2,
+            epsilon_high=0.2,
+            use_vllm=False,
+            vllm_importance_sampling_correction=False,
+            current_gradient_accumulation_steps=1,
+            max_completion_length=8,
+            _entropy_bonus_enabled=False,
+            **_SETTINGS[setting],
+        )
+
+
+def _find(texts: list[str], wanted: Any) -> int:
+    return next(number for number, text in enumerate(texts) if wanted(text))
+
+
+def _mentions_rewards(node: ast.stmt) -> bool:
+    """Whether a statement makes or logs the mean reward."""
+    text = ast.unparse(node)
+    return text.startswith(("rewards", "mean_grouped_rewards")) or "'reward']" in text

@@ -1,0 +1,197 @@
+"""The conformance suite: it passes what is exact, and sees what is not."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.errors import ConfigError
+from adjudge_lab.cli.conformance import conformance
+from adjudge_lab.conformance import reference
+from adjudge_lab.conformance.checks import CheckEnd, TrainerVerdict, run_conformance
+from adjudge_lab.conformance.driver import Batch, StepResult, Way
+from adjudge_lab.conformance.drivers import build_driver
+from adjudge_lab.conformance.reference import MeanFillTrainer, ReferenceTrainer, ZeroFillTrainer
+from adjudge_lab.conformance.source import TrainerSource
+
+
+def test_an_exact_trainer_passes_every_check() -> None:
+    found = run_conformance(ReferenceTrainer())
+    assert [one for one in found.findings if one.outcome is not CheckEnd.PASSES] == []
+    assert found.verdict is TrainerVerdict.EXACT
+
+
+def test_filling_in_a_number_is_seen() -> None:
+    zero, mean = run_conformance(ZeroFillTrainer()), run_conformance(MeanFillTrainer())
+    assert (zero.verdict, mean.verdict) == (TrainerVerdict.WRONG, TrainerVerdict.WRONG)
+    settings = ReferenceTrainer.settings
+    assert {zero.judge_way("None", one) for one in settings} == {TrainerVerdict.WRONG}
+    # The mean of the others does not move the mean: without a division the advantages are right.
+    assert mean.judge_way("None", "dr_grpo") is TrainerVerdict.UNBIASED
+
+
+def test_a_trainer_that_raises_stops() -> None:
+    class Stopping(ReferenceTrainer):
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            if any(reward is None for group in batch.groups for reward in group):
+                raise TypeError("must be real number, not NoneType")
+            return super().run_step(batch, way, setting)
+
+    found = run_conformance(Stopping())
+    assert found.verdict is TrainerVerdict.STOPS
+    assert {one.outcome for one in found.findings if one.check == "advantages"} == {CheckEnd.STOPS}
+
+
+def test_one_exact_way_is_enough() -> None:
+    class Two(ReferenceTrainer):
+        ways: tuple[Way, ...] = (Way("zero"), Way("None"))
+
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            trainer = ZeroFillTrainer() if way == "zero" else ReferenceTrainer()
+            return trainer.run_step(batch, way, setting)
+
+    found = run_conformance(Two())
+    assert (found.best_way, found.verdict) == ("None", TrainerVerdict.EXACT)
+    assert found.judge_way("zero") is TrainerVerdict.WRONG
+
+
+def test_nan_that_reaches_other_groups_is_seen() -> None:
+    class Poisoned(ReferenceTrainer):
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            made = super().run_step(batch, way, setting)
+            if any(r is not None and math.isnan(r) for group in batch.groups for r in group):
+                rows: list[list[float | None]] = [[math.nan] * len(g) for g in made.advantages]
+                return StepResult(advantages=rows)
+            return made
+
+    found = run_conformance(Poisoned())
+    assert {one.outcome for one in found.findings if one.check == "NaN"} == {CheckEnd.FAILS}
+
+
+def test_a_driver_that_does_not_fit_says_nothing_about_the_trainer() -> None:
+    class Misfit(ReferenceTrainer):
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            raise NameError("name 'nanstd' is not defined")
+
+    with pytest.raises(ConfigError, match=r"the driver does not fit this version \(name 'nanstd'"):
+        run_conformance(Misfit())
+
+
+PRESENCE = {"present": "[True] * len(values)", "mask": "[True] * len(group)", "there": "True"}
+
+
+def mutants() -> Iterator[tuple[str, ast.Module]]:
+    """The reference with one defect: each place where it says who has a reward, put wrong."""
+    text = Path(reference.__file__).read_text(encoding="utf-8")
+    for number in range(10_000):
+        tree = ast.parse(text)
+        places = list(_defects(tree))
+        if number >= len(places):
+            return
+        node, becomes = places[number]
+        label = f"line {node.lineno}: {ast.unparse(node)} becomes {becomes}"
+        new = ast.parse(becomes, mode="eval").body
+        yield label, ast.fix_missing_locations(_Replace(node, new).visit(tree))
+
+
+def _defects(tree: ast.Module) -> Iterator[tuple[Any, str]]:
+    trainer = next(node for node in tree.body if getattr(node, "name", "") == "ReferenceTrainer")
+    for node in ast.walk(trainer):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in PRESENCE:
+            yield node, PRESENCE[node.id]
+            if node.id == "there":
+                yield node, "not there"
+        elif isinstance(node, ast.Name) and node.id == "count" and isinstance(node.ctx, ast.Load):
+            yield node, "len(group)"
+        elif isinstance(node, ast.Attribute) and node.attr == "isfinite":
+            yield node, "(lambda value: True)"
+        elif isinstance(node, ast.IfExp) and ast.unparse(node.orelse) == "0.0":
+            yield node.orelse, "-0.5"
+            yield node.orelse, "float('nan')"
+        elif isinstance(node, ast.Compare) and ast.unparse(node) == "count < 2":
+            yield node, "count < 1"
+            yield node, "count < 3"
+        elif isinstance(node, ast.Compare) and "len({" in ast.unparse(node):
+            yield node, ast.unparse(node).replace("> 1", "> 0")
+            yield node, ast.unparse(node).replace("> 1", "> 2")
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old: ast.AST, new: ast.expr) -> None:
+        self._old, self._new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self._new if node is self._old else self.generic_visit(node)
+
+
+def test_defects_put_into_the_reference_are_seen() -> None:
+    survivors, count = [], 0
+    for label, tree in mutants():
+        count += 1
+        scope: dict[str, Any] = {"__name__": "mutant"}
+        exec(compile(tree, label, "exec"), scope)  # our own file
+        try:
+            found = run_conformance(scope["ReferenceTrainer"]())
+        except ConfigError:
+            continue  # it does not even work with nothing missing
+        if found.verdict is TrainerVerdict.EXACT:
+            survivors.append(label)
+    assert count > 30
+    assert len(survivors) <= 0.05 * count, survivors
+
+
+def test_the_command_shows_a_table_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(conformance)
+    good = CliRunner().invoke(app, ["reference"])
+    assert good.exit_code == 0
+    assert "None is exact" in good.output
+    bad = CliRunner().invoke(app, ["zero-fill", "--json"])
+    assert bad.exit_code == 1
+    said = json.loads(bad.output)
+    assert (said["verdict"], said["ways"]) == ("wrong", {"None": "wrong"})
+    assert len(said["findings"]) == 30
+
+
+def test_an_unknown_trainer_and_a_folder_without_it_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'trl'\? \(found 'trll'; allowed: trl, "):
+        build_driver("trll")
+    with pytest.raises(ConfigError, match=f"{tmp_path}: has no folder trl"):
+        TrainerSource("trl", "trl", tmp_path)
+    with pytest.raises(ConfigError, match="pip download --no-deps no-such-trainer"):
+        TrainerSource("no_such_trainer", "no-such-trainer")
+
+
+def test_a_trainers_own_text_runs_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "core.py").write_text(
+        "import a_stack_that_is_not_here\n"
+        "def mean(values):\n    return sum(values) / len(values)\n"
+        "class Trainer:\n"
+        "    @property\n    def scale(self):\n        return self.size * 2\n"
+        "    def step(self, rewards):\n"
+        "        log = []\n"
+        "        if rewards:\n            baseline = mean(rewards)\n"
+        "            log.append(baseline)\n"
+    )
+    source = TrainerSource("toy", "toy", tmp_path)
+    assert source.find_line("core.py", "baseline = mean") == "toy/core.py:11"
+    scope: dict[str, Any] = {}
+    source.load_names("core.py", ["mean", "Trainer.scale"], scope)
+    assert scope["mean"]([1.0, 2.0]) == 1.5
+    assert scope["scale"](type("Self", (), {"size": 3})) == 6
+    found = source.load_statements("core.py", "Trainer.step", lambda text: text.startswith("base"))
+    assert source.run_statements("core.py", found, {**scope, "rewards": [3.0]})["baseline"] == 3.0
+    with pytest.raises(ConfigError, match="the trainer has no gone"):
+        source.load_names("core.py", ["gone"], {})
+    with pytest.raises(ConfigError, match="this version has its code elsewhere"):
+        source.load_names("gone.py", ["x"], {})
