@@ -13,6 +13,7 @@ _HERE = "adjudge_lab.conformance"
 DRIVERS = {
     "trl": f"{_HERE}.drivers.trl:TRLDriver",
     "ms-swift": f"{_HERE}.drivers.ms_swift:MsSwiftDriver",
+    "verl": f"{_HERE}.drivers.verl:VerlDriver",
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
