@@ -42,7 +42,9 @@ _SENTENCES = {
 def conformance(
     trainer: Annotated[
         str,
-        typer.Argument(help="trl, verl, ms-swift, nemo-rl, or module:Class, a driver of your own."),
+        typer.Argument(
+            help="trl, verl, ms-swift, nemo-rl, openrlhf, or module:Class, a driver of your own."
+        ),
     ],
     source: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ DRIVERS = {
     "ms-swift": f"{_HERE}.drivers.ms_swift:MsSwiftDriver",
     "verl": f"{_HERE}.drivers.verl:VerlDriver",
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
+    "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
