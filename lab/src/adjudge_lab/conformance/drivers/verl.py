@@ -75,7 +75,7 @@ class VerlDriver:
         source.load_names(_FILE, sorted(functions), self._scope)
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-        """verl's advantages and gradient of the rollouts that are in the batch."""
+        """Give verl's advantages and gradient of the rollouts that are in the batch."""
         torch, size = self._torch, len(batch.groups[0])
         given = [reward for group in batch.groups for reward in group]
         tokens = [length for group in batch.lengths for length in group]
