@@ -16,6 +16,7 @@ DRIVERS = {
     "verl": f"{_HERE}.drivers.verl:VerlDriver",
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
+    "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",

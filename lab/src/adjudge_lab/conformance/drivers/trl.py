@@ -33,7 +33,7 @@ class TRLDriver:
     name = "TRL"
     ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
     settings: tuple[str, ...] = tuple(_SETTINGS)
-    batch_wide = frozenset({"batch, bnpo"})
+    batch_wide: frozenset[str] = frozenset({"batch, bnpo"})
 
     def __init__(self, checkout: Path | None = None) -> None:
         import torch  # noqa: PLC0415
@@ -89,14 +89,14 @@ class TRLDriver:
         self._source.run_statements(_FILE, self._advantages, scope)
         advantages = scope["advantages"]
         self._source.run_statements(_FILE, self._log, scope)
-        gradients = self._gradients(trainer, advantages, batch)
+        gradients = self._gradients(trainer, advantages, batch, self._scope)
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(gradients, size),
             reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
         )
 
-    def _gradients(self, trainer: Any, advantages: Any, batch: Batch) -> list[float]:
+    def _gradients(self, trainer: Any, advantages: Any, batch: Batch, scope: Scope) -> list[float]:
         torch = self._torch
         lengths = torch.tensor([length for group in batch.lengths for length in group])
         mask = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).int()
@@ -113,7 +113,7 @@ class TRLDriver:
             "num_items_in_batch": mask.sum(),  # as _generate counts: completions, all of them
             "ref_per_token_logps": torch.full(mask.shape, -2.0),
         }
-        self._scope["_compute_loss"](trainer, None, inputs).backward()
+        scope["_compute_loss"](trainer, None, inputs).backward()
         return list(logps.grad[:, 0].tolist())
 
     def _stand_in(self, setting: str, size: int, kl: float) -> Any:
