@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,11 @@ def test_a_trainers_own_text_runs_as_it_stands(tmp_path: Path) -> None:
         source.load_names("core.py", ["gone"], {})
     with pytest.raises(ConfigError, match="this version has its code elsewhere"):
         source.load_names("gone.py", ["x"], {})
+
+
+def test_the_page_shows_what_its_example_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text()
+    block = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    exec(block[1], {})
+    assert capsys.readouterr().out == block[2]
