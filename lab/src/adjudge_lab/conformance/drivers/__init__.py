@@ -17,6 +17,7 @@ DRIVERS = {
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
     "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
+    "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",

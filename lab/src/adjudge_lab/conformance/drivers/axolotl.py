@@ -107,9 +107,10 @@ class AxolotlDriver(TRLDriver):
         self._axolotl.run_statements(statements.file, statements.log, scope)
         advantages = scope["advantages"]
         loss = self._scope if trainer_name == "parallel" else self._own
+        gradients = self._gradients(trainer, advantages, batch, loss, setting)
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
-            gradients=split_groups(self._gradients(trainer, advantages, batch, loss), size),
+            gradients=split_groups(gradients, size),
             reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
         )
 

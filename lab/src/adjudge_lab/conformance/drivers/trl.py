@@ -19,7 +19,7 @@ from adjudge_lab.conformance.source import Scope, TrainerSource
 _FILE = "trainer/grpo_trainer.py"
 _LOG_PROBS = "_get_per_token_logps_and_entropies"
 _STEP = "GRPOTrainer._generate_and_score_completions"
-_SETTINGS: Mapping[str, Mapping[str, str]] = {
+TRL_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "group, dapo": {"scale_rewards": "group", "loss_type": "dapo"},
     "none, dr_grpo": {"scale_rewards": "none", "loss_type": "dr_grpo"},
     "batch, bnpo": {"scale_rewards": "batch", "loss_type": "bnpo"},
@@ -32,7 +32,7 @@ class TRLDriver:
 
     name = "TRL"
     ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
-    settings: tuple[str, ...] = tuple(_SETTINGS)
+    settings: tuple[str, ...] = tuple(TRL_SETTINGS)
     batch_wide: frozenset[str] = frozenset({"batch, bnpo"})
 
     def __init__(self, checkout: Path | None = None) -> None:
@@ -57,15 +57,18 @@ class TRLDriver:
         source.load_names(
             _FILE, ["GRPOTrainer._calculate_rewards", "GRPOTrainer._compute_loss"], self._scope
         )
-        body = source.load_statements(_FILE, _STEP, lambda _: True)
+        self._take_statements(source.load_statements(_FILE, _STEP, lambda _: True))
+        loss = (source.root / _FILE).read_text(encoding="utf-8")
+        self._returns_aux = "per_token_logps, entropies, aux_loss" in loss
+
+    def _take_statements(self, body: list[ast.stmt]) -> None:
+        """From the method's statements, those around the advantages and the logged mean."""
         texts = [ast.unparse(node) for node in body]
         first = _find(texts, lambda text: "unscorable_mask =" in text or "rewards = (" in text)
         end = _find(texts, lambda text: text.startswith("process_slice ="))
         self._advantages = body[first:end]
         log = _find(texts, lambda text: "['reward'].append" in text or '["reward"].append' in text)
         self._log = [node for node in body[end + 1 : log + 1] if _mentions_rewards(node)]
-        loss = (source.root / _FILE).read_text(encoding="utf-8")
-        self._returns_aux = "per_token_logps, entropies, aux_loss" in loss
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
         """TRL's rewards, advantages, logged mean and gradient."""
@@ -89,14 +92,21 @@ class TRLDriver:
         self._source.run_statements(_FILE, self._advantages, scope)
         advantages = scope["advantages"]
         self._source.run_statements(_FILE, self._log, scope)
-        gradients = self._gradients(trainer, advantages, batch, self._scope)
+        gradients = self._gradients(trainer, advantages, batch, self._scope, setting)
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(gradients, size),
             reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
         )
 
-    def _gradients(self, trainer: Any, advantages: Any, batch: Batch, scope: Scope) -> list[float]:
+    def _gradients(
+        self,
+        trainer: Any,
+        advantages: Any,
+        batch: Batch,
+        scope: Scope,
+        setting: str,  # noqa: ARG002  (a trainer that is built on TRL reads it)
+    ) -> list[float]:
         torch = self._torch
         lengths = torch.tensor([length for group in batch.lengths for length in group])
         mask = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).int()
@@ -148,7 +158,7 @@ class TRLDriver:
                 use_bias_correction_kl=False,
                 steps_per_generation=1,
                 num_generations=size,
-                scale_rewards=_SETTINGS[setting]["scale_rewards"],
+                scale_rewards=TRL_SETTINGS[setting]["scale_rewards"],
             ),
             beta=kl,
             top_entropy_quantile=1.0,
@@ -162,7 +172,7 @@ class TRLDriver:
             current_gradient_accumulation_steps=1,
             max_completion_length=8,
             _entropy_bonus_enabled=False,
-            **_SETTINGS[setting],
+            **TRL_SETTINGS[setting],
         )
 
 
