@@ -63,7 +63,7 @@ class TrainerSource:
         return module
 
     def load_names(self, file: str, names: Iterable[str], scope: Scope) -> Scope:
-        """Functions, classes (``name``) and methods (``Class.name``) of a file, into ``scope``."""
+        """Functions, classes, constants (``name``) and methods (``Class.name``) of a file."""
         tree = ast.parse(self._text(file))
         for name in names:
             node = _find_node(tree, name)
@@ -127,9 +127,15 @@ def _find_node(tree: ast.Module, name: str) -> ast.stmt:
     body: list[ast.stmt] = tree.body
     found: ast.stmt = ast.Pass()
     for part in name.split("."):
-        named = [one for one in body if getattr(one, "name", None) == part]
+        named = [one for one in body if getattr(one, "name", None) == part or _sets(one, part)]
         if not named:
             raise ConfigError(f"the trainer has no {name}; this version has its code elsewhere")
         found = named[0]
         body = getattr(found, "body", [])
     return found
+
+
+def _sets(node: ast.stmt, name: str) -> bool:
+    """Whether a statement is ``name = ...``."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(one, ast.Name) and one.id == name for one in targets)

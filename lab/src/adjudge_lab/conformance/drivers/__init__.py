@@ -18,6 +18,8 @@ DRIVERS = {
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
     "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
     "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
+    "slime": f"{_HERE}.drivers.slime:SlimeDriver",
+    "miles": f"{_HERE}.drivers.slime:MilesDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
