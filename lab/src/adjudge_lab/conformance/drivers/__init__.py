@@ -16,6 +16,7 @@ DRIVERS = {
     "verl": f"{_HERE}.drivers.verl:VerlDriver",
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
+    "open-instruct": f"{_HERE}.drivers.open_instruct:OpenInstructDriver",
     "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
     "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
     "slime": f"{_HERE}.drivers.slime:SlimeDriver",
