@@ -17,6 +17,7 @@ DRIVERS = {
     "nemo-rl": f"{_HERE}.drivers.nemo_rl:NeMoRLDriver",
     "openrlhf": f"{_HERE}.drivers.openrlhf:OpenRLHFDriver",
     "open-instruct": f"{_HERE}.drivers.open_instruct:OpenInstructDriver",
+    "roll": f"{_HERE}.drivers.roll:ROLLDriver",
     "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
     "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
     "slime": f"{_HERE}.drivers.slime:SlimeDriver",
