@@ -44,7 +44,7 @@ def conformance(
         str,
         typer.Argument(
             help="trl, verl, ms-swift, nemo-rl, openrlhf, open-instruct, roll, axolotl, unsloth, "
-            "slime, miles, or module:Class, a driver of your own."
+            "slime, miles, skyrl, or module:Class, a driver of your own."
         ),
     ],
     source: Annotated[

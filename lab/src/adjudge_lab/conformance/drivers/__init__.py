@@ -22,6 +22,7 @@ DRIVERS = {
     "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
     "slime": f"{_HERE}.drivers.slime:SlimeDriver",
     "miles": f"{_HERE}.drivers.slime:MilesDriver",
+    "skyrl": f"{_HERE}.drivers.skyrl:SkyRLDriver",
     "reference": f"{_HERE}.reference:ReferenceTrainer",
     "zero-fill": f"{_HERE}.reference:ZeroFillTrainer",
     "mean-fill": f"{_HERE}.reference:MeanFillTrainer",
