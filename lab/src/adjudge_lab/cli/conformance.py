@@ -43,8 +43,8 @@ def conformance(
     trainer: Annotated[
         str,
         typer.Argument(
-            help="trl, verl, ms-swift, nemo-rl, openrlhf, open-instruct, roll, axolotl, unsloth, "
-            "slime, miles, skyrl, or module:Class, a driver of your own."
+            help="trl, verl, ms-swift, nemo-rl, openrlhf, open-instruct, roll, axolotl, unsloth,"
+            " slime, miles, skyrl, tinker-cookbook, or module:Class, a driver of your own."
         ),
     ],
     source: Annotated[

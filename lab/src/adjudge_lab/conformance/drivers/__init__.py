@@ -19,6 +19,7 @@ DRIVERS = {
     "open-instruct": f"{_HERE}.drivers.open_instruct:OpenInstructDriver",
     "roll": f"{_HERE}.drivers.roll:ROLLDriver",
     "axolotl": f"{_HERE}.drivers.axolotl:AxolotlDriver",
+    "tinker-cookbook": f"{_HERE}.drivers.tinker_cookbook:TinkerCookbookDriver",
     "unsloth": f"{_HERE}.drivers.unsloth:UnslothDriver",
     "slime": f"{_HERE}.drivers.slime:SlimeDriver",
     "miles": f"{_HERE}.drivers.slime:MilesDriver",
