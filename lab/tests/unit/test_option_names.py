@@ -12,6 +12,7 @@ from adjudge.cli.main import command_line
 from adjudge_lab.cli import COMMANDS
 
 WRITES_NO_FILES = {
+    "conformance",
     "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view", "top",
     "doctor", "completion", "study diff",
 }  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="torch is not installed here; run `make test-trl`")
 from adjudge_lab.conformance.checks import CheckEnd, TrainerVerdict, run_conformance
 from adjudge_lab.conformance.drivers import build_driver
 
