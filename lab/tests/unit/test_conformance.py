@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,20 @@ def test_nan_that_reaches_other_groups_is_seen() -> None:
 
     found = run_conformance(Poisoned())
     assert {one.outcome for one in found.findings if one.check == "NaN"} == {CheckEnd.FAILS}
+
+
+def test_a_gradient_that_becomes_nan_is_seen_though_advantages_are_exact() -> None:
+    class Poisoned(ReferenceTrainer):
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            made = super().run_step(batch, way, setting)
+            if any(reward is None for group in batch.groups for reward in group):
+                rows: list[list[float | None]] = [[math.nan] * len(g) for g in made.advantages]
+                return StepResult(advantages=made.advantages, gradients=rows)
+            return made
+
+    found = run_conformance(Poisoned())
+    assert found.verdict is TrainerVerdict.WRONG
+    assert {one.outcome for one in found.findings if one.check == "advantages"} == {CheckEnd.FAILS}
 
 
 def test_a_driver_that_does_not_fit_says_nothing_about_the_trainer() -> None:
@@ -196,6 +211,26 @@ def test_a_trainers_own_text_runs_as_it_stands(tmp_path: Path) -> None:
         source.load_names("core.py", ["gone"], {})
     with pytest.raises(ConfigError, match="this version has its code elsewhere"):
         source.load_names("gone.py", ["x"], {})
+    with pytest.raises(ConfigError, match="this version has its code elsewhere"):
+        source.find_line("gone.py", "x")
+
+
+def test_an_unzipped_wheel_says_its_version(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    assert TrainerSource("toy", "toy-trainer", tmp_path).version == tmp_path.name
+    (tmp_path / "toy_trainer-1.2.dist-info").mkdir()
+    (tmp_path / "toy_trainer-1.2.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: toy-trainer\nVersion: 1.2\n"
+    )
+    assert TrainerSource("toy", "toy-trainer", tmp_path).version == "1.2"
+
+
+def test_a_trainer_whose_libraries_are_not_here_is_an_error_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match=r"trl: needs a package that is not installed \(.*torch"):
+        build_driver("trl")
 
 
 def test_the_page_shows_what_its_example_prints(capsys: pytest.CaptureFixture[str]) -> None:

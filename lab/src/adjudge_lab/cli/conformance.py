@@ -66,7 +66,7 @@ def conformance(
 
     The code of --source is executed: name only a trainer that you trust.
 
-    Exit code: 0 where some documented way to say "missing" changes nothing for the others, 1 where
+    Exit code: 0 where some way to say "missing" changes nothing for the others, 1 where
     none does, 2 bad input.
 
     Example: adjudge conformance trl
@@ -96,7 +96,9 @@ def print_conformance(console: Console, found: Conformance) -> None:
             if one.outcome in (CheckEnd.FAILS, CheckEnd.STOPS) and one.check not in seen:
                 seen.add(one.check)
                 console.print(f"  {one.check}: {clean(one.text)}", soft_wrap=True)
-        console.print(f"{clean(way)} {_SENTENCES[found.judge_way(way)]}.\n", soft_wrap=True)
+        verdict = found.judge_way(way)
+        note = " (not documented)" if way in found.undocumented else ""
+        console.print(f"{clean(way)}{note} {_SENTENCES[verdict]}.\n", soft_wrap=True)
 
 
 def _cell(one: TrainerFinding) -> object:

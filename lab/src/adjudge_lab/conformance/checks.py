@@ -63,12 +63,13 @@ class TrainerFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conformance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the suite found about a trainer."""
+    """What the suite found about a trainer; ``undocumented`` are ways that it does not name."""
 
     trainer: str
     version: str
     decided_at: str
     findings: list[TrainerFinding]
+    undocumented: list[str]
 
     def judge_way(self, way: str, setting: str | None = None) -> TrainerVerdict:
         """What a way comes to, under one setting or the worst of all."""
@@ -133,6 +134,7 @@ def run_conformance(driver: TrainerDriver) -> Conformance:
         version=driver.version,
         decided_at=driver.decided_at,
         findings=findings,
+        undocumented=[way.name for way in driver.ways if not way.documented],
     )
 
 
@@ -225,13 +227,18 @@ def _group(size: int, count: int, seed: int = 0) -> _Case:
 
 def _advantages(probe: _Probe) -> Iterator[str | None]:
     for case in _groups(least=2):
-        made = probe.step(case).advantages[0]
+        result = probe.step(case)
+        made = result.advantages[0]
         kept = [made[place] for place in case.present]
         want = probe.step(case.alone()).advantages[0]
         if not any(kept):
             yield f"{_show(case.rewards)} gives {_show(made)}: nothing is learned"
         elif _differ(kept, want):
             yield f"{_show(case.rewards)} gives {_show(made)}; without the missing {_show(want)}"
+        elif result.gradients is not None:
+            learned = [result.gradients[0][place] for place in case.present]
+            if not all(math.isfinite(value) for value in _row(learned)):
+                yield f"{_show(case.rewards)} gives the gradients {_show(result.gradients[0])}"
 
 
 def _missing_answer(probe: _Probe) -> Iterator[str | None]:

@@ -11,7 +11,7 @@ import __future__
 import ast
 import sys
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,8 @@ Scope = dict[str, Any]
 class TrainerSource:
     """The package ``package`` of a trainer: where it is installed, or in the folder ``checkout``.
 
+    ``version`` of a checkout is that of the wheel which was unzipped there, else its folder's name.
+
     Raises :class:`~adjudge.errors.ConfigError` where it is neither.
     """
 
@@ -36,7 +38,8 @@ class TrainerSource:
                 raise ConfigError(
                     f"{checkout}: has no folder {package}, so it is no checkout of it"
                 )
-            self.version = str(checkout.resolve().name)
+            packed = distributions(name=distribution, path=[str(checkout)])
+            self.version = next((one.version for one in packed), checkout.resolve().name)
             return
         found = find_spec(package)
         if found is None or not found.submodule_search_locations:
@@ -52,7 +55,7 @@ class TrainerSource:
 
     def find_line(self, file: str, text: str) -> str:
         """``package/file:line`` of the first line that has ``text``; without a line if none has."""
-        lines = (self.root / file).read_text(encoding="utf-8").splitlines()
+        lines = self._text(file).splitlines()
         number = next((number for number, line in enumerate(lines, 1) if text in line), None)
         return f"{self.package}/{file}" + ("" if number is None else f":{number}")
 

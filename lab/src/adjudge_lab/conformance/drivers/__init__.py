@@ -44,5 +44,9 @@ def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
             f"trainer: unknown{suggest_name(name, DRIVERS)} "
             f"(found {name!r:.80}; allowed: {allowed})"
         )
-    made: TrainerDriver = import_named(DRIVERS.get(name, name), where="trainer")(checkout)
+    driver = import_named(DRIVERS.get(name, name), where="trainer")
+    try:
+        made: TrainerDriver = driver(checkout)
+    except ImportError as error:
+        raise ConfigError(f"{name}: needs a package that is not installed ({error})") from error
     return made
