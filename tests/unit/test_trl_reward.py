@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
-from adjudge.trainers.trl import (
+from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.trl import PicklableReward, make_reward
+from adjudge.trainers.trl_batch import (
     GroupLayout,
-    PicklableReward,
     TrlBatch,
-    ZeroFilling,
     find_group_layout,
     group_equal_prompts,
-    make_reward,
 )
+from adjudge.trainers.trl_zero_filling import ZeroFilling
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -84,8 +84,8 @@ def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) 
 
 
 def fields(completion: Any, **given: Any) -> dict[str, Any]:
-    columns = given.pop("columns", {})
-    return batch([completion], **given).samples(["0"], columns)[0].fields()
+    adapter = Adapter(spec(), columns=given.pop("columns", None))
+    return batch([completion], **given).samples(["0"], adapter)[0].fields()
 
 
 def test_it_is_one_plain_coroutine_function_with_a_name() -> None:

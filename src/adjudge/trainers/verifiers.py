@@ -28,15 +28,13 @@ from typing import Any
 import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure
+from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
 from adjudge.types import RewardResult, RewardSample, Usage
 
 __all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_verifiers_usage"]
-
-_REFERENCES = ("reference", "ground_truth", "answer", "solution")
-_ROLLOUT_FIELDS = {"prompt", "response", "messages", "finish_reason", "env_reward"}
 
 
 class AdjudgeJudgeConfig(vf.JudgeConfig):  # type: ignore[misc]  # not installed for mypy
@@ -59,36 +57,34 @@ class AdjudgeJudge(vf.Judge[float, AdjudgeJudgeConfig]):  # type: ignore[misc]  
     stand in ``trace.info["adjudge"][NAME]``; what live calls consumed is one entry of
     ``trace.extra_usage``, also where the reward is missing. Raises
     :class:`~adjudge.errors.GradingFailure` where the reward is missing, and what
-    :meth:`Scorer.ascore` raises.
+    :meth:`Adapter.ascore` raises.
     """
 
     def __init__(self, config: AdjudgeJudgeConfig | None = None) -> None:
         super().__init__(config)
-        self._scorer = _scorer(str(self.config.spec or os.environ.get(SPEC_VARIABLE, "")))
+        self._adapter = _cached_adapter(str(self.config.spec or os.environ.get(SPEC_VARIABLE, "")))
 
     async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
         """The reward of one rollout."""
-        sample = _sample(task, trace, self.config.reference_field)
-        return _record_reward(
-            await self._scorer.ascore([sample], [trace.id]), trace, self.reward_name
+        return await self._adapter.reward(
+            task, trace, self.reward_name, self.config.reference_field
         )
 
 
 def make_reward(
     spec: RewardSpec | Path | str | None = None,
     *,
-    name: str = "adjudge",
+    name: str = DEFAULT_NAME,
     reference_field: str = "",
 ) -> Callable[[vf.TaskData, vf.Trace], Coroutine[Any, Any, float]]:
     """A function like :func:`reward` with a spec of its own; ``name`` opens its metrics' names.
 
     Raises :class:`~adjudge.errors.ConfigError` for a spec that compares rollouts.
     """
-    scorer = _check_scorer(Scorer(spec))
+    adapter = _VerifiersAdapter(spec)
 
     async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
-        sample = _sample(task, trace, reference_field)
-        return _record_reward(await scorer.ascore([sample], [trace.id]), trace, name)
+        return await adapter.reward(task, trace, name, reference_field)
 
     scored.__name__ = scored.__qualname__ = name
     return scored
@@ -96,54 +92,45 @@ def make_reward(
 
 async def reward(task: vf.TaskData, trace: vf.Trace) -> float:
     """The reward of one rollout, as :class:`AdjudgeJudge`; ``ADJUDGE_SPEC`` names the spec."""
-    scored = await _scorer(os.environ.get(SPEC_VARIABLE, "")).ascore(
-        [_sample(task, trace, "")], [trace.id]
-    )
-    return _record_reward(scored, trace, "adjudge")
+    adapter = _cached_adapter(os.environ.get(SPEC_VARIABLE, ""))
+    return await adapter.reward(task, trace, DEFAULT_NAME)
+
+
+class _VerifiersAdapter(Adapter):
+    trainer = "verifiers"
+    call_holds = "one sample"
+
+    def __init__(self, spec: RewardSpec | Path | str | None) -> None:
+        super().__init__(spec)
+        self.check_replaces()
+
+    async def reward(
+        self, task: vf.TaskData, trace: vf.Trace, name: str, reference_field: str = ""
+    ) -> float:
+        sample = self._sample(task, trace, reference_field)
+        return _record_reward(await self.ascore([sample], [trace.id]), trace, name)
+
+    def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardSample:
+        """The final branch as messages, the last reply as response, the task's own fields."""
+        data: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
+        if reference_field and reference_field not in data:
+            raise ConfigError(
+                f"reference_field: the task has no such field (found {reference_field!r}; "
+                f"allowed: {', '.join(data)})"
+            )
+        data.pop("env_reward", None)  # verifiers adds the environment's rewards itself
+        extra = self.select_fields(data)
+        if reference_field:
+            extra["reference"] = data[reference_field]
+        extra["finish_reason"] = "length" if trace.is_truncated else "stop"
+        messages = [message_to_wire(message) for message in trace.messages]
+        return RewardSample(0, 0, task.prompt_text or None, trace.last_reply, messages, extra)
 
 
 @lru_cache(maxsize=16)
-def _scorer(spec: str) -> Scorer:
-    """One scorer per spec and process: verifiers builds a new judge for every rollout."""
-    return _check_scorer(Scorer(spec))
-
-
-def _check_scorer(scorer: Scorer) -> Scorer:
-    """``scorer``, where its spec needs one rollout at a time."""
-    where = scorer.spec.where
-    if needs := scorer.compares_groups:
-        raise ConfigError(
-            f"{where}: {needs} needs whole groups, but verifiers scores each rollout alone. Leave "
-            "it out, or let the trainer's advantage compare the group."
-        )
-    if scorer.spec.reward.combine_mode != "replace":
-        raise ConfigError(
-            f"{where}: reward.combine_mode: must be 'replace', since verifiers adds rewards itself "
-            f"(found {scorer.spec.reward.combine_mode!r}). Set 'replace', and weight the judge."
-        )
-    if scorer.spec.reward.sample_rate < 1:
-        raise ConfigError(
-            f"{where}: reward.sample_rate: must be 1, since it leaves whole groups out and "
-            f"verifiers scores each rollout alone (found {scorer.spec.reward.sample_rate:g})"
-        )
-    return scorer
-
-
-def _sample(task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardSample:
-    """The final branch as messages, the last reply as response, the task's own fields as extras."""
-    data: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
-    extra = {name: value for name, value in data.items() if name not in _ROLLOUT_FIELDS}
-    if reference_field and reference_field not in data:
-        raise ConfigError(
-            f"reference_field: the task has no such field (found {reference_field!r}; "
-            f"allowed: {', '.join(data)})"
-        )
-    named = (reference_field,) if reference_field else _REFERENCES
-    if (reference := next((data[name] for name in named if name in data), None)) is not None:
-        extra["reference"] = reference
-    extra["finish_reason"] = "length" if trace.is_truncated else "stop"
-    messages = [message_to_wire(message) for message in trace.messages]
-    return RewardSample(0, 0, task.prompt_text or None, trace.last_reply, messages, extra)
+def _cached_adapter(spec: str) -> _VerifiersAdapter:
+    """One per spec and process: verifiers builds a new judge for every rollout."""
+    return _VerifiersAdapter(spec)
 
 
 def to_verifiers_usage(usage: Usage) -> vf.Usage:
@@ -167,8 +154,5 @@ def _record_reward(scored: ScorerResult, trace: vf.Trace, name: str) -> float:
     if scored.usage is not None:
         trace.extra_usage.append(to_verifiers_usage(scored.usage))
     if result.score is None:
-        missing = result.missing
-        if missing is None:
-            raise GradingFailure("bug", "no reward, and no reason why")
-        raise GradingFailure(missing.kind, f"no reward: {missing.kind}: {missing.error}")
+        raise make_missing_failure(result)
     return result.score

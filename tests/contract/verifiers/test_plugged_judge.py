@@ -199,7 +199,7 @@ def test_a_plugged_reward_reads_the_spec_from_the_environment(
 def test_one_scorer_serves_every_judge_object_and_loop(spec: Path) -> None:
     one, two = (vf.load_judge(config(spec=str(spec)).judges[0]) for _ in range(2))
     assert one is not two
-    assert one._scorer is two._scorer
+    assert one._adapter is two._adapter
     for reply, expected in [("good", 1.0), ("meh", 0.25), ("good", 1.0)]:
         trace = score(config(spec=str(spec)), reply)
         assert trace.rewards["adjudge-test-judge"].score == expected

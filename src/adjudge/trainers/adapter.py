@@ -1,0 +1,226 @@
+"""The base of every adapter: a trainer's rows in, rewards out, and what holds in all of them.
+
+An adapter is what differs between trainers: where rows and groups come from, and how its trainer
+leaves a sample out. It derives from :class:`Adapter`, which has the rest: the reward spec, the
+fields that graders see, refusals of a spec that the trainer's calls cannot serve, metrics by name.
+
+What graders see of a row is the same in every trainer. ``prompt`` (the text, or the last user
+message before the assistant's first), ``response`` (the text, or the last assistant message with
+text), ``messages`` where there is a conversation, and every column of the dataset under its own
+name, but for those four that are about the rollout (``finish_reason`` is the fourth).
+``reference`` is the column of that name, else the first there is of ``ground_truth``, ``answer``,
+``solution``. ``env_reward`` is the column of that name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, GradingFailure
+from adjudge.messages import first_question, last_answer
+from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.scoring import Scorer, ScorerResult
+from adjudge.types import AnySample, RewardResult, RewardSample
+
+DEFAULT_NAME = "adjudge"
+"""What a reward is called in a trainer's log, unless it is given a name."""
+
+ROLLOUT_FIELDS = frozenset({"prompt", "response", "messages", "finish_reason"})
+"""The fields that come from the rollout, so that a column of the dataset cannot replace them."""
+
+ROLLOUT_FIELD_ERROR = (
+    "columns: {!r} comes from the rollout, not from the dataset. Use another field, such as "
+    "'reference' or 'env_reward', or 'messages' where the trainer has a rollout_func."
+)
+
+REFERENCE_FIELDS = ("reference", "ground_truth", "answer", "solution")
+"""The columns that may be the ``reference``, the first there is."""
+
+_log = logging.getLogger("adjudge")
+
+_T = TypeVar("_T")
+
+
+class Adapter:
+    """A reward spec inside a trainer; derive from it for a trainer of your own.
+
+    ``spec`` is an object, a file, a judge service's address, or by default what ``ADJUDGE_SPEC``
+    names. ``name`` tells several rewards of one trainer apart. ``columns`` names the dataset column
+    of a field (``{"reference": "target"}``).
+
+    A class says ``trainer``, its name in messages, and ``call_holds``, what one call of the trainer
+    has: whole groups (``"groups"``), or one sample, when a spec that needs more is refused. Raises
+    :class:`~adjudge.errors.ConfigError`.
+
+    >>> from adjudge import RewardSpec
+    >>> class Loop(Adapter):
+    ...     trainer = "my loop"
+    ...     def rewards(self, prompt, responses, **columns):
+    ...         fields = self.select_fields(columns)
+    ...         samples = [
+    ...             self.make_sample(place, place, prompt, response, fields)
+    ...             for place, response in enumerate(responses)
+    ...         ]
+    ...         return self.score(samples, groups=[prompt] * len(samples)).rewards
+    >>> loop = Loop(RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]}))
+    >>> loop.rewards("2 + 2?", ["4", "5"], answer="4")
+    [1.0, 0.0]
+    """
+
+    trainer: ClassVar[str] = "this trainer"
+    call_holds: ClassVar[Literal["groups", "one sample"]] = "groups"
+
+    def __init__(
+        self,
+        spec: RewardSpec | Path | str | None = None,
+        *,
+        name: str = DEFAULT_NAME,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        self.scorer, self.name = Scorer(spec), name
+        self.columns = check_columns(columns)
+        self._warned: set[str] = set()
+        if self.call_holds == "one sample":
+            self._check_one_sample()
+
+    @property
+    def spec(self) -> RewardSpec:
+        """The reward spec."""
+        return self.scorer.spec
+
+    # --- a trainer's rows as samples ------------------------------------------------------------
+
+    def select_fields(self, columns: Mapping[str, _T]) -> dict[str, _T]:
+        """What a sample gets beside the rollout, by field; see the module.
+
+        ``columns`` are one row's values by column, or whole columns. Raises
+        :class:`~adjudge.errors.ConfigError` for a named column that is not there.
+        """
+        fields = {name: value for name, value in columns.items() if name not in ROLLOUT_FIELDS}
+        for field, column in self.columns.items():
+            if column not in columns:
+                has = ", ".join(sorted(columns)) or "no columns beside the prompt"
+                raise ConfigError(
+                    f"columns: the dataset has no column for {field!r} (found {column!r}; "
+                    f"allowed: {has})"
+                )
+            if field != "messages":
+                fields[field] = columns[column]
+        for name in REFERENCE_FIELDS:
+            if name in fields:
+                fields.setdefault("reference", fields[name])
+        return fields
+
+    @staticmethod
+    def make_sample(
+        index: int, place: int, prompt: Any, completion: Any, fields: dict[str, Any]
+    ) -> RewardSample:
+        """A row as a sample: ``index`` in the batch, ``place`` in its group.
+
+        ``prompt`` and ``completion`` are texts or lists of chat messages.
+        """
+        opening = prompt if isinstance(prompt, list) else None
+        answer = completion if isinstance(completion, list) else None
+        messages = None if answer is None else [*(opening or []), *answer]
+        return RewardSample(
+            index,
+            place,
+            prompt if isinstance(prompt, str) else first_question(opening),
+            completion if isinstance(completion, str) else last_answer(answer) or "",
+            messages,
+            fields,
+        )
+
+    # --- what a trainer's calls cannot serve ----------------------------------------------------
+
+    def check_whole_groups(self, broken: str | None, remedy: str) -> None:
+        """Refuse an incomplete group where the spec compares the samples of one.
+
+        ``broken`` says why a group may be incomplete; ``None`` is that none is.
+        """
+        compares = self.scorer.compares_groups
+        if compares is not None and broken is not None:
+            raise ConfigError(
+                f"{self.spec.where}: {compares} needs whole groups, but {broken}. {remedy}, or use "
+                "a spec that judges each sample by itself."
+            )
+
+    def _check_one_sample(self) -> None:
+        where, reward = self.spec.where, self.spec.reward
+        if needs := self.scorer.compares_groups:
+            raise ConfigError(
+                f"{where}: {needs} needs whole groups, but {self.trainer} scores each rollout "
+                "alone. Leave it out, or let the trainer's advantage compare the group."
+            )
+        if reward.sample_rate < 1:
+            raise ConfigError(
+                f"{where}: reward.sample_rate: must be 1, since it leaves whole groups out and "
+                f"{self.trainer} scores each rollout alone (found {reward.sample_rate:g})"
+            )
+
+    def check_replaces(self) -> None:
+        """Refuse a spec that combines with ``env_reward`` where the trainer adds rewards itself."""
+        mode = self.spec.reward.combine_mode
+        if mode != "replace":
+            raise ConfigError(
+                f"{self.spec.where}: reward.combine_mode: must be 'replace', since {self.trainer} "
+                f"adds rewards itself (found {mode!r}). Set 'replace', and weight the judge there."
+            )
+
+    def warn(self, message: str) -> None:
+        """Log a warning once, with the spec's file."""
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("%s: %s", self.spec.where, message)
+
+    # --- scoring --------------------------------------------------------------------------------
+
+    async def ascore(
+        self,
+        samples: Sequence[AnySample],
+        groups: Sequence[str],
+        *,
+        step: int | None = None,
+        whole_groups: bool = True,
+    ) -> ScorerResult:
+        """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises."""
+        return await self.scorer.ascore(samples, groups, step=step, whole_groups=whole_groups)
+
+    def score(
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+    ) -> ScorerResult:
+        """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
+        return run_blocking(self.ascore(samples, groups, step=step))
+
+    def rename_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """What to log: ``judge/…``, or ``judge/NAME/…`` for an adapter with a name of its own."""
+        prefix = self.metric_prefix
+        return {prefix + key.removeprefix("judge/"): value for key, value in metrics.items()}
+
+    @property
+    def metric_prefix(self) -> str:
+        """What the names of this adapter's metrics begin with."""
+        return "judge/" if self.name == DEFAULT_NAME else f"judge/{self.name}/"
+
+
+def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
+    """``columns`` as a dict; raises :class:`ConfigError` for a field that the rollout gives.
+
+    ``messages`` may be what a trainer's own rollout code returns, which shows when it calls.
+    """
+    for field in columns or {}:
+        if field in ROLLOUT_FIELDS and field != "messages":
+            raise ConfigError(ROLLOUT_FIELD_ERROR.format(field))
+    return dict(columns or {})
+
+
+def make_missing_failure(result: RewardResult) -> GradingFailure:
+    """A missing reward as an exception, for trainers that leave out a rollout that failed."""
+    missing = result.missing
+    if missing is None:
+        return GradingFailure("bug", "no reward, and no reason why")
+    return GradingFailure(missing.kind, f"no reward: {missing.kind}: {missing.error}")
