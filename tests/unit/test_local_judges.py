@@ -19,7 +19,11 @@ from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
 from adjudge.judges.models import LocalChatModel, LocalScalarModel
 from adjudge.judges.models.local_inference import BatchQueue, batch_by_length
-from adjudge.judges.models.local_loading import compute_model_digest, convert_to_turns
+from adjudge.judges.models.local_loading import (
+    compute_model_digest,
+    convert_to_turns,
+    resolve_device,
+)
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 
@@ -229,6 +233,37 @@ def table(folder: Path | None = None, **keys: Any) -> Any:
         "judges": {"main": {"type": "local", "model": "rm", **keys}},
     }
     return RewardSpec.from_dict(data, where="spec.toml", folder=folder).build_judges()["main"]
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "rank", "found"),
+    [
+        (None, 8, "3", "cuda:3"),
+        ("cuda", 8, "7", "cuda:7"),
+        (None, 8, None, "cuda:0"),
+        (None, 1, "5", "cuda:0"),  # the launcher shows each rank its own GPU
+        (None, 4, "6", "cuda:2"),
+        (None, 0, "3", "cpu"),
+        ("cpu", 8, "3", "cpu"),
+        ("cuda:1", 8, "3", "cuda:1"),
+    ],
+)
+def test_each_rank_judges_on_its_own_gpu(
+    device: str | None,
+    gpus: int,
+    rank: str | None,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert resolve_device(device, gpus) == found
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sees 4 GPUs .*allowed: cuda:0 to cuda:3"):
+        resolve_device("cuda:4", 4)
 
 
 def test_a_table_becomes_the_model(tmp_path: Path) -> None:

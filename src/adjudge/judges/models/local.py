@@ -145,8 +145,8 @@ class LocalChatModel(_LocalModel):
 
     ``model``: a folder, or a name that transformers knows. Calls that come meanwhile are answered
     in batches of ``batch_size``, in a thread of their own; models that name the same one share it.
-    ``device`` (the first GPU, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on a CPU),
-    ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
+    ``device`` (the GPU of ``LOCAL_RANK``, else the CPU), ``dtype`` (bfloat16 on a GPU, float32 on
+    a CPU), ``max_length`` (the model's own). Sampling: ``temperature`` (0), ``top_p``, ``top_k``,
     ``min_p``, ``max_tokens`` (512); no ``seed``, since draws depend on the batch.
     ``extra_body = {"chat_template_kwargs": {…}}`` goes to the chat template.
 

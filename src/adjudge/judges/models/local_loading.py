@@ -8,6 +8,7 @@ from its files.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -197,8 +198,9 @@ _NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
 class LocalModelSpec:
     """What is to be loaded; equal ones of a process share one model.
 
-    ``device``: ``None`` is the first GPU, else the CPU. ``dtype``: ``None`` is bfloat16 on a GPU,
-    float32 on a CPU. ``max_length``: tokens of an input, ``None`` what the model was made for.
+    ``device``: ``None`` is a GPU (:func:`resolve_device`), else the CPU. ``dtype``: ``None`` is
+    bfloat16 on a GPU, float32 on a CPU. ``max_length``: tokens of an input, ``None`` what the model
+    was made for.
     ``chat_template``: Jinja for ``chat`` in place of the tokenizer's own.
     """
 
@@ -248,6 +250,33 @@ def check_device(wanted: LocalModelSpec) -> None:
                 f"device: torch finds no GPU on this machine (found {wanted.device!r}). Leave "
                 "device out to run on the CPU, or check the driver with nvidia-smi."
             )
+        resolve_device(wanted.device, torch.cuda.device_count())
+
+
+def resolve_device(device: str | None, gpus: int) -> str:
+    """The device that a judge is loaded on, where this process sees so many ``gpus``.
+
+    ``None`` and ``"cuda"`` are the GPU of this process's ``LOCAL_RANK``, which torchrun, accelerate
+    and DeepSpeed set: without an index torch would take the current device of the calling thread,
+    which is GPU 0 in a judge's own thread, whatever the trainer has chosen in its. Ranks beyond the
+    GPUs that are seen begin anew at 0, so a rank that is shown one GPU takes that. Raises
+    :class:`ConfigError` for an index that is not there.
+
+    >>> resolve_device(None, 0), resolve_device("cuda:1", 2)
+    ('cpu', 'cuda:1')
+    """
+    if device is None and not gpus:
+        return "cpu"
+    if device in (None, "cuda") and gpus:
+        rank = os.environ.get("LOCAL_RANK", "0")
+        return f"cuda:{int(rank) % gpus if rank.isdecimal() else 0}"
+    kind, _, index = (device or "").partition(":")
+    if kind == "cuda" and index.isdecimal() and int(index) >= gpus > 0:
+        raise ConfigError(
+            f"device: this process sees {gpus} GPUs (found {device!r}; allowed: cuda:0 to "
+            f"cuda:{gpus - 1}). Leave device out to use the GPU of LOCAL_RANK."
+        )
+    return device or "cpu"
 
 
 def _missing_library(problem: object) -> ConfigError:
@@ -263,7 +292,8 @@ def _load_unlocked(wanted: LocalModelSpec) -> LoadedModel:
         import transformers  # noqa: PLC0415
     except ImportError as error:
         raise _missing_library(error) from None
-    device = torch.device(wanted.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = torch.device(resolve_device(wanted.device, gpus))
     dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     kind = (
         transformers.AutoModelForSequenceClassification
