@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ from adjudge.rewards.groups import GroupStep
 from adjudge.stats import TIE_TOLERANCE, snap_ties
 from adjudge.types import GradedSample, GraderResult
 
-STEPS: tuple[GroupStep, ...] = ("none", "centre", "z_score", "rank", "best_bonus")
+STEPS: tuple[GroupStep, ...] = get_args(GroupStep)
 ULP = 2.0**-52
 
 

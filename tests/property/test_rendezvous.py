@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +11,7 @@ from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
 from adjudge.service.backends.conversion import request_to_sample
+from adjudge.rewards.groups import GroupStep
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.wire import GroupRequest, JudgeResponse
 
@@ -34,7 +35,7 @@ members = st.builds(
     st.sampled_from([0.0, 2.0, 20.0]),
     st.sampled_from([None, None, 0.5, 3.0]),
 )
-STEPS = ("none", "centre", "z_score", "rank", "best_bonus")
+STEPS = get_args(GroupStep)
 
 
 def request(place: int, member: Member, size: int, *, aborted: bool = False) -> GroupRequest:

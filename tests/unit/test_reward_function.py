@@ -121,7 +121,7 @@ def test_open_ends_may_be_written_as_infinities() -> None:
             build({"j": scored(score_range=open_end)})
 
 
-@pytest.mark.parametrize("step", ["centre", "z_score", "rank", "best_bonus"])
+@pytest.mark.parametrize("step", ["centre", "rloo", "z_score", "rank", "best_bonus"])
 def test_huge_numbers_give_numbers_or_nothing(step: str) -> None:
     made = build({"j": scored(score_range=None)}, reward={"normalise": False, "group": step})
     for scores in ([1.7e308, 1.7e308, 1.0], [1e200, -1e200, 3.0], [1.7e308, -1.7e308]):
@@ -227,7 +227,13 @@ def test_it_works_inside_a_running_loop() -> None:
 
 @pytest.mark.parametrize(
     ("step", "becomes"),
-    [("z_score", "get 0"), ("rank", "have no reward"), ("best_bonus", "always get the bonus")],
+    [
+        ("z_score", "get 0"),
+        ("rloo", "get 0"),
+        ("gdpo", "get 0"),
+        ("rank", "have no reward"),
+        ("best_bonus", "always get the bonus"),
+    ],
 )
 def test_groups_of_one_under_a_group_step_are_said_once(
     step: str, becomes: str, caplog: pytest.LogCaptureFixture

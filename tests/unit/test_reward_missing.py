@@ -273,7 +273,7 @@ def test_a_sample_without_a_reward_shapes_no_group() -> None:
         {"s": 0.9, "events": [{"s": 0.5}]},
         {"s": 0.9, "env_reward": -1.0, "events": [{"s": 0.5}]},
     ]
-    for step in ("centre", "z_score", "rank", "best_bonus"):
+    for step in ("centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"):
         reward = {"group": step, "event_weight": 0.5, "combine_mode": "multiply"}
         made = build(graders, entries=entries, reward=reward)
         alone = values(made.compute(samples(*good)))

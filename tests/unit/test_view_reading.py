@@ -351,7 +351,7 @@ def test_equal_rewards_do_not_turn_on_a_rounding_error() -> None:
     assert compare_advantages([0.7, None]).turned == []
 
 
-@pytest.mark.parametrize("step", ["centre", "z_score", "rank", "best_bonus"])
+@pytest.mark.parametrize("step", ["centre", "rloo", "z_score", "rank", "best_bonus"])
 def test_a_failure_counts_as_0_before_the_group_step(tmp_path: Path, step: GroupStep) -> None:
     outcomes = [0.5, 0.75, 1.0, None]
     info: dict[str, Any] = {"env_reward": 1.0}

@@ -87,6 +87,25 @@ def aggregate(
     return total
 
 
+def component_values(
+    results: Mapping[str, GraderResult],
+    terms: Sequence[AggregateTerm],
+    *,
+    normalise: bool = True,
+    not_applicable: NotApplicable = "score",
+) -> dict[str, float] | GraderError:
+    """What each score and penalty that counts is before :func:`aggregate` adds it, by name.
+
+    The ``GraderError`` is that of :func:`aggregate`: one missing component leaves the sample
+    without any. A gate multiplies and is no component.
+    """
+    values = _collect_values(results, terms, normalise, not_applicable)
+    if not isinstance(values, tuple):
+        return values
+    scores, _, penalties = values
+    return {term.name: value for term, value in (*scores, *penalties)}
+
+
 _TermValues = list[tuple[AggregateTerm, float]]
 
 

@@ -11,14 +11,16 @@ turn of a rollout was worth to the policy, within the rollout's group.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
 from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
-GroupStep = Literal["none", "centre", "z_score", "rank", "best_bonus"]
+GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
+GROUP_STEP_ALIASES: Mapping[str, GroupStep] = {"dr_grpo": "centre"}
+"""Other names of steps: what Dr. GRPO (Liu et al. 2025) compares a group by."""
 
 
 def group_step(
@@ -34,7 +36,10 @@ def group_step(
 
     * ``none``: unchanged otherwise;
     * ``centre``: r − mean;
+    * ``rloo``: r − mean of the others (Ahmadian et al. 2024), which is n/(n − 1)·(r − mean); a lone
+      sample has no others and gets 0, as from ``centre``;
     * ``z_score``: (r − mean)/std, std with n − 1 as in GRPO; 0 where all are equal;
+    * ``gdpo``: of several components, see :func:`gdpo_step`; of one, as these are, ``z_score``;
     * ``rank``: (n − place)/(n − 1), best 1, worst 0, ties at mid-rank; a lone sample has nobody to
       be ranked against and becomes ``None``;
     * ``best_bonus``: the best (all that tie) get ``bonus`` on top.
@@ -47,10 +52,12 @@ def group_step(
         scales = [scale for reward, scale in pairs if reward is not None]
     present = snap_ties(present, scales)
     stepped: Sequence[float | None] = present
-    if step == "centre":
+    if step in ("centre", "rloo"):
         mean, _ = mean_and_std(present)
-        stepped = [reward - mean for reward in present]
-    elif step == "z_score":
+        n = len(present)
+        share = n / (n - 1) if step == "rloo" and n > 1 else 1.0
+        stepped = [share * (reward - mean) for reward in present]
+    elif step in ("z_score", "gdpo"):
         stepped = z_scores(present)
     elif step == "rank":
         stepped = _rank_scores(present)
@@ -59,6 +66,38 @@ def group_step(
         stepped = [reward + bonus if reward == best else reward for reward in present]
     values = iter(stepped)
     return [None if reward is None else next(values) for reward in rewards]
+
+
+def gdpo_step(
+    components: Sequence[Mapping[str, float] | None],
+    weights: Mapping[str, float],
+    *,
+    scales: Mapping[str, Sequence[float]] | None = None,
+) -> list[float | None]:
+    """Σ wₖ·zₖ for each sample of one group, zₖ being component k's z-score within the group.
+
+    GDPO (Liu et al. 2026, arXiv:2601.05242) without its last step: that divides by the deviation of
+    the whole batch, which no group knows, and belongs to the trainer. ``components[i]`` has sample
+    *i*'s components by name, ``None`` where one is missing: such a sample stays ``None`` and counts
+    in no component, so the others are those of the group without it. A component that all samples
+    share, and a lone sample's, is 0. ``scales``: by component, those of :func:`group_step`.
+
+    >>> said = [{"right": 1.0, "form": 0.0}, {"right": 0.0, "form": 1.0}, {"right": 0.0, "form": 0.0}]
+    >>> gdpo_step([*said, None], {"right": 1.0, "form": 0.5})[1:]
+    [0.0, -0.8660254037844387, None]
+    """
+    present = [one for one in components if one is not None]
+    if not present:
+        return [None] * len(components)
+    terms: list[list[float]] = [[] for _ in present]
+    for name in present[0]:
+        column = [None if one is None else one[name] for one in components]
+        stepped = group_step(column, "z_score", scales=None if scales is None else scales[name])
+        found = (value for value in stepped if value is not None)
+        for mine, value in zip(terms, found, strict=True):
+            mine.append(weights[name] * value)
+    totals = iter(terms)
+    return [None if one is None else math.fsum(next(totals)) for one in components]
 
 
 def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:

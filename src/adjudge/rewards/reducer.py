@@ -25,9 +25,16 @@ from adjudge.rewards.aggregate import (
     aggregate,
     combine,
     combine_parts,
+    component_values,
     reduce_events,
 )
-from adjudge.rewards.groups import drop_short_group, fallback_group, group_step, raise_missing
+from adjudge.rewards.groups import (
+    drop_short_group,
+    fallback_group,
+    gdpo_step,
+    group_step,
+    raise_missing,
+)
 from adjudge.rewards.spec import GraderScope, RewardSpec, check_graders
 from adjudge.stats import snap_ties
 from adjudge.types import (
@@ -65,8 +72,7 @@ def _format_part(part: RewardPart | None) -> str:
 
 _log = logging.getLogger("adjudge")
 _LONE_SAMPLE_EFFECT = {
-    "centre": "get 0 whatever the graders say",
-    "z_score": "get 0 whatever the graders say",
+    **dict.fromkeys(("centre", "rloo", "z_score", "gdpo"), "get 0 whatever the graders say"),
     "rank": "have no reward",
     "best_bonus": "always get the bonus",
 }
@@ -101,6 +107,15 @@ class RewardReducer:
             )
             for of, terms in summed.items()
         }
+        self._component_scales = {
+            term.name: AggregateScale(
+                [AggregateTerm(term.name)], roles, method="points", normalise=settings.normalise
+            )
+            for term in self._terms["outcome"]
+        }
+        self._to_components = partial(
+            component_values, normalise=settings.normalise, not_applicable=settings.not_applicable
+        )
         self._to_number = partial(
             aggregate,
             method=settings.aggregate,
@@ -206,7 +221,7 @@ class RewardReducer:
         groups = _states_by_group(states)
         for group in groups:
             if self._compares:
-                self._apply_group_step(group)
+                self._apply_group_step(group, idle.get(group[0].one.group, _NO_GRADERS))
             self._snap_ties(group)
         return states, groups
 
@@ -270,7 +285,7 @@ class RewardReducer:
         weight = settings.event_weight if scope == "event" else settings.outcome_weight
         return weight != 0 and any(term.name not in idle for term in self._terms[scope])
 
-    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
+    def _apply_group_step(self, group: Sequence[_SampleState], idle: Collection[str]) -> None:
         """The missing policy and the group step, in place.
 
         A sample that will have no reward, for whatever reason, counts in neither.
@@ -286,12 +301,34 @@ class RewardReducer:
             for state in group:
                 state.fell_back = back
         present = [part if isinstance(part, float) else None for part in parts]
-        scales = self._part_scales(group)
-        stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
+        if reward.group == "gdpo" and not group[0].fell_back:
+            stepped = self._gdpo_step(group, present, idle)
+        else:
+            scales = self._part_scales(group)
+            stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
         for state, part, value in zip(group, parts, stepped, strict=True):
             state.part = _missing_if_unranked(value) if isinstance(part, float) else part
             there = isinstance(state.part, float)
             state.reward = self._combined(state) if there else state.part
+
+    def _gdpo_step(
+        self, group: Sequence[_SampleState], present: Sequence[float | None], idle: Collection[str]
+    ) -> list[float | None]:
+        """The outcomes of the samples that are ``present``, each of their components normalised."""
+        components = [
+            None if outcome is None else self._components(state.one, idle)
+            for state, outcome in zip(group, present, strict=True)
+        ]
+        outcomes = [state.one.outcome for state in group]
+        scales = {name: scale.of(outcomes) for name, scale in self._component_scales.items()}
+        weights = {term.name: term.weight for term in self._terms["outcome"]}
+        return gdpo_step(components, weights, scales=scales)
+
+    def _components(self, one: GradedSample, idle: Collection[str]) -> dict[str, float] | None:
+        """A sample's outcome before it is one number; ``None`` where a grader that counts failed."""
+        terms = _active_terms(self._terms["outcome"], one.outcome, idle)
+        found = self._to_components(one.outcome, terms)
+        return None if isinstance(found, GraderError) else found
 
     def _snap_ties(self, group: Sequence[_SampleState]) -> None:
         """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
@@ -314,8 +351,11 @@ class RewardReducer:
         weight = abs(settings.judge_scale)
         if not group[0].fell_back:
             weight *= abs(settings.outcome_weight)
-        if settings.group in ("z_score", "rank"):  # near-ties in what they were made from are gone
+        if settings.group in ("z_score", "gdpo", "rank"):  # what they were made from has no near-ties
             scales = [max(1.0, abs(cast("float", state.part))) for state in group]
+            if settings.group == "gdpo":  # a sum of z-scores, each at most (n − 1)/√n
+                total = math.fsum(abs(term.weight) for term in self._terms["outcome"])
+                scales = [max(scale, total * math.sqrt(len(group))) for scale in scales]
         else:
             scales = self._part_scales(group)
         if weight != 1:

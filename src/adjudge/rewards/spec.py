@@ -31,7 +31,7 @@ from adjudge.rewards.aggregate import (
     GateRule,
     NotApplicable,
 )
-from adjudge.rewards.groups import GroupStep, MissingPolicy
+from adjudge.rewards.groups import GROUP_STEP_ALIASES, GroupStep, MissingPolicy
 from adjudge.types import Reduce, Role, finite_range
 from adjudge.version import __version__
 
@@ -117,8 +117,18 @@ class RewardSettings(JudgedReward):
     bonus: float = Field(default=0.1, allow_inf_nan=False)
     seed: int = 0
 
+    @field_validator("group", mode="before")
+    @classmethod
+    def _known_step(cls, group: Any) -> Any:
+        return GROUP_STEP_ALIASES.get(group, group) if isinstance(group, str) else group
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.group == "gdpo" and self.aggregate not in ("weighted_mean", "points"):
+            raise ValueError(
+                'group: "gdpo" adds up graders with their weights, after each was normalised. '
+                f"Leave aggregate out (found aggregate = {self.aggregate!r})"
+            )
         if self.unjudged == "env" and self.combine_mode != "weighted_sum":
             raise ValueError(
                 'unjudged: "env" needs combine_mode = "weighted_sum"; else an unjudged reward is '
@@ -457,6 +467,12 @@ def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
     if listwise and entry.scope == "event":
         raise ConfigError(f"{where}: ranks groups, not events. Set scope = 'outcome'.")
     role = _check_role(grader, where)
+    counts = entry.weight != 0 and entry.scope == "outcome"
+    if role is Role.GATE and counts and spec.reward.group == "gdpo":
+        raise ConfigError(
+            f"{where}: is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use "
+            "weight = 0, or group = 'z_score'."
+        )
     if role is not Role.SCORE and entry.weight < 0:
         raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {entry.weight})")
     needs_range = entry.weight != 0 or entry.name == spec.missing.fallback

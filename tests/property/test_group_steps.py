@@ -1,0 +1,162 @@
+"""Group steps against their formulas in numpy, over the samples that are there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.helpers.reward_functions import build
+
+from adjudge import ConfigError, ErrorKind, FunctionGrader, GraderError, GraderScore, Role
+from adjudge.rewards import RewardSpec, group_step
+from adjudge.rewards.groups import gdpo_step
+from adjudge.types import GradedSample, GraderResult
+
+# Steps of a hundredth: no two values tie by rounding alone.
+hundredths = st.integers(0, 100).map(lambda n: n / 100)
+NAMES = ("right", "form", "long")
+
+
+def rloo_by_numpy(rewards: Sequence[float]) -> Any:
+    values = np.array(rewards)
+    return values - (values.sum() - values) / (len(values) - 1)
+
+
+def gdpo_by_numpy(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> Any:
+    values = np.array(rows)
+    std = values.std(axis=0, ddof=1)
+    z = (values - values.mean(axis=0)) / np.where(std > 1e-12, std, np.inf)
+    return z @ np.array(weights)
+
+
+@given(st.lists(hundredths, min_size=2, max_size=12))
+def test_rloo_compares_with_the_mean_of_the_others(rewards: list[float]) -> None:
+    assert group_step(rewards, "rloo") == pytest.approx(rloo_by_numpy(rewards), abs=1e-12)
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> tuple[list[dict[str, float] | None], dict[str, float]]:
+    """The components of a group, some of them missing, and the weights."""
+    names = NAMES[: draw(st.integers(1, len(NAMES)))]
+    row = st.fixed_dictionaries({name: hundredths for name in names})
+    rows = draw(st.lists(st.one_of(row, row, st.none()), max_size=10))
+    return rows, {name: draw(st.floats(-2, 2)) for name in names}
+
+
+@given(vectors())
+def test_gdpo_normalises_each_component_of_those_that_are_there(
+    drawn: tuple[list[dict[str, float] | None], dict[str, float]],
+) -> None:
+    rows, weights = drawn
+    totals = gdpo_step(rows, weights)
+    assert [one is None for one in totals] == [row is None for row in rows]
+    present = [[row[name] for name in weights] for row in rows if row is not None]
+    found = [one for one in totals if one is not None]
+    if len(present) > 1:
+        assert found == pytest.approx(gdpo_by_numpy(present, list(weights.values())), abs=1e-9)
+    else:
+        assert found == [0.0] * len(present)
+    assert found == gdpo_step([row for row in rows if row is not None], weights)
+
+
+@given(vectors(), st.randoms(use_true_random=False))
+def test_gdpo_knows_no_order(
+    drawn: tuple[list[dict[str, float] | None], dict[str, float]], rng: Any
+) -> None:
+    rows, weights = drawn
+    order = rng.sample(range(len(rows)), len(rows))
+    totals = gdpo_step(rows, weights)
+    assert gdpo_step([rows[at] for at in order], weights) == [totals[at] for at in order]
+    names = rng.sample(list(weights), len(weights))
+    turned = [row and {name: row[name] for name in names} for row in rows]
+    assert gdpo_step(turned, weights) == totals
+
+
+# --- in a spec ----------------------------------------------------------------------------------
+
+
+def judged(rows: Sequence[Sequence[float | ErrorKind]]) -> list[GradedSample]:
+    """One group; the third grader is a penalty."""
+    found = []
+    for place, row in enumerate(rows):
+        outcome: dict[str, GraderResult] = {}
+        for name, said in zip(NAMES, row, strict=False):
+            if isinstance(said, ErrorKind):
+                outcome[name] = GraderError(name, said, "no")
+            elif name == "long":
+                outcome[name] = GraderScore(name, -said, role=Role.PENALTY)
+            else:
+                outcome[name] = GraderScore(name, 10 * said, score_range=(0, 10))
+        found.append(GradedSample(place, place, "g", None, outcome, []))
+    return found
+
+
+def function(**reward: Any) -> Any:
+    graders = {
+        name: FunctionGrader(lambda x: x, name, score_range=(0, 10)) for name in NAMES[:2]
+    } | {"long": FunctionGrader(lambda x: x, "long", role=Role.PENALTY)}
+    weights = {"right": {"weight": 2.0}, "form": {"weight": 0.5}, "long": {"weight": 0.25}}
+    return build(graders, entries=weights, reward={"group": "gdpo", **reward})
+
+
+answers = st.lists(
+    st.lists(
+        st.one_of(hundredths, hundredths, hundredths, st.just(ErrorKind.TIMEOUT)),
+        min_size=3,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(answers)
+def test_a_sample_without_one_component_has_no_reward_and_moves_nobody(
+    rows: list[list[float | ErrorKind]],
+) -> None:
+    scores = [result.score for result in function().reward(judged(rows))]
+    whole = [row for row in rows if ErrorKind.TIMEOUT not in row]
+    assert [score is None for score in scores] == [ErrorKind.TIMEOUT in row for row in rows]
+    found = [score for score in scores if score is not None]
+    assert found == [result.score for result in function().reward(judged(whole))]
+    if len(whole) > 1:
+        signed = [[float(a), float(b), -float(c)] for a, b, c in whole]
+        assert found == pytest.approx(gdpo_by_numpy(signed, [2.0, 0.5, 0.25]), abs=1e-9)
+
+
+def test_components_that_differ_by_rounding_alone_are_one() -> None:
+    rows = [[0.1 + 0.2, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.0, 0.0]]
+    assert [result.score for result in function().reward(judged(rows))] == [0.0] * 3
+
+
+def test_a_grader_with_nothing_to_judge_in_a_whole_group_is_no_component_there() -> None:
+    rows = judged([[0.1, 0.5, 0.0], [0.9, 0.5, 0.0]])
+    for one, score in zip(rows, (0.0, 10.0), strict=True):
+        idle = {"evaluable": False, "cause": "not_applicable"}
+        one.outcome["form"] = GraderScore("form", score, score_range=(0, 10), metadata=idle)
+    scores = [result.score for result in function().reward(rows)]
+    assert scores == pytest.approx([-(2**0.5), 2**0.5])
+
+
+def test_what_gdpo_cannot_add_up_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"reward: group: .*Leave aggregate out .*'min'"):
+        function(aggregate="min")
+    gate = FunctionGrader(lambda x: x, "gate", role=Role.GATE)
+    with pytest.raises(ConfigError, match=r"graders\.gate: is a gate.*weight = 0"):
+        build({"gate": gate}, reward={"group": "gdpo"})
+    build({"gate": gate, "one": FunctionGrader(lambda x: x, score_range=(0, 1))},
+          entries={"gate": {"weight": 0.0}}, reward={"group": "gdpo"})  # fmt: skip
+
+
+def test_dr_grpo_is_another_name_of_centre() -> None:
+    graders = [{"name": "right", "type": "string_match"}]
+    named, centred = (
+        RewardSpec.from_dict({"graders": graders, "reward": {"group": step}})
+        for step in ("dr_grpo", "centre")
+    )
+    assert named.reward.group == "centre"
+    assert named.hash == centred.hash
+    with pytest.raises(ConfigError, match=r"reward\.group: .*'gdpo'.*found 'drgrpo'"):
+        RewardSpec.from_dict({"graders": graders, "reward": {"group": "drgrpo"}})
