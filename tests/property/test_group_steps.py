@@ -40,7 +40,7 @@ def test_rloo_compares_with_the_mean_of_the_others(rewards: list[float]) -> None
 def vectors(draw: st.DrawFn) -> tuple[list[dict[str, float] | None], dict[str, float]]:
     """The components of a group, some of them missing, and the weights."""
     names = NAMES[: draw(st.integers(1, len(NAMES)))]
-    row = st.fixed_dictionaries({name: hundredths for name in names})
+    row = st.fixed_dictionaries(dict.fromkeys(names, hundredths))
     rows = draw(st.lists(st.one_of(row, row, st.none()), max_size=10))
     return rows, {name: draw(st.floats(-2, 2)) for name in names}
 

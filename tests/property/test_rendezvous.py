@@ -10,8 +10,8 @@ from tests.unit.helpers.meeting import function, run_here, sample
 from tests.unit.helpers.meeting import settings as service_settings
 
 from adjudge import ErrorKind, RewardResult
-from adjudge.service.backends.conversion import request_to_sample
 from adjudge.rewards.groups import GroupStep
+from adjudge.service.backends.conversion import request_to_sample
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.wire import GroupRequest, JudgeResponse
 

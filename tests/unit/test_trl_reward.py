@@ -256,6 +256,37 @@ def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("step", "settings", "found"),
+    [
+        ("z_score", {"scale_rewards": "batch"}, "scale_rewards='batch'"),
+        ("z_score", {"normalize_advantages": True}, "normalize_advantages=True"),
+        ("z_score", {"scale_rewards": "none"}, None),
+        ("gdpo", {"scale_rewards": "group"}, "scale_rewards='group'"),
+        ("gdpo", {"scale_rewards": "batch"}, None),
+        ("gdpo", {"multi_objective_aggregation": "normalize_then_sum"}, "'normalize_then_sum'"),
+        ("rloo", {"scale_rewards": "none"}, None),
+    ],
+)
+def test_a_group_step_that_the_trainer_does_again_is_warned_about(
+    step: str, settings: dict[str, Any], found: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        call(make_reward(spec(reward={"group": step})), ["a", "poor"], Trainer(**settings))
+    assert [found in one.message for one in caplog.records if found] == ([True] if found else [])
+    assert len(caplog.records) == (found is not None)
+
+
+def test_rloo_in_rloos_own_trainer_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    class RLOOTrainer(Trainer):
+        pass
+
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        call(make_reward(spec(reward={"group": "rloo"})), ["a", "poor"], RLOOTrainer())
+    [record] = caplog.records
+    assert "taken away twice" in record.message
+
+
 def test_the_dotted_path_reads_the_variable_at_the_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

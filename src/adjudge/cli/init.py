@@ -406,7 +406,11 @@ def _reward_table(facts: RolloutFacts) -> _Table:
     )
     entries: list[_Entry] = [
         ("aggregate", "weighted_mean", "or points, min, soft_min"),
-        ("group", "none", "or centre, z_score, rank: inside each group of samples to one prompt"),
+        (
+            "group",
+            "none",
+            "or centre, z_score, gdpo, rank: inside each group of samples to a prompt",
+        ),
     ]
     if facts.env_rewards:
         entries.append(("combine_mode", "replace", combine))

@@ -82,7 +82,8 @@ def gdpo_step(
     in no component, so the others are those of the group without it. A component that all samples
     share, and a lone sample's, is 0. ``scales``: by component, those of :func:`group_step`.
 
-    >>> said = [{"right": 1.0, "form": 0.0}, {"right": 0.0, "form": 1.0}, {"right": 0.0, "form": 0.0}]
+    >>> scores = (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)
+    >>> said = [{"right": right, "form": form} for right, form in scores]
     >>> gdpo_step([*said, None], {"right": 1.0, "form": 0.5})[1:]
     [0.0, -0.8660254037844387, None]
     """

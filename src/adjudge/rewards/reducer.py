@@ -325,7 +325,7 @@ class RewardReducer:
         return gdpo_step(components, weights, scales=scales)
 
     def _components(self, one: GradedSample, idle: Collection[str]) -> dict[str, float] | None:
-        """A sample's outcome before it is one number; ``None`` where a grader that counts failed."""
+        """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
         terms = _active_terms(self._terms["outcome"], one.outcome, idle)
         found = self._to_components(one.outcome, terms)
         return None if isinstance(found, GraderError) else found
@@ -351,7 +351,11 @@ class RewardReducer:
         weight = abs(settings.judge_scale)
         if not group[0].fell_back:
             weight *= abs(settings.outcome_weight)
-        if settings.group in ("z_score", "gdpo", "rank"):  # what they were made from has no near-ties
+        if settings.group in (
+            "z_score",
+            "gdpo",
+            "rank",
+        ):  # what they were made from has no near-ties
             scales = [max(1.0, abs(cast("float", state.part))) for state in group]
             if settings.group == "gdpo":  # a sum of z-scores, each at most (n − 1)/√n
                 total = math.fsum(abs(term.weight) for term in self._terms["outcome"])

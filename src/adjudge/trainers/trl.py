@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.rewards.spec import RewardSpec
@@ -172,12 +172,18 @@ class _TrlAdapter(Adapter):
                 "reward as 0 there. Make them graders of the spec (weight 0 reports only), or set "
                 "multi_objective_aggregation='normalize_then_sum'."
             )
-        scale = getattr(trainer, "scale_rewards", "none")
-        if self.spec.reward.group == "z_score" and scale in ("group", "batch"):
+        step, division = self.spec.reward.group, _find_division(trainer)
+        # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
+        ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
+        if division is not None and division.by in ours:
             self.warn(
-                f"rewards are divided by a deviation twice: reward.group = 'z_score' in the spec, "
-                f"and scale_rewards={scale!r} in the trainer. Set scale_rewards='none' or group = "
-                "'none'."
+                f"rewards are divided by a deviation twice: reward.group = {step!r} in the spec, "
+                f"and {division.setting} in the trainer. Set {division.remedy} or group = 'none'."
+            )
+        if step == "rloo" and any(base.__name__ == "RLOOTrainer" for base in type(trainer).__mro__):
+            self.warn(
+                "the mean of the others is taken away twice: reward.group = 'rloo' in the spec, "
+                "and by RLOOTrainer itself. Set group = 'none'."
             )
 
     def _log(self, batch: TrlBatch, scored: ScorerResult) -> None:
@@ -190,6 +196,25 @@ class _TrlAdapter(Adapter):
             for key in self.scorer.info_keys:
                 batch.log_extra(prefix + key, [one.reward_info[key] for one in results])
             batch.log_extra(prefix + "missing", [_missing(one) for one in results])
+
+
+class _Division(NamedTuple):
+    """How a trainer divides rewards: by the deviation of the group or of the batch."""
+
+    by: str
+    setting: str
+    remedy: str
+
+
+def _find_division(trainer: Any) -> _Division | None:
+    if getattr(trainer, "multi_objective_aggregation", None) == "normalize_then_sum":
+        setting, off = "multi_objective_aggregation={!r}", "sum_then_normalize"
+        return _Division("group", setting.format("normalize_then_sum"), setting.format(off))
+    if (scale := getattr(trainer, "scale_rewards", None)) in ("group", "batch"):
+        return _Division(scale, f"scale_rewards={scale!r}", "scale_rewards='none'")
+    if getattr(trainer, "normalize_advantages", False):
+        return _Division("batch", "normalize_advantages=True", "normalize_advantages=False")
+    return None
 
 
 def _missing(result: RewardResult) -> str:
