@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,41 @@ def test_it_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
     assert f"try: curl {url}/judge" in said
     assert "/batch_judge" in said
     assert "Traceback" not in complaints
+
+
+@pytest.mark.parametrize(
+    ("grader", "refused"),
+    [
+        ('type = "llm"\ntemplate = "Rate {query} {response}"', False),
+        ('type = "relevance"', True),
+        ('type = "llm"\ntemplate = "Rate {level} {response}"', True),
+    ],
+)
+def test_what_llama_factory_cannot_ask_is_said_at_the_start(
+    tmp_path: Path, grader: str, refused: bool
+) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        'version = 1\n[reward]\nnormalise = false\n[judges.main]\ntype = "scripted"\n'
+        f"""script = '{{"score": 4, "reason": "good"}}'\n[[graders]]\nname = "fit"\n{grader}\n"""
+    )
+    arguments = [*COMMAND, str(path), "--port", "0", "--damping", "0.5:0.8"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        assert json.loads(get(f"{url}/health"))["graders"] == ["fit"]
+        body = json.dumps({"model": "model", "messages": ["user 2 + 2? assistant 4"]}).encode()
+        if refused:
+            with pytest.raises(urllib.error.HTTPError, match="422"):
+                urllib.request.urlopen(f"{url}/llamafactory", body)
+        else:
+            with urllib.request.urlopen(f"{url}/llamafactory", body) as response:
+                assert json.load(response)["scores"] == [4.0]
+        process.send_signal(signal.SIGINT)
+        complaints = process.stderr.read()
+    assert ("/llamafactory: every request will be refused" in complaints) == refused
 
 
 def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -12,10 +12,13 @@ from adjudge.cli.console import clean, errors
 from adjudge.cli.options import RayAddress
 from adjudge.cli.settings_options import settings_options
 from adjudge.errors import ConfigError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.judge_calls import estimate_calls
 from adjudge.service.settings import ServiceSettings
 
 if TYPE_CHECKING:  # what it needs comes with adjudge[server]
     from adjudge.service.backend import Backend
+    from adjudge.service.formats.base import WireFormat
     from adjudge.service.server import RunningService
 
 
@@ -161,10 +164,38 @@ def serve_command(
         )
     else:
         backend = load_backend(target, settings, **given)
+    for line in _list_refused_formats(target, formats):
+        errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
     ready = _announce_json if as_json else _announce
     run_service(backend, settings, ready, formats=formats, until_eof=until_eof)
+
+
+def _list_refused_formats(target: str, formats: Sequence[WireFormat]) -> Iterator[str]:
+    """Formats whose requests lack what a grader of the spec ``target`` needs, in a line each.
+
+    LLaMA-Factory's client takes a refusal for an answer, and ends with ``KeyError: 'scores'``.
+    """
+    from adjudge.service.backends.conversion import request_to_sample  # noqa: PLC0415
+    from adjudge.service.formats.trainers import LlamaFactory  # noqa: PLC0415
+
+    if not target.endswith(".toml"):
+        return
+    for one in formats:
+        if isinstance(one, LlamaFactory):
+            [request] = one.requests(b'{"messages": ["text"]}')
+            sample, why = request_to_sample(request), ""
+            try:
+                asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
+                why = next((f"{name}: {est.why}" for name, est in asked.items() if est.why), "")
+            except ConfigError as error:  # a template's field that no request here has
+                why = str(error)
+            if why:
+                yield (
+                    f"{one.path}: every request will be refused, because {one.trainer} sends whole "
+                    f"texts alone, and a grader needs more: {why}"
+                )
 
 
 def _replica_range(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from starlette.routing import Route
 
 from adjudge.errors import ErrorKind
 from adjudge.judges.endpoint.connections import CallCounter
-from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backend import Backend
 from adjudge.service.formats.base import WireFormat
 from adjudge.service.metrics import ServiceMetrics
@@ -191,13 +190,12 @@ class _AdminRoute(msgspec.Struct, frozen=True):
 
 def _health(service: AdminState) -> bytes:
     """What clients read as :class:`adjudge.client.grader.ServiceInfo`, and more."""
-    spec = getattr(service.backend, "spec", None)
     return _encode({
         "status": "healthy",
         "model_loaded": service.phase != "loading",
         "model_version": service.backend.version,
         "compares_groups": service.backend.compares_groups,
-        "graders": [one.name for one in spec.graders] if isinstance(spec, RewardSpec) else [],
+        "graders": list(getattr(service.backend, "grader_names", ())),
         "group_timeout_s": service.settings.group_timeout_s,
         "deadline_s": service.settings.deadline_s,
     })  # fmt: skip

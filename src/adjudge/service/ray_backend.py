@@ -53,6 +53,7 @@ class ReplicaFacts(msgspec.Struct):
     compares_groups: str | None
     has_groups: bool
     pid: int
+    grader_names: list[str] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -97,7 +98,12 @@ class JudgeReplica:
         groups = self._rendezvous is not None
         return _encode(
             ReplicaFacts(
-                backend.name, backend.version, backend.compares_groups, groups, os.getpid()
+                backend.name,
+                backend.version,
+                backend.compares_groups,
+                groups,
+                os.getpid(),
+                list(getattr(backend, "grader_names", ())),
             )
         )
 
@@ -199,6 +205,7 @@ class RayBackend:
     ) -> None:
         self.name = self.version = "unknown"
         self.compares_groups: str | None = None
+        self.grader_names: list[str] = []
         self.rendezvous = _RayRendezvous(self)
         self._replicas = replicas
         self._app = f"adjudge-{os.getpid()}"
@@ -219,6 +226,7 @@ class RayBackend:
         facts = msgspec.msgpack.decode(data, type=ReplicaFacts)
         self.name, self.version = f"{facts.name} on Ray Serve", facts.version
         self.compares_groups = facts.compares_groups
+        self.grader_names = facts.grader_names
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request; raises what a replica refused."""

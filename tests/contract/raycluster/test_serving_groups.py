@@ -1,7 +1,9 @@
 """Groups under `adjudge serve --ray`: run by `make test-ray-cluster`."""
 
+import json
 import os
 import signal
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,6 +34,8 @@ def test_a_group_meets_in_one_replica(two_nodes: TwoNodes, tmp_path: Path) -> No
     with serving(path, two_nodes) as (running, process):
         status, _ = post(f"{running.url}/judge", {"prompt": "p", "completion": "c"})
         assert status == 422  # compares: only /group_judge
+        with urllib.request.urlopen(f"{running.url}/health") as response:
+            assert json.load(response)["graders"] == ["same"]
         with ThreadPoolExecutor(len(samples)) as pool:
             replies = list(pool.map(lambda one: post(f"{running.url}/group_judge", one), samples))
         assert [status for status, _ in replies] == [200] * len(samples)

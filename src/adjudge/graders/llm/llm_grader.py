@@ -147,8 +147,10 @@ class LLMGrader(JudgeGrader):
         shown = self._group(fields) if listwise else self._render_fields(fields)
         if shown is None:
             return self._unclosed()
-        if "query" in self.template.fields and (query := extract_query(shown)) is not None:
-            shown["query"] = query
+        if "query" in self.template.fields:
+            query = extract_query(shown)
+            if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is
+                shown["query"] = shown["prompt"] if query is None else query
         values = {**shown, **self.variables}
         form = self._ranking(shown) if listwise else self._form
         try:

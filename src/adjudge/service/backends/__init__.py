@@ -84,6 +84,11 @@ class DampedBackend:
     def _versioned(self) -> str:
         return f"{self._backend.version}-{self._damping.below:g}:{self._damping.factor:g}"
 
+    @property
+    def grader_names(self) -> list[str]:
+        """See :class:`SpecBackend`."""
+        return list(getattr(self._backend, "grader_names", ()))
+
     async def start(self) -> None:
         """See :class:`~adjudge.service.backend.Backend`."""
         await self._backend.start()
@@ -138,7 +143,8 @@ def adapt_spec(spec: RewardSpec) -> RewardSpec:
 class SpecBackend:
     """Scores with a :class:`~adjudge.rewards.SpecRewardFunction`; the score is the reward.
 
-    ``function`` and ``spec`` are what a group's rendezvous asks (:func:`adapt_spec` applied).
+    ``function`` and ``spec`` are what a group's rendezvous asks (:func:`adapt_spec` applied);
+    ``grader_names`` are what ``/health`` shows.
     ``version`` is the spec's fingerprint. Requests go in batches where all graders are rules,
     else one by one; then ``max_concurrency``, if the spec sets it, is how many are asked at once.
     Raises :class:`ConfigError` for a spec that cannot be built.
@@ -155,7 +161,7 @@ class SpecBackend:
         self.version = self.function.fingerprint
         self.compares_groups = self._find_group_need()
         self.one_by_one = any(map(_is_slow, graders.values()))
-        self._names = [entry.name for entry in spec.graders]
+        self.grader_names = [entry.name for entry in spec.graders]
         capped = self.one_by_one and "max_concurrency" in spec.model_fields_set
         self._slots: contextlib.AbstractAsyncContextManager[Any] = (
             asyncio.Semaphore(spec.max_concurrency) if capped else contextlib.nullcontext()
@@ -204,7 +210,7 @@ class SpecBackend:
             answers = self._fail_all(asked, error)
         else:
             triples = zip(asked, judged, self.function.reward(judged), strict=True)
-            answers = [result_to_response(*triple, self._names) for triple in triples]
+            answers = [result_to_response(*triple, self.grader_names) for triple in triples]
         for sample, answer in zip(samples, answers, strict=True):
             found[sample.original_index] = answer
         return [found[place] for place in range(len(requests))]
