@@ -32,6 +32,7 @@ from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
     TrlBatch,
+    find_future_straddling,
     find_group_layout,
     group_equal_prompts,
 )
@@ -51,6 +52,7 @@ def make_reward(
     *,
     name: str = DEFAULT_NAME,
     columns: Mapping[str, str] | None = None,
+    args: Any = None,
 ) -> Callable[..., Coroutine[Any, Any, Rewards]]:
     """A reward function for ``reward_funcs=``: one plain ``async def`` called ``name``.
 
@@ -58,7 +60,9 @@ def make_reward(
     several functions of one trainer apart, in ``rewards/NAME/mean`` and, where it is not the
     default, in ``judge/NAME/…``. ``columns`` names the dataset column of a field
     (``{"reference": "target"}``); see the module for what a sample gets
-    without it.
+    without it. ``args`` is the trainer's own configuration (``GRPOConfig``): TRL shows a reward
+    function nothing of the trainer before the first call, and with it groups that would straddle
+    processes are refused here.
 
     The function returns a float per completion, ``None`` for a missing one. It raises
     :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`, under
@@ -67,6 +71,8 @@ def make_reward(
     group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
     """
     adapter = _TrlAdapter(spec, name=name, columns=columns)
+    if args is not None:
+        adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
     async def scored(
         prompts: Sequence[Any],

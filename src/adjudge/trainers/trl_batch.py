@@ -141,6 +141,27 @@ def find_group_layout(batch: TrlBatch) -> GroupLayout | None:
     )
 
 
+def find_future_straddling(config: Any) -> str | None:
+    """Why groups will straddle processes under ``config``, a ``GRPOConfig`` or ``RLOOConfig``.
+
+    A process gets ``per_device_train_batch_size`` × ``steps_per_generation`` completions at a time,
+    and ``per_device_eval_batch_size`` where the trainer evaluates. ``None`` where none will.
+    """
+    processes = int(getattr(config, "world_size", 1))
+    steps = getattr(config, "steps_per_generation", None) or config.gradient_accumulation_steps
+    shares = [(config.per_device_train_batch_size * steps, "num_generations")]
+    if str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no":
+        shares.append((config.per_device_eval_batch_size, "num_generations_eval"))
+    for count, key in shares:
+        size = getattr(config, key, None) or config.num_generations
+        if processes > 1 and count % size:
+            return (
+                f"a group will straddle processes: {key} is {size}, and each of {processes} "
+                f"processes has {count} completions of a batch"
+            )
+    return None
+
+
 def group_equal_prompts(prompts: Sequence[Any]) -> GroupLayout:
     """Groups of equal prompts side by side, for callers that do not say ``num_generations``.
 

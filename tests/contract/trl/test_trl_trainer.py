@@ -185,6 +185,10 @@ def test_a_group_that_straddles_processes(tmp_path: Path) -> None:
         assert said["alone"] == [GROUP // 2] * 2
         assert "multiple of num_generations" in said["compared"]
         assert f"process {rank}" in said["compared"]
+        divided, whole, evaluated = said["foreseen"]
+        assert f"each of 2 processes has {GROUP // 2} completions" in divided
+        assert whole == ""
+        assert "num_generations_eval is" in evaluated
 
 
 def test_the_dotted_path_from_a_config_file(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """One of two training processes, started by torchrun: `two_processes.py FOLDER`.
 
 Each holds half of every group. Writes `RANK.json`: how many rewards each call of a spec that judges
-samples by themselves gave, and what a spec that compares them said.
+samples by themselves gave, what a spec that compares them said, and what it said before any trainer
+was made.
 """
 
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from trl import GRPOConfig
 
 from adjudge.errors import ConfigError
 from adjudge.trainers.trl import make_reward
@@ -35,7 +39,26 @@ def main(folder: Path) -> None:
         train(new_policy(), own, make_reward(spec_file(own, "z_score")), batch=GROUP // 2)
     except ConfigError as error:
         said = str(error)
-    (folder / f"{rank}.json").write_text(json.dumps({"alone": counts, "compared": said}))
+    (folder / f"{rank}.json").write_text(
+        json.dumps({"alone": counts, "compared": said, "foreseen": list(foresee(own, spec_file))})
+    )
+
+
+def foresee(folder: Path, spec_file: Any) -> Iterator[str]:
+    """What `make_reward` says of configurations that divide groups, and of one that does not."""
+    from tiny_policy import GROUP
+
+    settings: dict[str, Any] = {"output_dir": str(folder), "use_cpu": True, "bf16": False}
+    divided = {"per_device_train_batch_size": GROUP // 2, "num_generations": GROUP}
+    whole = {**divided, "steps_per_generation": 2}
+    evaluated = {**whole, "eval_strategy": "steps", "per_device_eval_batch_size": GROUP // 2}
+    for given in (divided, whole, evaluated):
+        said = ""
+        try:
+            make_reward(spec_file(folder, "z_score"), args=GRPOConfig(**settings, **given))
+        except ConfigError as error:
+            said = str(error)
+        yield said
 
 
 if __name__ == "__main__":
