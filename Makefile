@@ -170,10 +170,10 @@ test-formats: $(ENVS)/torch/.done  ## the clients of OpenRLHF and LLaMA-Factory 
 demo-live: $(ENVS)/embedded/.done  ## eight answers judged by a real small language model, about a minute
 	PYTHONPATH=src $(ENVS)/embedded/bin/python -m adjudge demo --live
 
-demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, about a minute
+demo-rl: $(ENVS)/torch/.done  ## a small policy learns from a judge over HTTP: SFT, then GRPO, a minute of CPU time
 	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/rl_tiny.toml
 
-demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-Terry, serve, evaluate, GRPO, some four minutes
+demo-judge: $(ENVS)/torch/.done  ## from preferences to a policy: SFT, Bradley-Terry, serve, evaluate, GRPO: four minutes of CPU time, more on a busy machine
 	PYTHONPATH=src:lab/src OMP_NUM_THREADS=1 $(ENVS)/torch/bin/python -m adjudge_lab train examples/judge_tiny.toml
 
 STUDY  ?= examples/study_tiny.toml
