@@ -44,7 +44,8 @@ def conformance(
         str,
         typer.Argument(
             help="trl, verl, ms-swift, nemo-rl, openrlhf, open-instruct, roll, axolotl, unsloth,"
-            " slime, miles, skyrl, tinker-cookbook, or module:Class, a driver of your own."
+            " slime, miles, skyrl, tinker-cookbook, areal, prime-rl, rllm, or module:Class, a"
+            " driver of your own."
         ),
     ],
     source: Annotated[

@@ -316,14 +316,18 @@ def _gradients_by_advantage(result: StepResult) -> list[float] | None:
 
 
 def _logged_mean(probe: _Probe) -> Iterator[str | None]:
+    """A step that drops the only group logs nothing."""
+    reached = False
     for case in _groups(least=1):
         logged = probe.step(case).reward_mean
         if logged is None:
-            yield None
-            return
+            continue
+        reached = True
         present = [reward for reward in case.rewards if reward is not None]
         if _differ([logged], [sum(present) / len(present)]):
             yield f"{_show(case.rewards)}: the logged mean is {logged:.3f}"
+    if not reached:
+        yield None
 
 
 def _dynamic_sampling(probe: _Probe) -> Iterator[str | None]:

@@ -139,6 +139,6 @@ def _find_node(tree: ast.Module, name: str) -> ast.stmt:
 
 
 def _sets(node: ast.stmt, name: str) -> bool:
-    """Whether a statement is ``name = ...``."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
+    """Whether a statement is ``name = ...``, with an annotation or without."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return any(isinstance(one, ast.Name) and one.id == name for one in targets)
