@@ -7,8 +7,9 @@ Each arm is a run of `adjudge train` on the prompts of examples/rl_smollm2.toml,
 and a process of its own, `--jobs` of them at a time, which share the processor's cores. The same
 command goes on where it stopped; the policies of an arm that has ended are removed. The judge is
 the rule that checks the instructions, so what a failed call would have said is known: a share of
-its calls ends in a time-out, at random or in proportion to the answer's length. As 0, it gives what
-many reward functions give then. Held-out answers are scored by the rule without failures.
+its calls ends in a reply that cannot be read, at random or in proportion to the answer's length
+(a time-out would be taken for an outage, where half of them fail). As 0, it gives what many reward
+functions give then. Held-out answers are scored by the rule without failures.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class FlakyInstructions(BaseGrader):
             return score(response, instruction_id_list, kwargs)
         if self._as_zero:
             return 0.0
-        raise GradingFailure(ErrorKind.TIMEOUT, "made to fail")
+        raise GradingFailure(ErrorKind.UNPARSABLE, "made to fail")
 
 
 def fails(kind: str, seed: int, response: str, instructions: Sequence[str]) -> bool:

@@ -85,7 +85,9 @@ def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) 
 
 def fields(completion: Any, **given: Any) -> dict[str, Any]:
     adapter = Adapter(spec(), columns=given.pop("columns", None))
-    return batch([completion], **given).samples(["0"], adapter)[0].fields()
+    called = batch([completion], **given)
+    asyncio.run(called.read_environments())
+    return called.samples(["0"], adapter)[0].fields()
 
 
 def test_it_is_one_plain_coroutine_function_with_a_name() -> None:
@@ -243,13 +245,21 @@ def test_a_group_step_works_inside_blocks() -> None:
     assert found == pytest.approx([0.2, -0.2, 0.0, 0.0])
 
 
+def test_other_reward_functions_are_refused_where_the_sum_makes_missing_0() -> None:
+    beside = Trainer(reward_funcs=[1, 2])
+    with pytest.raises(ConfigError, match=r"missing\.policy.*2 functions; allowed here: 'raise'"):
+        call(make_reward(spec()), ["a", "poor"], beside)
+    assert call(make_reward(spec(missing={"policy": "raise"})), ["a", "poor"], beside) == [0.5, 0.1]
+    apart = Trainer(reward_funcs=[1, 2], multi_objective_aggregation="normalize_then_sum")
+    assert call(make_reward(spec()), ["a", "poor"], apart) == [0.5, 0.1]
+
+
 def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
     reward = make_reward(spec(reward={"group": "z_score"}))
-    trainer = Trainer(reward_funcs=[1, 2], scale_rewards="group")
+    trainer = Trainer(reward_funcs=[1], scale_rewards="group")
     with caplog.at_level(logging.WARNING, "adjudge"):
         for _ in range(3):
             call(reward, ["a", "poor"], trainer)
-    assert ["as 0" in one.message for one in caplog.records].count(True) == 1
     assert ["twice" in one.message for one in caplog.records].count(True) == 1
     caplog.clear()
     call(make_reward(spec()), ["a", "poor"], Trainer(reward_funcs=[1], scale_rewards="group"))
@@ -497,7 +507,8 @@ def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
 
 
 def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
-    trainer = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "rules"])
+    apart: Any = {"reward_funcs": [1, 2], "multi_objective_aggregation": "normalize_then_sum"}
+    trainer = Trainer(reward_func_names=["adjudge", "rules"], **apart)
     call(make_reward(spec()), ["a", "fail"], trainer)
     call(make_reward(spec(ANSWER), name="rules"), ["a", "a"], trainer, answer=["a", "b"])
     assert trainer.metrics["judge/score_mean"] == 0.5
@@ -505,7 +516,7 @@ def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFi
     assert trainer.extra["judge/missing"] == ["", "unparsable"]
     assert trainer.extra["judge/rules/missing"] == ["", ""]
     assert not any("are called" in one.message for one in caplog.records)
-    same = Trainer(reward_funcs=[1, 2], reward_func_names=["adjudge", "adjudge"])
+    same = Trainer(reward_func_names=["adjudge", "adjudge"], **apart)
     with caplog.at_level(logging.WARNING, "adjudge"):
         call(make_reward(spec()), ["a", "b"], same)
     assert any("2 reward functions are called 'adjudge'" in one.message for one in caplog.records)

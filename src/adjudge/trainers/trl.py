@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
 from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
@@ -36,6 +37,7 @@ from adjudge.trainers.trl_batch import (
     find_group_layout,
     group_equal_prompts,
 )
+from adjudge.trainers.trl_environments import describe_second_count
 from adjudge.trainers.trl_zero_filling import detect_zero_filling
 from adjudge.types import RewardResult
 
@@ -157,27 +159,25 @@ class _TrlAdapter(Adapter):
             zeros.check(self.spec, layout)
         self.check_whole_groups(layout.broken, _REMEDY)
         self._check_trainer(batch.trainer)
+        await batch.read_environments()
         samples = batch.samples(layout.groups, self)
         scored = await self.ascore(samples, layout.groups, whole_groups=layout.broken is None)
         self._log(batch, scored)
         return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
 
     def _check_trainer(self, trainer: Any) -> None:
-        """Warn once of settings that turn what the spec says into something else."""
+        """Refuse settings that turn what the spec says into something else, or warn once."""
         names = list(getattr(trainer, "reward_func_names", ()))
         if names.count(self.name) > 1:
             self.warn(
                 f"{names.count(self.name)} reward functions are called {self.name!r}, so TRL "
                 "logs them as one. Give each a name=… of its own."
             )
-        functions = getattr(trainer, "reward_funcs", None)
-        aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
-        if functions and len(functions) > 1 and aggregation == "sum_then_normalize":
-            self.warn(
-                "there are other reward functions beside adjudge's, and TRL's sum counts a missing "
-                "reward as 0 there. Make them graders of the spec (weight 0 reports only), or set "
-                "multi_objective_aggregation='normalize_then_sum'."
-            )
+        problem = describe_second_count(self.spec, trainer) or self._describe_other_functions(
+            trainer
+        )
+        if problem is not None:
+            raise ConfigError(problem)
         step, division = self.spec.reward.group, _find_division(trainer)
         # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
         ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
@@ -191,6 +191,20 @@ class _TrlAdapter(Adapter):
                 "the mean of the others is taken away twice: reward.group = 'rloo' in the spec, "
                 "and by RLOOTrainer itself. Set group = 'none'."
             )
+
+    def _describe_other_functions(self, trainer: Any) -> str | None:
+        """Why a missing reward would be 0 beside the trainer's other functions, if it would."""
+        functions = getattr(trainer, "reward_funcs", None) or ()
+        aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
+        policy = self.spec.missing.policy
+        if len(functions) < 2 or aggregation != "sum_then_normalize" or policy == "raise":
+            return None
+        return (
+            f"{self.spec.where}: missing.policy: does not hold beside other reward functions, "
+            f"since TRL's sum counts a missing reward as 0 there (found {policy!r} and "
+            f"{len(functions)} functions; allowed here: 'raise'). Make the others graders of the "
+            "spec (weight 0 reports only), or set multi_objective_aggregation='normalize_then_sum'."
+        )
 
     def _log(self, batch: TrlBatch, scored: ScorerResult) -> None:
         """Metrics to the run's log; parts, and why it is missing, beside each completion."""

@@ -11,6 +11,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.messages import first_question, last_answer, prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
+from adjudge.trainers.trl_environments import read_environment_rewards
 from adjudge.types import RewardSample
 
 
@@ -35,7 +36,8 @@ class TrlBatch:
         self.log_extra: Callable[[str, list[Any]], None] | None = given.get("log_extra")
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
         self.of_a_trainer = "trainer_state" in given
-        self._environments = given.get("environments")
+        self._environments: Sequence[Any] | None = given.get("environments")
+        self._environment_rewards: list[Any] | None = None
         self._columns: dict[str, Sequence[Any]] = {
             name: values
             for name, values in given.items()
@@ -43,6 +45,11 @@ class TrlBatch:
             and isinstance(values, list | tuple)
             and len(values) == len(prompts)
         }
+
+    async def read_environments(self) -> None:
+        """Ask the environments for their rewards, which become ``env_reward``."""
+        if self._environments is not None:
+            self._environment_rewards = await read_environment_rewards(self._environments)
 
     def samples(self, groups: Sequence[str], adapter: Adapter) -> list[RewardSample]:
         """The completions as samples, with the fields that ``adapter`` selects.
@@ -99,8 +106,8 @@ class TrlBatch:
     def _fields(self, adapter: Adapter) -> dict[str, Sequence[Any]]:
         """What samples get beside the rollout itself, by field."""
         fields = adapter.select_fields(self._columns)
-        if "env_reward" not in fields and self._environments is not None:
-            fields["env_reward"] = [getattr(e, "env_reward", None) for e in self._environments]
+        if self._environment_rewards is not None:
+            fields.setdefault("env_reward", self._environment_rewards)
         return fields
 
     def _finish_reason(self, index: int, ends: Collection[int]) -> str | None:

@@ -25,11 +25,12 @@ from zlib import crc32
 
 import pytest
 import yaml
-from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
+from tests.contract.trl.tiny_policy import GROUP, TEMPLATE, new_policy, spec_file, train
 
 from adjudge.errors import ConfigError
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl import reward as dotted_path
+from adjudge.trainers.trl_environments import expose_environment_reward
 
 REASON = "not installed here; run `make test-trl`"
 trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")
@@ -146,26 +147,21 @@ def test_metrics_and_kinds_are_logged(trained: Any) -> None:
         assert (kind == "") == (score is not None)
 
 
-def test_settings_that_change_what_the_spec_says_are_warned_about_once(
+def test_settings_that_change_what_the_spec_says_are_refused_or_warned_about_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Beside another function TRL's sum makes a missing reward 0, as the last lines show."""
+    """Beside another function TRL's sum makes a missing reward 0."""
 
     def nothing(completions: Any, **_: Any) -> list[float]:
         return [0.0] * len(completions)
 
     reward = make_reward(spec_file(tmp_path, "z_score"), name="kindness")
+    kind: Any = {"conversational": False, "trainer_class": recorded(trl.GRPOTrainer)}
+    with pytest.raises(ConfigError, match="counts a missing reward as 0"):
+        train(new_policy(), tmp_path, [reward, nothing], **kind)
     with caplog.at_level(logging.WARNING, "adjudge"):
-        trainer = train(
-            new_policy(),
-            tmp_path,
-            [reward, nothing],
-            steps=3,
-            conversational=False,
-            trainer_class=recorded(trl.GRPOTrainer),
-        )
+        trainer = train(new_policy(), tmp_path, [reward], steps=3, **kind)
     found = [record.message for record in caplog.records if record.name == "adjudge"]
-    assert sum("counts a missing reward as 0" in message for message in found) == 1
     assert sum("scale_rewards='group'" in message for message in found) == 1
     kindness = torch.stack([rewards[:, 0] for rewards in trainer.seen]).view(-1, GROUP)
     for group in kindness:
@@ -295,6 +291,54 @@ def test_what_a_rollout_func_plays_is_judged_without_the_environments_text(
     trainer = train(policy, tmp_path, reward, steps=2, trainer_class=Rolling)
     assert own == words
     assert [set(rewards.view(-1).tolist()) for rewards in trainer.seen] == [{1 / 8}, {0.0}]
+
+
+class Playground:
+    """An environment with a reward of its own, which TRL would add to the spec's."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Playground.made += 1
+        self.number = Playground.made
+
+    def reset(self, **_: Any) -> None:
+        """Nothing to say."""
+
+    async def get_reward(self) -> float | None:
+        """It fails for one of four."""
+        return None if self.number % 4 == 0 else float(self.number % 4)
+
+
+def played(folder: Path, environment: Any, combine: str) -> Any:
+    """A step whose completions are played in an environment."""
+    spec = spec_file(folder)
+    spec.write_text(spec.read_text().replace("[reward]", f"[reward]\ncombine_mode = '{combine}'"))
+
+    class Playing(recorded(trl.GRPOTrainer)):  # type: ignore[misc]
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given, environment_factory=environment)
+
+    policy = new_policy()
+    calls = "{% if m.tool_calls %}{{ m.tool_calls | tojson }} {% endif %}"
+    policy.tokenizer.chat_template = TEMPLATE.replace("{% endfor %}", calls + "{% endfor %}")
+    return train(policy, folder, make_reward(spec), trainer_class=Playing)
+
+
+def test_the_reward_of_an_environment_is_counted_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'weighted_sum' would count .* of Playground twice"):
+        played(tmp_path, Playground, "weighted_sum")
+    with pytest.raises(ConfigError, match=r"missing\.policy: does not hold beside other reward"):
+        played(tmp_path, Playground, "replace")
+    trainer = played(tmp_path, expose_environment_reward(Playground), "weighted_sum")
+    assert len(trainer.reward_funcs) == 1
+    [rewards] = trainer.seen
+    own = [environment.number % 4 for environment in trainer.environments]
+    expected = torch.cat([by_hand(group) for group in rewards.view(-1, GROUP)])
+    torch.testing.assert_close(trainer.made[0], expected, rtol=1e-4, atol=1e-5)
+    assert 0 in own
+    for number, reward in zip(own, rewards.view(-1).tolist(), strict=True):
+        assert isnan(reward) if number == 0 else isnan(reward) or number <= reward <= number + 1
 
 
 def test_online_dpo_awaits_nothing_and_is_refused_unless_missing_ends_it(tmp_path: Path) -> None:
