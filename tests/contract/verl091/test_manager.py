@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny  # beside this file
 import torch
@@ -76,6 +77,16 @@ def test_in_the_sync_v1_trainer_a_missing_reward_is_an_exception(folder: Path, s
     with pytest.raises(GradingFailure, match="missing") as caught:
         run(folder, spec, [], tiny.batch(["fail"]))
     assert caught.value.kind == "unparsable"
+
+
+def test_a_chat_has_its_messages_though_verl_makes_arrays_of_them(folder: Path, spec: str) -> None:
+    """As ``AgentLoopWorker._compute_score`` makes a column of each of a rollout's fields."""
+    data = tiny.batch(["good"])
+    data.non_tensor_batch["raw_prompt"] = np.array([[{"role": "user", "content": "2 + 3 ?"}]])
+    manager = JudgeRewardLoopManager(config(folder, spec, *V0), tiny.tokenizer())
+    [sample] = manager.reader.read(data).samples
+    assert sample.prompt == "2 + 3 ?"
+    assert [message["role"] for message in sample.messages or []] == ["user", "assistant"]
 
 
 def test_of_several_outputs_the_last_counts_whatever_the_padding(folder: Path, spec: str) -> None:

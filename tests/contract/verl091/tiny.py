@@ -21,11 +21,14 @@ HERE = Path(__file__).parent
 
 WORDS = """
 <pad> <eos> <unk> <|im_start|> <|im_end|> system user assistant what is 2 + 3 ? 5 good poor
-fail fine other crash
+fail fine other crash look again , <tool_call> </tool_call> <tool_response> </tool_response>
+{"name": "look", "arguments": {"word": "good"}} "fine"}}
 """.split()  # noqa: SIM905  (a list of words is a long page)
 
 CHAT = (
-    "{% for m in messages %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}"
+    "{% for m in messages %}{% if m['role'] == 'tool' %}"
+    "<|im_start|> user <tool_response> {{ m['content'] }} </tool_response> <|im_end|> "
+    "{% else %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
 )
 

@@ -30,26 +30,40 @@ from verl.workers.rollout.replica import TokenOutput
 
 
 class ScriptedLLM:
-    """Answers a prompt's n-th call with the n-th word behind its question mark."""
+    """Answers a prompt's n-th call with the n-th word behind its question mark.
+
+    `look` is a call of the tool of that name, whose result is the answer; `again` calls it anew for
+    each result.
+    """
 
     def __init__(self, slots: int = 1000) -> None:
         self.calls: Counter[tuple[int, ...]] = Counter()
         self.slots = asyncio.Semaphore(slots)
 
     async def generate(self, request_id: str, prompt_ids: list[int], **_: Any) -> TokenOutput:
-        key = tuple(prompt_ids)
-        words = [i for i in prompt_ids if tiny.WORDS[i] in ANSWERS]
-        word = words[self.calls[key] % len(words)]
-        self.calls[key] += 1
+        word = self._word(prompt_ids)
         async with self.slots:
             await asyncio.sleep(0.01)
-        if tiny.WORDS[word] == "crash":
+        if word == "crash":
             raise RuntimeError("the engine is gone")
+        said = [*tiny.ids(CALLS.get(word, word)), 1]
         extra = {"min_global_steps": 0, "max_global_steps": 0}
-        return TokenOutput(token_ids=[word, 1], log_probs=[0.0, 0.0], extra_fields=extra)
+        return TokenOutput(token_ids=said, log_probs=[0.0] * len(said), extra_fields=extra)
+
+    def _word(self, prompt_ids: list[int]) -> str:
+        text: list[str] = [tiny.WORDS[i] for i in prompt_ids]
+        if "<tool_response>" in text:
+            result = text[text[::-1].index("<tool_response>") * -1]
+            return "again" if result == "fine" else result
+        key = tuple(prompt_ids)
+        words = [word for word in text if word in ANSWERS]
+        self.calls[key] += 1
+        return words[(self.calls[key] - 1) % len(words)]
 
 
-ANSWERS = {"good", "poor", "fail", "fine", "other", "crash"}
+CALL = '<tool_call> {"name": "look", "arguments": {"word": "%s"}} </tool_call>'
+CALLS = {"look": f"fine , {CALL % 'good'}", "again": CALL % "fine"}
+ANSWERS = {"good", "poor", "fail", "fine", "other", "crash", *CALLS}
 
 
 def rows_of(prompts: list[list[str]]) -> dict[str, Any]:
@@ -75,7 +89,8 @@ def actors_of(config: Any, slots: int) -> tuple[RewardLoopManager, AgentLoopMana
     """Reward and rollout actors, which take long to start; one set for each kind of case."""
     path = config.actor_rollout_ref.rollout.agent.get("agent_loop_manager_class")
     manager = load_class_from_fqn(path) if path else AgentLoopManagerTQ  # as verl's main_ppo does
-    mode = config.trainer.v1.trainer_mode, path, slots
+    loops = config.actor_rollout_ref.rollout.agent.agent_loop_config_path
+    mode = config.trainer.v1.trainer_mode, path, slots, loops
     if mode not in ACTORS:
         for rewards, rollouts in ACTORS.values():
             for worker in rewards.reward_loop_workers + rollouts.agent_loop_workers:

@@ -12,7 +12,8 @@ verl 0.9.1 takes the manager by its path, which makes the estimator known, too::
     reward.reward_manager.module.path=pkg://adjudge.trainers.verl
     algorithm.adv_estimator=adjudge_grpo
 
-and, where a judge service compares groups, or for advantages per turn, rollouts from here too::
+and, where a judge service compares groups, for advantages per turn, or for conversations of the
+tool loop, rollouts from here too::
 
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=\
         adjudge.trainers.verl.JudgeAgentLoopManager
@@ -29,6 +30,7 @@ __all__ = [
     "JudgeAgentLoopManager",
     "JudgeRewardLoopManager",
     "JudgeRewardManager",
+    "JudgeToolAgentLoop",
     "JudgeTrainerMixin",
     "adjudge_grpo",
 ]
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from adjudge.trainers.verl.advantage import adjudge_grpo
     from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager
     from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
+    from adjudge.trainers.verl.tool_loop import JudgeToolAgentLoop
     from adjudge.trainers.verl.trainer import JudgeTrainerMixin
 
 _MODULE_OF = {
     "JudgeAgentLoopManager": "agent_loops",
     "JudgeRewardLoopManager": "reward_managers",
     "JudgeRewardManager": "reward_managers",
+    "JudgeToolAgentLoop": "tool_loop",
     "JudgeTrainerMixin": "trainer",
     "adjudge_grpo": "advantage",
 }

@@ -1,8 +1,9 @@
 """Rollouts of verl 0.9.1's V1 trainers that know more of rewards than verl's own.
 
-They tell a judge service that compares groups their group's size and when they fail, and with
-``adjudge_grpo`` they put what events add to a reward on the turns that earned it. verl takes the
-class by ``+actor_rollout_ref.rollout.agent.agent_loop_manager_class``; otherwise it is verl's own.
+They tell a judge service that compares groups their group's size and when they fail, with
+``adjudge_grpo`` they put what events add to a reward on the turns that earned it, and they bring
+graders the conversations of verl's tool loop. verl takes the class by
+``+actor_rollout_ref.rollout.agent.agent_loop_manager_class``; otherwise it is verl's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from adjudge.trainers.verl.advantage import (
     configured_estimator,
     find_turn_ends,
 )
+from adjudge.trainers.verl.batches import MASK_COLUMN
 from adjudge.trainers.verl.reward_sources import (
     GROUP_SIZE_COLUMN,
     make_group_service,
@@ -29,11 +31,13 @@ _log = logging.getLogger("adjudge")
 _Manager: Any = object
 _Worker: Any = object
 _Output: Any = object
+_registry: dict[str, Any] = {}
 if find_spec("verl") is not None:  # tools that read documentation import every module
-    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, _agent_loop_registry
+    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-    _Output = AgentLoopOutput
+    _Output, _registry = AgentLoopOutput, _agent_loop_registry
     _Manager, _Worker = AgentLoopManagerTQ, AgentLoopWorkerTQ.__ray_actor_class__
 
 
@@ -59,18 +63,27 @@ class TurnOutput(_Output):
         return found
 
 
+def _replace_tool_loop() -> None:
+    """Put our tool loop where verl's own is; one that the user's file names stays."""
+    stock = f"{ToolAgentLoop.__module__}.{ToolAgentLoop.__qualname__}"
+    if _registry.get("tool_agent", {}).get("_target_") == stock:
+        _registry["tool_agent"] = {"_target_": "adjudge.trainers.verl.JudgeToolAgentLoop"}
+
+
 class JudgeAgentLoopWorker(_Worker):
     """verl's own, in an actor like it, with a word to the judge service before and after."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        _replace_tool_loop()
         self._groups = make_group_service(self.config)
         self._by_turn = configured_estimator(self.config) == ADJUDGE_ESTIMATOR
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         """Also lets a rollout of one output have its rewards on turns; of several, none has."""
-        await super()._compute_score(outputs, kwargs)
         [last] = outputs[-1:]
+        mask = {MASK_COLUMN: list(last.response_mask)} if len(outputs) == 1 else {}
+        await super()._compute_score(outputs, {**kwargs, **mask})
         if self._by_turn and len(outputs) == 1 and isinstance(last.reward_score, TurnReward):
             outputs[0] = TurnOutput.of(last)
 

@@ -10,6 +10,11 @@ verl's tool loop keeps its messages to itself. They are rebuilt from the prompt'
 tells the policy's tokens (1) from what came back (0). Turns are the runs of that mask; calls and
 results are read from ``<tool_call>`` and ``<tool_response>`` tags (Hermes, Qwen).
 
+verl 0.9.1's reward loop has no mask. There messages come from
+:class:`~adjudge.trainers.verl.JudgeToolAgentLoop`, from a loop that puts them into
+``extra_fields``, or from the mask that rollouts of
+:class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring (:data:`MASK_COLUMN`).
+
 ``reward_extra_info`` is what verl may know about rewards beside the numbers it trains on:
 
 =======================  ======================================================================
@@ -32,6 +37,7 @@ None where a part is missing, and ``details`` as JSON text (:func:`flat_loop_row
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +51,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.messages import first_question, parse_conversation
 from adjudge.types import GraderError, RewardResult, RewardSample
 
+_log = logging.getLogger("adjudge")
 DecodeTokens = Callable[[Sequence[int]], str]
 
 
@@ -142,15 +149,19 @@ def _unreadable_messages(why: str) -> GradingFailure:
     return GradingFailure(
         ErrorKind.INVALID_INPUT,
         f"the messages of a rollout cannot be rebuilt: {why}; put a 'messages' column into the "
-        "batch's non_tensor_batch",
+        "batch's non_tensor_batch (verl 0.9.1: let rollouts be made by "
+        "adjudge.trainers.verl.JudgeAgentLoopManager, or put 'messages' into extra_fields)",
     )
 
 
+MASK_COLUMN = "judge_response_mask"
+"""The column in which rollouts of verl 0.9.1 bring their response mask to reward actors."""
+
 # Columns that are about the rollout itself, or of use to verl only.
 _NOT_FIELDS = {
-    "details", "extra_info", "judge_group_size", "judge_metrics", "messages", "multi_modal_data",
-    "multi_modal_inputs", "prompt_len", "raw_prompt", "raw_prompt_ids", "response_len",
-    "reward_extra_info", "reward_model", "tool_extra_fields", "tools_kwargs", "uid",
+    MASK_COLUMN, "details", "extra_info", "judge_group_size", "judge_metrics", "messages",
+    "multi_modal_data", "multi_modal_inputs", "prompt_len", "raw_prompt", "raw_prompt_ids",
+    "response_len", "reward_extra_info", "reward_model", "tool_extra_fields", "tools_kwargs", "uid",
     "__num_turns__",
 }  # fmt: skip
 
@@ -178,6 +189,15 @@ class RowReader:
     def __init__(self, tokenizer: Any, source_key: str = "data_source") -> None:
         self.tokenizer, self.source_key = tokenizer, source_key
         self.without_messages: str | None = None
+        self._told = False
+
+    def warn_without_messages(self, results: Sequence[RewardResult]) -> None:
+        """Say once what to do when graders lack messages that the batch could have had."""
+        kinds = {result.missing.kind for result in results if result.missing is not None}
+        why = self.without_messages
+        if why is not None and not self._told and ErrorKind.INVALID_INPUT in kinds:
+            self._told = True
+            _log.warning("rewards are missing, perhaps because there are no chat messages: %s", why)
 
     def read(self, data: Any) -> BatchRows:
         """All rows of ``data``; never raises on a row's account."""
@@ -197,7 +217,7 @@ class RowReader:
         samples = []
         for place, (text, group) in enumerate(zip(texts, groups, strict=True)):
             own = {name: column[place] for name, column in columns.items()}
-            own_mask = None if masks is None else masks[place][: valid[place]]
+            own_mask = own.get(MASK_COLUMN) if masks is None else masks[place][: valid[place]]
             messages = self._messages(own, text, ids[place], own_mask)
             extra = {**self._extra(own), "finish_reason": self._finish(ids[place], width)}
             question = first_question(parse_conversation(own.get("raw_prompt")))
@@ -222,9 +242,9 @@ class RowReader:
 
     def _extra(self, own: dict[str, Any]) -> dict[str, Any]:
         extra = {name: value for name, value in own.items() if name not in _NOT_FIELDS}
-        for name in ("extra_info", "tool_extra_fields"):
-            if isinstance(found := own.get(name), dict):
-                extra.update(found)
+        if isinstance(found := own.get("extra_info"), dict):
+            extra.update(found)
+        extra.update(_loop_fields(own))
         extra.pop("messages", None)
         if isinstance(model := own.get("reward_model"), dict) and "ground_truth" in model:
             extra["reference"] = extra["ground_truth"] = model["ground_truth"]
@@ -241,9 +261,8 @@ class RowReader:
         self, own: dict[str, Any], text: str, ids: Sequence[int], mask: Sequence[int] | None
     ) -> list[dict[str, Any]] | None:
         """The conversation with the response, or ``None``: graders that need it then say so."""
-        carried = own.get("tool_extra_fields")
-        inner = carried.get("messages") if isinstance(carried, dict) else None
-        given = parse_conversation(own.get("messages")) or parse_conversation(inner)
+        carried = _loop_fields(own).get("messages")
+        given = parse_conversation(carried) or parse_conversation(own.get("messages"))
         if given is not None:
             return given
         opening = parse_conversation(own.get("raw_prompt"))
@@ -262,6 +281,16 @@ class RowReader:
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+
+def _loop_fields(own: dict[str, Any]) -> dict[str, Any]:
+    """What an agent loop put into its output's ``extra_fields``, and into ``extras`` there."""
+    found = own.get("tool_extra_fields")
+    if not isinstance(found, dict):
+        return {}
+    inner = found.get("extras")
+    rest = {name: value for name, value in found.items() if name != "extras"}
+    return {**rest, **inner} if isinstance(inner, dict) else rest
 
 
 def last_output(data: Any) -> Any:
@@ -309,8 +338,8 @@ def numpy_to_python(value: Any) -> Any:
         return {key: numpy_to_python(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [numpy_to_python(item) for item in value]
-    tolist = getattr(value, "tolist", None)  # also of a numpy scalar
-    return numpy_to_python(tolist()) if callable(tolist) and not hasattr(value, "device") else value
+    numpys = type(value).__module__.partition(".")[0] == "numpy"  # arrays and scalars
+    return numpy_to_python(value.tolist()) if numpys else value
 
 
 MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN = "reward_missing", "details", "judge_metrics"

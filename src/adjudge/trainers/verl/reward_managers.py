@@ -170,7 +170,6 @@ class JudgeRewardManager:
         self.collected: list[tuple[list[RewardSample], dict[str, float]]] | None = None
         self._keys: list[str] = list(getattr(self.source, "info_keys", ()))
         self._stopped: Exception | None = None
-        self._told = False
         self._placer = TurnRewardPlacer()
 
     def __call__(self, data: Any, return_dict: bool = False) -> Any:
@@ -206,7 +205,7 @@ class JudgeRewardManager:
         rows = self.reader.read(data)
         scored = self.source.score(rows.samples, rows.groups)
         self._note(rows.samples, scored)
-        self._say_without_messages(scored.results)
+        self.reader.warn_without_messages(scored.results)
         print_examples(rows, scored.results, self.num_examine)
         values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
         tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
@@ -255,14 +254,6 @@ class JudgeRewardManager:
         self.metrics = scored.metrics
         if self.collected is not None:
             self.collected.append((samples, scored.metrics))
-
-    def _say_without_messages(self, results: Sequence[RewardResult]) -> None:
-        """Say once what to do when graders lack messages that the batch could have had."""
-        kinds = {result.missing.kind for result in results if result.missing is not None}
-        why, told = self.reader.without_messages, self._told
-        if why is not None and not told and ErrorKind.INVALID_INPUT in kinds:
-            self._told = True
-            _log.warning("rewards are missing, perhaps because there are no chat messages: %s", why)
 
     def _filled(
         self,
@@ -395,6 +386,7 @@ class JudgeRewardLoopManager:
             if self.channel is not MissingRewardChannel.V1_ASYNC:
                 raise
             return self._answer(self._stopped(stop))
+        self.reader.warn_without_messages([result])
         if result.score is None and self.channel.absent:
             raise _missing_reward_failure(result)
         answer = self._answer(result)
