@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-plugins test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -191,6 +191,9 @@ test-sinks: $(ENVS)/sinks/.done  ## metrics in the real Trackio, TensorBoard and
 
 test-trl: $(ENVS)/torch/older-trl/.done  ## a reward spec inside the real GRPOTrainer, old and new, on a CPU
 	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/torch/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
+
+test-plugins: $(ENVS)/torch/.done  ## plug-ins in the code of trainers that stand in the folder SOURCES
+	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
 
 test-verifiers: $(ENVS)/verifiers/.done  ## a reward spec as judge of the real verifiers
 	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers

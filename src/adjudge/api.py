@@ -118,10 +118,10 @@ def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) ->
 
     Without ``trainer`` it is a :class:`~adjudge.api.SpecReward`: prompts and completions in, a
     list of rewards out, ``None`` for a missing one. With ``trainer`` it is what that trainer takes:
-    ``"trl"``, ``"verl"`` or ``"verifiers"`` (with the ``options`` of ``make_reward`` there), an
-    adapter of an installed package by its name (entry points ``adjudge.trainers``), or
-    ``module:function`` of your own, which gets the spec and the ``options``. Raises
-    ``ConfigError``.
+    ``"trl"`` or another of :data:`~adjudge.trainers.SHIPPED_TRAINERS` (with the ``options`` of its
+    ``make_reward``), an adapter of an installed package by its name (entry points
+    ``adjudge.trainers``), or ``module:function`` of your own, which gets the spec and the
+    ``options``. Raises ``ConfigError``.
 
     >>> import adjudge
     >>> reward = adjudge.make_reward({"graders": [{"name": "right", "type": "string_match"}]})

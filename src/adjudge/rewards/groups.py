@@ -29,6 +29,7 @@ def group_step(
     *,
     bonus: float = 0.1,
     scales: Sequence[float] | None = None,
+    epsilon: float = 0.0,
 ) -> list[float | None]:
     """``rewards`` of one group after ``step``; ``None`` stays ``None`` and counts nowhere.
 
@@ -38,7 +39,7 @@ def group_step(
     * ``centre``: r − mean;
     * ``rloo``: r − mean of the others (Ahmadian et al. 2024), which is n/(n − 1)·(r − mean); a lone
       sample has no others and gets 0, as from ``centre``;
-    * ``z_score``: (r − mean)/std, std with n − 1 as in GRPO; 0 where all are equal;
+    * ``z_score``: (r − mean)/(std + ``epsilon``), std with n − 1 as in GRPO; 0 where all are equal;
     * ``gdpo``: of several components, see :func:`gdpo_step`; of one, as these are, ``z_score``;
     * ``rank``: (n − place)/(n − 1), best 1, worst 0, ties at mid-rank; a lone sample has nobody to
       be ranked against and becomes ``None``;
@@ -58,7 +59,7 @@ def group_step(
         share = n / (n - 1) if step == "rloo" and n > 1 else 1.0
         stepped = [share * (reward - mean) for reward in present]
     elif step in ("z_score", "gdpo"):
-        stepped = z_scores(present)
+        stepped = z_scores(present, epsilon)
     elif step == "rank":
         stepped = _rank_scores(present)
     elif step == "best_bonus":

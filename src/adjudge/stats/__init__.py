@@ -88,10 +88,10 @@ def snap_ties(values: Sequence[float], scales: Sequence[float] | None = None) ->
     return [snapped[value] for value in values]
 
 
-def z_scores(present: Sequence[float]) -> list[float]:
-    """(r − mean)/std with n − 1; 0 for a lone sample and where all are equal."""
+def z_scores(present: Sequence[float], epsilon: float = 0.0) -> list[float]:
+    """(r − mean)/(std + epsilon) with n − 1; 0 for a lone sample and where all are equal."""
     mean, std = mean_and_std(present)
-    return [(reward - mean) / std if std else 0.0 for reward in present]
+    return [(reward - mean) / (std + epsilon) if std else 0.0 for reward in present]
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
 
 SHIPPED_TRAINERS = {
+    "miles": "adjudge.trainers.slime:make_reward",
+    "slime": "adjudge.trainers.slime:make_reward",
     "trl": "adjudge.trainers.trl:make_reward",
     "verifiers": "adjudge.trainers.verifiers:make_reward",
     "verl": "adjudge.trainers.verl.reward_managers:make_reward",

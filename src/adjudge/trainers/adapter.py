@@ -135,6 +135,21 @@ class Adapter:
             fields,
         )
 
+    @staticmethod
+    def make_rendered_sample(
+        index: int, place: int, prompt: Any, response: str, fields: dict[str, Any]
+    ) -> RewardSample:
+        """:meth:`make_sample` where a chat template may have rendered ``prompt`` already.
+
+        It is read back into messages where that is certain, and else stays as it is.
+        """
+        from adjudge.rollouts.formats.completions import completion_row  # noqa: PLC0415
+
+        row = completion_row(prompt, response)
+        return RewardSample(
+            index, place, row.get("prompt"), row["response"], row.get("messages"), fields
+        )
+
     # --- what a trainer's calls cannot serve ----------------------------------------------------
 
     def check_whole_groups(self, broken: str | None, remedy: str) -> None:
