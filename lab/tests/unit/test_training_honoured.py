@@ -172,3 +172,50 @@ def test_verl_has_no_part_of_a_model_and_no_comparison_of_its_own() -> None:
     ]  # fmt: skip
     assert [one.runs for one in found] == [False, True, True]
     assert keys(run_of(**data | {"evaluation": {}})) == []
+
+
+def test_a_judge_on_loopback_does_not_reach_other_machines() -> None:
+    many = {"trainer": {"nnodes": 4, "n_gpus_per_node": 8}}
+    run = run_of(backend="verl", verl=many)
+    assert (verl_gpus(run), keys(run)) == (32, [])
+    served = run_of(backend="verl", verl=many, services={"judge_url": "serve"})
+    [unmet] = find_unsupported_settings(served)
+    assert (unmet.key, unmet.runs) == ("services.judge_url", False)
+    mocked = run_of(
+        backend="verl", verl=many, judge={"base_url": "mock", "mock": {"behaviour": "length"}}
+    )
+    assert keys(mocked) == ["judge.base_url"]
+    assert keys(run_of(backend="verl", verl={}, services={"judge_url": "serve"})) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"verl": {"trainer.nnodes": 2}}, "verl: is for backend = 'verl'"),
+        (
+            {"backend": "verl", "verl": {"actor_rollout_ref.actor.optim.lr": 1.0}},
+            "verl.actor_rollout_ref.actor.optim.lr: this file sets it by training.learning_rate",
+        ),
+        (
+            {"backend": "verl", "verl": {"+reward": {"reward_kwargs": {"spec": "x"}}}},
+            r"sets it by \[judge\]",
+        ),
+        (
+            {"backend": "verl", "verl": {"trainer.nnodes": 0}},
+            "verl.trainer.nnodes: must be a whole",
+        ),
+        (
+            {
+                "backend": "verl",
+                "compute": {"gpu_count": 4},
+                "verl": {"trainer": {"n_gpus_per_node": 8}},
+            },
+            "n_gpus_per_node: must be compute.gpu_count",
+        ),
+    ],
+)
+def test_what_the_file_says_itself_is_not_said_twice(
+    changed: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        run_of(**changed)

@@ -17,6 +17,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+from adjudge.errors import ConfigError
 from adjudge.trainers.verl import register  # noqa: F401  (makes the names known)
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
@@ -122,3 +123,18 @@ def test_the_command_line_itself_is_understood(tmp_path: Path) -> None:
     read = OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
     assert read.trainer.total_training_steps == 14
     assert read.reward_model.reward_kwargs.spec == str(files.spec)
+
+
+def test_any_setting_of_verl_passes_through(tmp_path: Path) -> None:
+    own = {
+        "trainer": {"nnodes": 2, "n_gpus_per_node": 2},
+        "actor_rollout_ref.rollout.gpu_memory_utilization": 0.7,
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.enable_expert_parallel": True,
+    }
+    config, _ = configured(run_of(tmp_path, verl=own), tmp_path / "out")
+    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node) == (2, 2)
+    rollout = config.actor_rollout_ref.rollout
+    assert rollout.gpu_memory_utilization == 0.7
+    assert rollout.engine_kwargs.vllm.enable_expert_parallel is True
+    with pytest.raises(ConfigError, match="verl.reward.num_workers: verl has no such setting"):
+        configured(run_of(tmp_path, verl={"reward.num_workers": 8}), tmp_path / "out")

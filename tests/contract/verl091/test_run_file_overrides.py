@@ -192,3 +192,60 @@ def test_the_command_line_itself_is_understood(tmp_path: Path) -> None:
     read = OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
     assert read.trainer.total_training_steps == 14
     assert read.reward.reward_kwargs.spec == str(files.spec)
+
+
+def test_any_setting_of_verl_passes_through(tmp_path: Path) -> None:
+    """Machines, GPUs, workers, an engine's own options, and an engine of another kind."""
+    config, _ = configured(
+        tmp_path,
+        compute={"gpu_count": 8},
+        verl={
+            "trainer": {"nnodes": 4, "n_gpus_per_node": 8},
+            "reward.num_workers": 16,
+            "actor_rollout_ref": {
+                "rollout": {
+                    "tensor_model_parallel_size": 2,
+                    "engine_kwargs": {"vllm": {"attention_backend": "FLASH_ATTN"}},
+                },
+                "actor": {"ppo_mini_batch_size": 2, "fsdp_config": {"param_offload": True}},
+                "model": {"override_config": {"attn_implementation": "flash_attention_3"}},
+            },
+            "trainer.max_actor_ckpt_to_keep": 3,
+            "data.custom_cls.path": "null",
+            "+trainer.of_a_fork": "yes",
+        },
+    )
+    trainer, rollout = config.trainer, config.actor_rollout_ref.rollout
+    assert (trainer.nnodes, trainer.n_gpus_per_node, config.reward.num_workers) == (4, 8, 16)
+    assert (rollout.tensor_model_parallel_size, rollout.n) == (2, 4)
+    assert rollout.engine_kwargs.vllm.attention_backend == "FLASH_ATTN"
+    assert config.actor_rollout_ref.actor.ppo_mini_batch_size == 2
+    assert config.actor_rollout_ref.actor.fsdp_config.param_offload is True
+    assert config.actor_rollout_ref.model.override_config.attn_implementation == "flash_attention_3"
+    assert (trainer.max_actor_ckpt_to_keep, trainer.of_a_fork) == (3, "yes")
+    assert config.data.custom_cls.path is None
+    megatron = {
+        "model_engine": "megatron",
+        "actor_rollout_ref.actor.megatron": {"use_mbridge": True},
+    }
+    config, _ = configured(tmp_path, verl=megatron)
+    assert config.actor_rollout_ref.actor.megatron.use_mbridge is True
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"trainer.nnode": 2}, "verl.trainer.nnode: .*did you mean 'trainer.nnodes'"),
+        ({"reward": {"num_workers": "many"}}, "reward.num_workers: must be a number"),
+        ({"trainer.balance_batch": 1}, "trainer.balance_batch: must be true or false"),
+        ({"trainer": {"device": 3}}, "trainer.device: must be text"),
+        ({"actor_rollout_ref.actor.megatron": {"x": 1}}, "has no 'megatron'"),
+        ({"model_engine": "jax"}, "verl.model_engine: .*jax"),
+        ({"reward.reward_manager": "naive"}, r"verl.reward.reward_manager: .*\[judge\]"),
+    ],
+)
+def test_a_setting_that_verl_does_not_have_is_refused(
+    tmp_path: Path, table: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        configured(tmp_path, verl=table)

@@ -13,7 +13,13 @@ from adjudge.errors import ConfigError
 from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
 from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
-from adjudge_lab.rl.verl.inputs import NOTHING_RUNS, find_reward_problem, verl_gpus, verl_version
+from adjudge_lab.rl.verl.inputs import (
+    NOTHING_RUNS,
+    find_reward_problem,
+    verl_gpus,
+    verl_nodes,
+    verl_version,
+)
 
 _GPU_SPLIT_KEYS = ("gpus_for_vllm", "gpus_for_training", "gpus_for_ref")
 
@@ -110,6 +116,7 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
         gpus_for_vllm=("all GPUs generate, then all train", in_turns),
         gpus_for_training=("all GPUs train, after they have generated", in_turns),
     )
+    yield from _unsupported_machines(run)
     yield from _unsupported_rewards(run, version)
     yield from _unsupported_concurrency(run)
     yield from _unsupported_warm_start(run)
@@ -125,6 +132,19 @@ def _unsupported_by_verl(run: RunFile, version: str) -> Iterator[UnsupportedSett
         )
     yield from _unsupported_evaluation(run)
     yield from _unsupported_sentinel(run)
+
+
+def _unsupported_machines(run: RunFile) -> Iterator[UnsupportedSetting]:
+    """What the run starts itself listens on this machine's loopback."""
+    nodes = verl_nodes(run)
+    here = [("services.judge_url", run.services.judge_url), ("judge.base_url", run.judge.base_url)]
+    for key, value in here:
+        if nodes > 1 and value is not None and (key != "judge.base_url" or run.starts_mock):
+            yield UnsupportedSetting(
+                key, repr(value), NOTHING_RUNS,
+                f"it would listen on this machine alone, and verl.trainer.nnodes is {nodes}; start "
+                "it yourself with a public --host, and give its address as judge.base_url",
+            )  # fmt: skip
 
 
 def _unsupported_gpu_split(

@@ -31,6 +31,7 @@ from adjudge_lab.rl.rewards import (
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
+from adjudge_lab.rl.verl.settings import flatten_settings
 
 TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 """What :func:`total_costs` gives."""
@@ -216,8 +217,16 @@ def _url_host(url: str) -> str:
 
 
 def _verl_warnings(run: RunFile) -> Iterator[str]:
+    workers = flatten_settings(run.verl).get("reward.num_workers", 1)
+    if run.judge.enabled and isinstance(workers, int) and workers > 1:
+        yield (
+            f"verl.reward.num_workers is {workers}: limits of calls, budgets and what is known of "
+            "an outage count in each worker. Put adjudge serve in front to have one of each "
+            "(docs/many-machines.md)"
+        )
     if installed_verl() is None:
-        yield f"verl is not installed here; this is for {verl_version()}"
+        unchecked = ", and [verl] is not checked" if run.verl else ""
+        yield f"verl is not installed here; this is for {verl_version()}{unchecked}"
     elif installed_verl() != verl_version():
         yield f"verl {installed_verl()} is installed; settings are those of {verl_version()}"
     yield (

@@ -393,7 +393,8 @@ class RunFile(ConfigFile):
     """A whole run file; :func:`adjudge_lab.rl.runfile_checks.load_run_file` reads one.
 
     Without ``[[graders]]`` the rubric of ``[judge] rubric_id`` judges episodes, and turns where
-    ``event_weight`` is not 0.
+    ``event_weight`` is not 0. ``[verl]``: settings of verl by verl's own names, tables within
+    tables or dotted.
     """
 
     unnamed: ClassVar[str] = "run file"
@@ -413,6 +414,7 @@ class RunFile(ConfigFile):
     evaluation: EvaluationTable = EvaluationTable()
     logging: LoggingTable = LoggingTable()
     sentinel: SentinelTable = SentinelTable()
+    verl: dict[str, Any] = Field(default={})
 
     def with_seed(self, seed: int) -> RunFile:
         """The same run from another seed."""

@@ -38,6 +38,7 @@ from adjudge_lab.rl.runfile import (
     UNREACHABLE_URL,
     RunFile,
 )
+from adjudge_lab.rl.verl.settings import check_reserved_settings, flatten_settings
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
@@ -83,6 +84,7 @@ def check_run_file(run: RunFile) -> None:
     What only a real run needs (a key, a rubric's file, a task app, torch) is not looked for.
     """
     _check_batches(run)
+    _check_trainer_tables(run)
     _check_task(run)
     check_extension_name(
         SINK_GROUP, run.logging.to, where=f"{run.where}: logging.to", shipped=SHIPPED_SINKS
@@ -104,6 +106,27 @@ def _check_batches(run: RunFile) -> None:
             "training.batch_size",
             f"must be a multiple of group_size (found {training.batch_size}; group_size is "
             f"{training.group_size})",
+        )
+
+
+def _check_trainer_tables(run: RunFile) -> None:
+    """The trainers' own settings: of the trainer that trains, and said in one place only."""
+    if not run.verl:
+        return
+    if run.backend != "verl":
+        run.refuse("verl", f"is for backend = 'verl' (found {run.backend!r}). Leave the table out.")
+    given = flatten_settings(run.verl)
+    check_reserved_settings(given, run.where)
+    for key in ("trainer.nnodes", "trainer.n_gpus_per_node"):
+        count = given.get(key, 1)
+        if type(count) is not int or count < 1:
+            run.refuse(f"verl.{key}", f"must be a whole number from 1 (found {count!r:.80})")
+    gpus, count = given.get("trainer.n_gpus_per_node"), run.compute.gpu_count
+    if None not in (gpus, count) and gpus != count:
+        run.refuse(
+            "verl.trainer.n_gpus_per_node",
+            f"must be compute.gpu_count, a machine's GPUs (found {gpus} and {count}). Leave one "
+            "of the two out.",
         )
 
 

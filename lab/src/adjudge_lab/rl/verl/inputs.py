@@ -34,6 +34,7 @@ from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.rewards import build_single_turn_task, dry_run_spec, is_stand_in_rubric
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
+from adjudge_lab.rl.verl.settings import flatten_settings
 
 
 def installed_verl() -> str | None:
@@ -51,11 +52,21 @@ def verl_version() -> str:
     return "0.6.1" if is_old else "0.9.1"
 
 
+def verl_nodes(run: RunFile) -> int:
+    """The machines: as ``[verl] trainer.nnodes`` says, else one."""
+    return int(flatten_settings(run.verl).get("trainer.nnodes", 1))
+
+
 def verl_gpus(run: RunFile) -> int:
-    """The GPUs of the node: as many as are asked for, else those of the split, else one."""
+    """The GPUs of all machines.
+
+    A machine has as many as ``[verl] trainer.n_gpus_per_node`` says, else as are asked for, else
+    those of the split, else one.
+    """
     split = run.topology
     parts = (split.gpus_for_vllm, split.gpus_for_training, split.gpus_for_ref)
-    return run.compute.gpu_count or sum(part or 0 for part in parts) or 1
+    of_a_node = flatten_settings(run.verl).get("trainer.n_gpus_per_node") or run.compute.gpu_count
+    return verl_nodes(run) * int(of_a_node or sum(part or 0 for part in parts) or 1)
 
 
 _CAPITAL_GRADER = "adjudge_lab.rl.tiny:CapitalGrader"

@@ -28,9 +28,11 @@ from adjudge_lab.rl.verl.inputs import (
     build_verl_spec,
     prompts_per_step,
     verl_gpus,
+    verl_nodes,
     verl_version,
     write_parquet_rows,
 )
+from adjudge_lab.rl.verl.settings import flatten_settings, merge_verl_settings
 
 RAY_PORT_VARIABLE = "RAY_PORT"
 """The variable with the port of the run's own Ray; another one for each run on a machine."""
@@ -115,7 +117,7 @@ def build_verl_command(
     """
     version = version or verl_version()
     old = version == "0.6.1"
-    settings = {
+    ours = {
         **_data_settings(run, files),
         **_policy_settings(run, files),
         **_rollout_settings(run, old),
@@ -123,6 +125,7 @@ def build_verl_command(
         **_trainer_settings(run, folder),
         **build_scaffold_settings(run, files.shown_tokens),
     }
+    settings = merge_verl_settings(ours, flatten_settings(run.verl), run.where)
     module = "adjudge.trainers.verl.main_ppo" if old else "verl.trainer.main_ppo"
     if run.rollout.scaffold is not None:
         module = "adjudge_lab.rl.verl.main_ppo"
@@ -303,8 +306,8 @@ def _trainer_settings(run: RunFile, folder: Path) -> dict[str, Any]:
     ours = training.pipeline_async_enabled
     return {
         "algorithm.adv_estimator": "adjudge_grpo" if ours else run.algorithm.adv_estimator,
-        "trainer.nnodes": 1,
-        "trainer.n_gpus_per_node": verl_gpus(run),
+        "trainer.nnodes": verl_nodes(run),
+        "trainer.n_gpus_per_node": verl_gpus(run) // verl_nodes(run),
         "trainer.total_epochs": 1,
         "trainer.total_training_steps": training.steps,
         "trainer.save_freq": training.save_every_n_iters,
@@ -328,6 +331,8 @@ def _logger_names(run: RunFile) -> list[str]:
 
 def format_hydra_value(value: Any) -> str:
     """A value in the grammar of Hydra's overrides; text that it could read otherwise is quoted."""
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int | float):
