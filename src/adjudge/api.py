@@ -45,6 +45,7 @@ def grade(
     wait_for_judge: float = 0.0,
     draws: int = 1,
     keep_transcripts: int | None = None,
+    step: int | None = None,
 ) -> GradedRun:
     """Grade rollouts with a reward spec: ``adjudge grade`` as a function.
 
@@ -76,11 +77,12 @@ def grade(
     if not 1 <= draws <= MOST_DRAWS:
         raise ConfigError(f"draws: must be between 1 and {MOST_DRAWS} (found {draws})")
     paths, rows, by_name = _split_input(rollouts)
+    loaded = RewardSpec.from_dict(spec) if isinstance(spec, Mapping) else load_spec(spec)
     job = GradingJob(
         paths=paths,
         rows=rows,
         by_name=by_name,
-        spec=RewardSpec.from_dict(spec) if isinstance(spec, Mapping) else load_spec(spec),
+        spec=loaded if step is None else loaded.at_step(step),
         folder=None if output is None else Path(output),
         mapping=dict(mapping or {}),
         strict=strict,

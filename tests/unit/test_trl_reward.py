@@ -297,6 +297,16 @@ def test_rloo_in_rloos_own_trainer_is_warned_about(caplog: pytest.LogCaptureFixt
     assert "taken away twice" in record.message
 
 
+def test_a_schedule_goes_by_the_trainers_step(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = ({**SPEC["graders"][0], "name": name} for name in ("quality", "again"))
+    graders = [{**first, "weight": {"from": 1.0, "to": 0.0, "steps": 4}}, second]
+    reward, trainer = make_reward(spec(graders=graders)), Trainer(2)
+    assert call(reward, ["a", "poor"], trainer) == [0.5, 0.1]
+    assert trainer.metrics["judge/quality_weight"] == 0.25  # global_step is 3
+    with pytest.raises(ConfigError, match=r"graders\.quality\.weight: .*TRL knows of no step"):
+        call(PicklableReward(spec(graders=graders)), ["a", "poor"])
+
+
 def test_the_dotted_path_reads_the_variable_at_the_first_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

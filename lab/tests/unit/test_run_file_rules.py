@@ -10,7 +10,7 @@ from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import build_reward_spec, find_judge_key_env, name_judge
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
-from adjudge_lab.rl.verl.inputs import build_verl_spec, find_reward_problem
+from adjudge_lab.rl.verl.inputs import NOTHING_RUNS, build_verl_spec, find_reward_problem
 
 CAPITAL = {"name": "capital", "type": "adjudge_lab.rl.tiny:CapitalGrader"}
 SHORT = {"name": "short", "type": "reasoning_format"}
@@ -58,6 +58,25 @@ def test_a_dry_run_says_so() -> None:
 def test_what_would_do_nothing_is_refused(judge: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read(judge=judge)
+
+
+def test_a_weight_by_step_is_refused_where_nobody_knows_the_step() -> None:
+    weight = {"from": 1.0, "to": 0.5, "steps": 9}
+    scheduled = [{**SHORT, "weight": weight}, {**CAPITAL, "weight": 0.0}]
+    run = read(graders=scheduled)
+    assert build_reward_spec(run).at_step(9).graders[0].weight == 0.5
+    assert find_reward_problem(run) == (
+        "graders.short.weight",
+        repr(weight),
+        NOTHING_RUNS,
+        "verl tells a reward manager no training step",
+    )
+    asks = {"name": "asks", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+    judge = {"type": "openai", "model": "m", "base_url": "http://localhost:1/v1"}
+    asked: dict[str, Any] = {"judge": judge, "services": {"judge_url": "serve"}}
+    read(graders=[*scheduled, asks], **asked)  # the rule is not asked at the service
+    with pytest.raises(ConfigError, match=r"graders\.asks\.weight: .*knows of no step"):
+        read(graders=[*scheduled, {**asks, "weight": weight}], **asked)
 
 
 def test_a_service_has_nothing_to_serve() -> None:

@@ -250,6 +250,16 @@ def grade(
             "signal. The reward is of the first draw.",
         ),
     ] = 1,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            min=0,
+            metavar="N",
+            help="The training step whose weights make the rewards, where the spec has schedules "
+            "of weights.",
+        ),
+    ] = None,
     keep_transcripts: Annotated[
         int | None,
         typer.Option(
@@ -316,11 +326,12 @@ def grade(
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]
+    loaded = RewardSpec.load(spec)
     job = GradingJob(
         paths=[] if piped else rollouts,
         rows=read_stdin() if piped else None,
         rows_of="stdin",
-        spec=RewardSpec.load(spec),
+        spec=loaded if step is None else loaded.at_step(step),
         folder=folder,
         mapping=parse_map(mapping, SAMPLE_FIELDS),
         strict=strict,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -93,7 +93,8 @@ class _Call:
     """What one call asks: its samples, every question, and the listwise answers of its groups.
 
     An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
-    ranks, with whose members they are. ``asked`` are the ids of the samples that are asked about.
+    ranks, with whose members they are. ``asked`` are the ids of the samples that are asked about,
+    ``counting`` the graders without which a reward is missing.
     """
 
     graded: list[GradedSample] = field(default_factory=list)
@@ -102,6 +103,7 @@ class _Call:
     asked: set[int] = field(default_factory=set)
     failed: list[tuple[int, GraderError]] = field(default_factory=list)
     listener: CallListener | None = None
+    counting: Collection[str] = ()
 
     def owners(self) -> dict[int, tuple[list[GradedSample], str]]:
         """By the id of each table of results: whose they are, and which event they are of."""
@@ -158,6 +160,13 @@ class TranscriptListener(Protocol):
         """
 
 
+def _misses(one: GradedSample, counting: Collection[str]) -> bool:
+    return any(
+        isinstance(result, GraderError) and name in counting and result.passing
+        for name, result in one.results()
+    )
+
+
 class BatchGrader:
     """The graders of a spec, and how they are asked.
 
@@ -193,7 +202,7 @@ class BatchGrader:
         self._event: list[BoundGrader] = []
         self._group: list[BoundGrader] = []
         for entry in spec.graders:
-            config = GraderConfig(graders[entry.name], entry.mapper, entry.weight)
+            config = GraderConfig(graders[entry.name], entry.mapper)
             of_scope = self._event if entry.scope == "event" else self._outcome
             bound = self._group if is_listwise(config.grader) else of_scope
             bound.append(BoundGrader(entry.name, config))
@@ -214,22 +223,33 @@ class BatchGrader:
         return bool(self._group)
 
     async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+        self,
+        samples: Sequence[AnySample],
+        groups: Sequence[str],
+        sampled: Sequence[bool],
+        *,
+        counting: Collection[str] | None = None,
     ) -> list[GradedSample]:
         """One :class:`~adjudge.types.GradedSample` per sample, in order; from any event loop.
 
-        ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about. Raises
+        ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about; ``counting``
+        are the graders that make a reward (by default all that the spec gives a weight). Raises
         :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
         :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
         :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
         cannot; see :class:`~adjudge.rewards.startup.StartupCheck`.
         """
-        return await run_on_engine(self._grade(samples, groups, sampled))
+        return await run_on_engine(self._grade(samples, groups, sampled, counting))
 
     async def _grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+        self,
+        samples: Sequence[AnySample],
+        groups: Sequence[str],
+        sampled: Sequence[bool],
+        counting: Collection[str] | None,
     ) -> list[GradedSample]:
         call = self._lay_out(samples, groups, sampled)
+        call.counting = self._counting if counting is None else counting
         if self._startup is not None:
             self._startup.check_fields(call.items)
         if self._listener is not None:
@@ -442,13 +462,7 @@ class BatchGrader:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
         if not call.failed:
             return [False] * len(call.asked)
-        return [self._misses(one) for one in call.graded if id(one) in call.asked]
-
-    def _misses(self, one: GradedSample) -> bool:
-        return any(
-            isinstance(result, GraderError) and name in self._counting and result.passing
-            for name, result in one.results()
-        )
+        return [_misses(one, call.counting) for one in call.graded if id(one) in call.asked]
 
     def _unavailable(self, call: _Call, absent: GraderError | None, patience_s: float) -> str:
         """Why the run stops, the cause first."""

@@ -113,7 +113,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         """
         samples = [sample for group in prompt_to_samples.values() for sample in group]
         groups = [key for key, group in prompt_to_samples.items() for _ in group]
-        results = self.reward(await self.grade(samples, groups))
+        step = self._next_step()
+        results = self.reward(await self.grade(samples, groups, step=step), step=step)
         check_results(results, prompt_to_samples)
         return results
 
@@ -129,7 +130,8 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         """Ask the graders about ``samples``; ``groups[i]`` names sample *i*'s group.
 
         Under ``sample_rate`` every ``step`` draws other groups (by default each call is a step of
-        its own); a group whose samples come in several calls needs the same step in all.
+        its own); a group whose samples come in several calls needs the same step in all. A grader
+        whose schedule is at 0 in this step brings about no outage.
         """
         if len(groups) != len(samples):
             raise ConfigError(
@@ -137,9 +139,19 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
                 f"{len(samples)} samples)"
             )
         if step is None:
-            step, self._steps = self._steps, self._steps + 1
+            step = self._next_step()
         drawn = {group: self.is_drawn(group, step) for group in dict.fromkeys(groups)}
-        return await self._grader.grade(samples, groups, [drawn[group] for group in groups])
+        return await self._grader.grade(
+            samples,
+            groups,
+            [drawn[group] for group in groups],
+            counting=self.spec.at_step(step).counting if self.spec.schedules else None,
+        )
+
+    def _next_step(self) -> int:
+        """The step of a call that says none: how many there were before it."""
+        step, self._steps = self._steps, self._steps + 1
+        return step
 
     def is_drawn(self, group: str, step: int) -> bool:
         """Whether a group is judged under ``sample_rate``, in this step."""

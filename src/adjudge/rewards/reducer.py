@@ -161,27 +161,41 @@ class RewardReducer:
         return [*scores, *outcome, *events, "env_reward"]
 
     def reward(
-        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+        self,
+        judged: Sequence[GradedSample],
+        *,
+        whole_groups: bool = True,
+        step: int | None = None,
     ) -> list[RewardResult]:
         """Rewards from what the graders said, in the same order; pure.
 
         The members of a group may stand anywhere in ``judged``, but all must be there; without
         ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
         grader that had nothing to judge in any of a whole group of two or more is left out there.
-        Rewards of a group that differ by rounding alone are made equal.
+        Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
+        step, by which schedules of weights go; without one a spec that has any is a
+        :class:`~adjudge.errors.ConfigError`.
         """
         found = RewardChecks()
-        results = self.reward_part(judged, found, whole_groups=whole_groups)
+        results = self.reward_part(judged, found, whole_groups=whole_groups, step=step)
         self.check_rewards(found)
         return results
 
     def reward_part(
-        self, judged: Sequence[GradedSample], found: RewardChecks, *, whole_groups: bool = True
+        self,
+        judged: Sequence[GradedSample],
+        found: RewardChecks,
+        *,
+        whole_groups: bool = True,
+        step: int | None = None,
     ) -> list[RewardResult]:
         """:meth:`reward` of some groups of many, noting in ``found`` what is said of all together.
 
         After the last part, :meth:`check_rewards` says it.
         """
+        if step is not None and self.spec.schedules:
+            reducer = RewardReducer(self.spec.at_step(step), self.graders)
+            return reducer.reward_part(judged, found, whole_groups=whole_groups)
         states, groups = self._reduce(judged, whole_groups=whole_groups)
         results = [self._result(state) for state in states]
         found.add(groups, results)
@@ -215,6 +229,7 @@ class RewardReducer:
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
     ) -> tuple[list[_SampleState], Collection[list[_SampleState]]]:
         """The samples with their rewards, and these in groups."""
+        self.spec.refuse_schedules("this call", "Pass step=….")
         imputes = self.spec.missing.suspect == "min"
         idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
         states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]

@@ -9,14 +9,23 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from adjudge.config import find_references, suggest_name
-from adjudge.config_tables import ConfigFile, ConfigTable
+from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
 from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
@@ -65,6 +74,39 @@ class PanelSettings(ConfigTable):
     beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
+class WeightSchedule(ConfigTable):
+    """``weight = { from = 0.2, to = 0.0, steps = 300 }``: a weight that changes while one trains.
+
+    In a straight line from ``from`` at step 0 to ``to`` at step ``steps``, and ``to`` ever after.
+
+    >>> schedule = WeightSchedule.model_validate({"from": 0.2, "to": 0.0, "steps": 300})
+    >>> [schedule.at(step) for step in (0, 150, 300, 1000)]
+    [0.2, 0.1, 0.0, 0.0]
+    """
+
+    start: float = Field(alias="from", allow_inf_nan=False)
+    end: float = Field(alias="to", allow_inf_nan=False)
+    steps: int = Field(ge=1)
+
+    def at(self, step: int) -> float:
+        """The weight at a training step, from 0."""
+        if step >= self.steps:
+            return self.end
+        return self.start + (self.end - self.start) * (max(step, 0) / self.steps)
+
+    @model_validator(mode="after")
+    def _one_sign(self) -> Self:
+        if self.start * self.end < 0:
+            raise ValueError(
+                "from and to must have the same sign, or a reward would become a punishment "
+                f"(found {self.start:g} and {self.end:g})"
+            )
+        return self
+
+
+_plain_weight = TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)])
+
+
 class GraderEntry(ConfigTable):
     """One ``[[graders]]`` table: these keys, and the parameters of its type."""
 
@@ -72,7 +114,7 @@ class GraderEntry(ConfigTable):
 
     name: str
     type: str
-    weight: float = Field(default=1.0, allow_inf_nan=False)
+    weight: float | WeightSchedule = 1.0
     essential: bool = False
     scope: GraderScope = "outcome"
     mapper: dict[str, str] | None = None
@@ -87,6 +129,44 @@ class GraderEntry(ConfigTable):
         if name in _RESERVED:
             raise ValueError("is a key of the results. Choose another name.")
         return name
+
+    @field_validator("weight", mode="plain")
+    @classmethod
+    def _number_or_schedule(cls, weight: Any) -> float | WeightSchedule:
+        if isinstance(weight, WeightSchedule):
+            return weight
+        if isinstance(weight, Mapping):
+            try:
+                return validate_model(WeightSchedule, dict(weight), "weight")
+            except ConfigError as error:
+                problems = str(error).removeprefix("weight: ").replace("\nweight: ", "; ")
+                raise ValueError(problems.removeprefix("the file: ")) from None
+        try:
+            return _plain_weight.validate_python(weight)
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"]) from None
+
+    @field_serializer("weight")
+    def _as_written(self, weight: float | WeightSchedule) -> Any:
+        if isinstance(weight, WeightSchedule):
+            return {"from": weight.start, "to": weight.end, "steps": weight.steps}
+        return weight
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight; of a schedule the first and the last, between which all others are."""
+        if isinstance(self.weight, WeightSchedule):
+            return self.weight.start, self.weight.end
+        return (self.weight,)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is ever part of a reward; else it only reports."""
+        return any(self.weights)
+
+    def weight_at(self, step: int) -> float:
+        """The weight at a training step."""
+        return self.weight.at(step) if isinstance(self.weight, WeightSchedule) else self.weight
 
 
 class JudgedReward(ConfigTable):
@@ -202,12 +282,34 @@ class RewardSpec(ConfigFile):
     def counting(self) -> set[str]:
         """The graders without which a reward is missing."""
         weights = {"outcome": self.reward.outcome_weight, "event": self.reward.event_weight}
-        return {g.name for g in self.graders if g.weight != 0 and weights[g.scope] != 0}
+        return {g.name for g in self.graders if g.counts and weights[g.scope] != 0}
 
-    def terms(self, scope: GraderScope) -> list[AggregateTerm]:
-        """Names, weights and essentials of the graders of one scope."""
+    @property
+    def schedules(self) -> dict[str, WeightSchedule]:
+        """The weights that change with the training step, by grader."""
+        return {g.name: g.weight for g in self.graders if isinstance(g.weight, WeightSchedule)}
+
+    def at_step(self, step: int) -> Self:
+        """The spec with the numbers that its schedules come to at a training step."""
+        if not self.schedules:
+            return self
+        graders = [g.model_copy(update={"weight": g.weight_at(step)}) for g in self.graders]
+        return self.model_copy(update={"graders": graders})
+
+    def refuse_schedules(self, who: str, remedy: str) -> None:
+        """Raise :class:`ConfigError` where a weight needs a step, and ``who`` knows of none."""
+        for name in self.schedules:
+            raise ConfigError(
+                f"{self.where}: graders.{name}.weight: is a schedule over training steps, and "
+                f"{who} knows of no step. {remedy}"
+            )
+
+    def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
+        """Names, weights and essentials of the graders of one scope at a training step."""
         return [
-            AggregateTerm(g.name, g.weight, g.essential) for g in self.graders if g.scope == scope
+            AggregateTerm(g.name, g.weight_at(step), g.essential)
+            for g in self.graders
+            if g.scope == scope
         ]
 
     def build_judges(
@@ -268,7 +370,7 @@ class RewardSpec(ConfigFile):
         counts = Counter(entry.name for entry in self.graders)
         if repeated := [name for name, count in counts.items() if count > 1]:
             raise ConfigError(f"{self.where}: graders: the name {repeated[0]!r} is used twice")
-        if all(entry.weight == 0 for entry in self.graders):
+        if not any(entry.counts for entry in self.graders):
             raise ConfigError(
                 f"{self.where}: graders: every weight is 0, so no grader makes a reward. "
                 "Set a weight."
@@ -280,13 +382,14 @@ class RewardSpec(ConfigFile):
             )
         self._check_weights()
         self._check_scopes()
+        self._check_schedules()
         self._check_fallback(counts)
         self._check_judges()
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
         for entry in self.graders:
-            if entry.essential and (method != "min" or entry.weight == 0):
+            if entry.essential and (method != "min" or not entry.counts):
                 raise ConfigError(
                     f"{self.where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
                     "weight. Leave it out."
@@ -294,10 +397,10 @@ class RewardSpec(ConfigFile):
         if method == "points":
             return
         for entry in self.graders:
-            if entry.weight < 0:
+            if (lowest := min(entry.weights)) < 0:
                 raise ConfigError(
                     f"{self.where}: graders.{entry.name}.weight: must be at least 0 with "
-                    f"aggregate = {method!r} (found {entry.weight}). Use aggregate = 'points' for "
+                    f"aggregate = {method!r} (found {lowest}). Use aggregate = 'points' for "
                     "signed points. Give a penalty grader a positive weight; its score is negative."
                 )
 
@@ -306,7 +409,7 @@ class RewardSpec(ConfigFile):
             ("event", self.reward.event_weight),
             ("outcome", self.reward.outcome_weight),
         ):
-            counting = [g for g in self.graders if g.scope == scope and g.weight != 0]
+            counting = [g for g in self.graders if g.scope == scope and g.counts]
             if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
                 raise ConfigError(
                     f"{self.where}: graders.{counting[0].name}.scope: is 'event', but "
@@ -318,6 +421,24 @@ class RewardSpec(ConfigFile):
                     f"{self.where}: reward.{scope}_weight: is {weight}, but no grader has "
                     f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
                 )
+
+    def _check_schedules(self) -> None:
+        schedules = self.schedules
+        if schedules and self.reward.aggregate == "min":
+            raise ConfigError(
+                f"{self.where}: graders.{next(iter(schedules))}.weight: is a schedule, but "
+                "aggregate = 'min' compares scores and weighs none. Use a number."
+            )
+        # A weight is 0 at the ends of its line only, so no other step need be looked at.
+        for step in sorted({0, *(one.steps for one in schedules.values())} if schedules else ()):
+            for scope in ("outcome", "event"):
+                of_scope = [one for one in self.graders if one.scope == scope and one.counts]
+                if of_scope and not any(one.weight_at(step) for one in of_scope):
+                    raise ConfigError(
+                        f"{self.where}: graders.{of_scope[0].name}.weight: at step {step} no "
+                        f"grader of scope = {scope!r} has a weight, so there is no reward. Let one "
+                        "keep a weight above 0."
+                    )
 
     def _check_fallback(self, names: Counter[str]) -> None:
         wanted, policy = self.missing.fallback, self.missing.policy
@@ -467,15 +588,23 @@ def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
     if listwise and entry.scope == "event":
         raise ConfigError(f"{where}: ranks groups, not events. Set scope = 'outcome'.")
     role = _check_role(grader, where)
-    counts = entry.weight != 0 and entry.scope == "outcome"
-    if role is Role.GATE and counts and spec.reward.group == "gdpo":
+    if role is Role.GATE and entry.name in spec.schedules:
+        raise ConfigError(
+            f"{where}.weight: is a schedule, but a gate multiplies and is not weighed. Use a "
+            "number."
+        )
+    if (
+        role is Role.GATE
+        and entry.counts
+        and (spec.reward.group, entry.scope) == ("gdpo", "outcome")
+    ):
         raise ConfigError(
             f"{where}: is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use "
             "weight = 0, or group = 'z_score'."
         )
-    if role is not Role.SCORE and entry.weight < 0:
-        raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {entry.weight})")
-    needs_range = entry.weight != 0 or entry.name == spec.missing.fallback
+    if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
+        raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {lowest})")
+    needs_range = entry.counts or entry.name == spec.missing.fallback
     if not spec.reward.normalise or listwise or role is not Role.SCORE or not needs_range:
         return
     if finite_range(getattr(grader, "score_range", None)) is None:
@@ -493,9 +622,10 @@ def _check_role(grader: Any, where: str) -> Role:
 
 
 def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    for scope in ("outcome", "event"):
+    steps = {0, *(one.steps for one in spec.schedules.values())}
+    for scope, step in product(("outcome", "event"), sorted(steps)):
         scores = [
-            entry.weight
+            entry.weight_at(step)
             for entry in spec.graders
             if entry.scope == scope and getattr(graders[entry.name], "role", "score") == Role.SCORE
         ]

@@ -185,6 +185,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
     """
     started = time.perf_counter()
     find_files(job.paths)  # before anything is opened
+    job.spec.refuse_schedules("grading", "Say which: --step N, or step=… in Python.")
     with own_calls(job.budget_usd, job.cassette) as budget:
         return _grade(job, budget, started, keep_rows=keep_rows)
 

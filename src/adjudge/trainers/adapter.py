@@ -202,7 +202,13 @@ class Adapter:
         step: int | None = None,
         whole_groups: bool = True,
     ) -> ScorerResult:
-        """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises."""
+        """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises.
+
+        A spec with schedules of weights needs the training ``step``: what a trainer calls may be a
+        group, an evaluation or one of several processes, so calls are not counted.
+        """
+        if step is None:
+            self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
         return await self.scorer.ascore(samples, groups, step=step, whole_groups=whole_groups)
 
     def score(

@@ -41,7 +41,8 @@ def batch_metrics(
     ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
     ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
     ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
-    ``judge/missing_predictors``, how many properties of answers predict a missing reward.)
+    ``judge/missing_predictors``, how many properties of answers predict a missing reward, and
+    ``judge/NAME_weight`` of each weight that is a schedule.)
     """
     scores = [result.score for result in results]
     present = [score for score in scores if score is not None]
@@ -233,16 +234,18 @@ class Scorer(SpecRewardFunction):
     ) -> ScorerResult:
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
-        Under ``sample_rate`` each ``step`` draws other groups, the same in every process; by
-        default each call is a step of its own. Where :attr:`compares_groups` is ``None``, the
-        members of a group may come in several calls of one step: then not ``whole_groups``.
+        ``step`` is the training step: schedules of weights go by it, and under ``sample_rate`` each
+        draws other groups, the same in every process; by default each call is a step of its own.
+        Where :attr:`compares_groups` is ``None``, the members of a group may come in several calls
+        of one step: then not ``whole_groups``.
 
         Raises only :class:`~adjudge.errors.JudgeUnavailable`,
         :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError` and, under
         policy ``raise``, :class:`~adjudge.errors.MissingRewardError`.
         """
+        step = self._next_step() if step is None else step
         judged = await self.grade(samples, groups, step=step)
-        return self.compute_rewards(judged, samples, whole_groups=whole_groups)
+        return self.compute_rewards(judged, samples, whole_groups=whole_groups, step=step)
 
     def compute_rewards(
         self,
@@ -250,11 +253,18 @@ class Scorer(SpecRewardFunction):
         samples: Sequence[AnySample],
         *,
         whole_groups: bool = True,
+        step: int | None = None,
     ) -> ScorerResult:
-        """The rewards of a whole batch, and what to log, from what was said; without waiting."""
-        results = self.reward(judged, whole_groups=whole_groups)
+        """The rewards of a whole batch, and what to log, from what was said; without waiting.
+
+        ``step`` is the training step, which a spec with schedules of weights needs.
+        """
+        results = self.reward(judged, whole_groups=whole_groups, step=step)
         calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
+        if step is not None:
+            for name, schedule in self.spec.schedules.items():
+                metrics[f"judge/{name}_weight"] = schedule.at(step)
         if metrics.get("judge/missing_frac"):
             self._report_new_kinds(results)
             metrics |= self._watch_missing(judged, samples, results)

@@ -161,7 +161,10 @@ class _TrlAdapter(Adapter):
         self._check_trainer(batch.trainer)
         await batch.read_environments()
         samples = batch.samples(layout.groups, self)
-        scored = await self.ascore(samples, layout.groups, whole_groups=layout.broken is None)
+        # Without a schedule each call draws anew under sample_rate, also those of one step.
+        step = batch.step if self.spec.schedules else None
+        whole_groups = layout.broken is None
+        scored = await self.ascore(samples, layout.groups, step=step, whole_groups=whole_groups)
         self._log(batch, scored)
         return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
 

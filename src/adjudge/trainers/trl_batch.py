@@ -21,7 +21,7 @@ class TrlBatch:
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
     or ``None``; it is read, never changed. ``of_a_trainer`` is whether a trainer calls, seen or
-    not, and no rollout process with one group at a time.
+    not, and no rollout process with one group at a time. ``step`` is its training step, if known.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class TrlBatch:
         self.log_extra: Callable[[str, list[Any]], None] | None = given.get("log_extra")
         self.trainer: Any = getattr(self.log_metric, "__self__", None)
         self.of_a_trainer = "trainer_state" in given
+        self.step: int | None = getattr(given.get("trainer_state"), "global_step", None)
         self._environments: Sequence[Any] | None = given.get("environments")
         self._environment_rewards: list[Any] | None = None
         self._columns: dict[str, Sequence[Any]] = {

@@ -93,6 +93,7 @@ class _Scores:
     """What is known of a file's responses; a row's are graded together when one is asked for."""
 
     def __init__(self, scorer: Scorer, data: str | None, scores_to: str | None) -> None:
+        scorer.spec.refuse_schedules("verl's evaluation", "Use adjudge grade --step N.")
         if scorer.compares_groups is not None:
             raise ConfigError(
                 f"main_eval scores one response at a time, but the spec has "

@@ -124,6 +124,27 @@ def test_a_step_without_a_single_reward_teaches_nothing(tmp_path: Path) -> None:
     assert weights[0] == weights[1]
 
 
+def test_a_weight_falls_while_the_policy_learns(tmp_path: Path) -> None:
+    """The evaluations before and after are rewarded alike: with the weights of the last step."""
+    scheduled = (
+        '[[graders]]\nname = "short"\ntype = "length_penalty"\nmin_length = 0\nmax_length = 1\n'
+        "weight = { from = 0.001, to = 0.0, steps = 3 }\n\n[judge]"
+    )
+    text = (EXAMPLES / "rl_tiny.toml").read_text().replace("[judge]", scheduled, 1)
+    (tmp_path / "with.toml").write_text(text)
+    job, _ = trained(tmp_path, str(tmp_path / "with.toml"))
+    rows = lines(job.folder / "metrics.jsonl")
+    weights = [row["judge/short_weight"] for row in rows]
+    assert weights == pytest.approx([0.002 / 3, 0.001 / 3, 0.0])
+    for row, weight in zip(rows, weights, strict=True):
+        assert row["judge/short_score_mean"] < 0
+        if row["judge/missing_frac"] == 0:
+            expected = row["judge/quality_score_mean"] / 2 + weight * row["judge/short_score_mean"]
+            assert row["reward"] == pytest.approx(expected, abs=1e-6)
+    for one in lines(job.folder / "evaluation.jsonl"):
+        assert one["reward"] == pytest.approx(one["reward_info"]["quality_score"] / 2)
+
+
 def test_gspo_trains(tmp_path: Path) -> None:
     job, _ = trained(tmp_path, "rl_tiny_biased.toml", 2, variety='"gspo"')
     assert job.summary["steps"] == 2

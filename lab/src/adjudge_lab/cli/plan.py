@@ -67,12 +67,16 @@ def _print_run(console: Console, found: RunPlan) -> None:
     console.print(Table([Column("", wrap=False), ""], rows))
 
 
+def _weight_cell(grader: GraderPlan) -> str:
+    weight = grader.weight
+    if isinstance(weight, dict):
+        return f"{weight['from']:g} → {weight['to']:g}"
+    return f"{weight:g}" if weight else "report"
+
+
 def _print_judging(console: Console, found: RunPlan) -> None:
     console.print()
-    graders = [
-        [one.name, one.scope, f"{one.weight:g}" if one.weight else "report", _calls_cell(one)]
-        for one in found.graders
-    ]
+    graders = [[one.name, one.scope, _weight_cell(one), _calls_cell(one)] for one in found.graders]
     console.print(Table(["grader", *numeric("scope", "weight", "calls an episode")], graders))
     if not found.setups:
         return

@@ -179,7 +179,7 @@ def evaluate_targets(job: EvaluationJob) -> dict[str, Any]:
         FolderSpending(job.folder) as spending,
         start_run_judge(run, job.folder) as (spec, _),
     ):
-        scorer, task = Scorer(spec), build_task(run, spec)
+        scorer, task = Scorer(spec.at_step(run.training.steps)), build_task(run, spec)
         _check_seeds(job, task)
         for target in job.targets:
             _PolicyEvaluation(job, run, folder, task, scorer, target).go()

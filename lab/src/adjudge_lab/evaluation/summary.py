@@ -205,7 +205,7 @@ def summarise_evaluation(
         for target, found, used in zip(targets, rows, spent, strict=True)
     ]
     asks = {entry.name: spec.asks_judge(entry) for entry in spec.graders}
-    weights = {entry.name: entry.weight for entry in spec.graders}
+    weights = {entry.name: entry.weight_at(run.training.steps) for entry in spec.graders}
     return {
         "task": run.env_name,
         "seeds": len(rows[0]),

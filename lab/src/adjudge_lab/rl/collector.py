@@ -98,6 +98,7 @@ class RolloutCollector:
         scored = self._scorer.compute_rewards(
             [one.judged for one in whole if one.judged is not None],
             [one.sample for one in whole if one.sample is not None],
+            step=batch.step,
         )
         of_place = {result.original_index: result for result in scored.results}
         results = [of_place.get(one.place) or self._failed(one) for one in batch.rollouts]

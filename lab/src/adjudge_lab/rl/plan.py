@@ -247,12 +247,13 @@ _UNKNOWN_PORT_URL = "http://127.0.0.1:PORT"
 class GraderPlan:
     """One grader: ``calls`` are its judge's per episode, at most; 0 for a rule.
 
-    ``weight`` 0 is report only. ``None`` where that cannot be counted; a warning then says why.
+    ``None`` where that cannot be counted; a warning then says why. ``weight`` 0 is report only; a
+    schedule is a table as in the file.
     """
 
     name: str
     scope: str
-    weight: float
+    weight: float | dict[str, float]
     asks_judge: bool
     calls: float | None = 0.0
 
@@ -335,7 +336,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
             GraderPlan(
                 entry.name,
                 entry.scope,
-                entry.weight,
+                entry.model_dump(include={"weight"})["weight"],
                 spec.asks_judge(entry),
                 _calls_per_episode(asked.get(entry.name), size),
             )

@@ -111,7 +111,8 @@ def summarise_training(
         "batch_size": run.training.rollouts_per_step,
         "group_size": run.training.group_size,
         "graders": [
-            {"name": one.name, "type": one.type, "weight": one.weight} for one in spec.graders
+            {"name": one.name, "type": one.type, **one.model_dump(include={"weight"})}
+            for one in spec.graders
         ],
         "gold": gold,
         "first": {name: pair[0] for name, pair in pairs.items()},
@@ -201,7 +202,13 @@ class _TrainingRun:
         self._run = job.run
         self._dir = folder
         self._journal = self._dir.journal(job.run.training.seed)
-        self._scorer = Scorer(spec, journal=self._journal)
+        self._scorer = self._held_out_scorer = Scorer(spec, journal=self._journal)
+        if spec.schedules:  # evaluations of one run compare: all have the weights of its last step
+            self._held_out_scorer = Scorer(
+                spec.at_step(job.run.training.steps),
+                graders=self._scorer.graders,
+                journal=self._journal,
+            )
         report = job.run.report_spec_file
         self._report = None if report is None else Scorer(report)
         self._task: Task = build_task(job.run, spec)
@@ -325,8 +332,9 @@ class _TrainingRun:
 
         with self._timed("evaluation"):
             found = evaluate_policy(
-                _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player, self._scorer,
-                most=run.rollout.max_concurrent_rollouts, step=step, on_episode=count_episode,
+                _TaggedTask(self._task, f"evaluation {step}"), seeds, self._player,
+                self._held_out_scorer, most=run.rollout.max_concurrent_rollouts, step=step,
+                on_episode=count_episode,
             )  # fmt: skip
             self._measure(found)
             if self._report is not None:
@@ -351,8 +359,8 @@ class _TrainingRun:
         for name in run.evaluation.baselines:
             answers = [str(task.begin(seed).columns[name]) for seed in seeds]
             found = evaluate_policy(
-                _TaggedTask(task, f"baseline {name}"), seeds, FixedAnswers(answers), self._scorer,
-                most=run.rollout.max_concurrent_rollouts, step=0,
+                _TaggedTask(task, f"baseline {name}"), seeds, FixedAnswers(answers),
+                self._held_out_scorer, most=run.rollout.max_concurrent_rollouts, step=0,
             )  # fmt: skip
             rows += [FixedScore(name=name, seed=one.seed, reward=one.reward) for one in found]
         JsonlLog(self._dir.path / BASELINES_FILE).rewrite(rows)

@@ -436,6 +436,12 @@ class RunFile(ConfigFile):
         return self.rollout.dataset is None and self.env_name != CAPITALS_ENV
 
     @property
+    def scheduled_weights(self) -> dict[str, Any]:
+        """The weights of graders that are schedules over training steps, by grader."""
+        weights = {str(one.get("name")): one.get("weight") for one in self.graders}
+        return {name: weight for name, weight in weights.items() if isinstance(weight, dict)}
+
+    @property
     def learning_rate(self) -> float:
         """As the file says, else what suits its model."""
         if self.training.learning_rate is not None:

@@ -242,6 +242,13 @@ def _check_service(run: RunFile) -> None:
         )
     if run.judge.folders:
         return
+    for name in run.scheduled_weights:
+        if any(name == one["name"] for one in build_service_spec(run, UNREACHABLE_URL)["graders"]):
+            run.refuse(
+                f"graders.{name}.weight",
+                "is a schedule over training steps, and the judge service knows of no step. Give "
+                "a number, or leave services.judge_url out.",
+            )
     if run.judge.rubric_id is None and not build_service_spec(run, UNREACHABLE_URL)["graders"]:
         run.refuse(
             "services.judge_url",

@@ -285,6 +285,7 @@ def score_sources(
     ]
     journal = _PanelJournal(_journal_path(path), reward, said_alone)
     with start_run_judge(run, path.parent) as (spec, _):
+        spec.refuse_schedules("a replay of answers", "Give the grader a number.")
         said = _AnswerScorer(name, Scorer(spec, journal=journal), journal).about(
             [a for *_, a in wanted]
         )

@@ -169,7 +169,7 @@ def spec_grader(
 
     Raises :class:`~adjudge.errors.ConfigError` where that is not one, and as building it does.
     """
-    counting = [entry for entry in spec.graders if entry.weight != 0]
+    counting = [entry for entry in spec.graders if entry.counts]
     chosen = [one for one in spec.graders if one.name == grader] if grader else counting
     if len(chosen) != 1:
         names = ", ".join(entry.name for entry in spec.graders)

@@ -152,6 +152,7 @@ class SpecBackend:
 
     def __init__(self, spec: RewardSpec, settings: ServiceSettings | None = None) -> None:
         self._settings = settings or ServiceSettings()
+        spec.refuse_schedules("a judge service", "Give the grader a number.")
         self.spec = adapt_spec(spec)
         self._judges = self.spec.build_judges()
         graders = self.spec.build_graders(self._judges)

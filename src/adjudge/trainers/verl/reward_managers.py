@@ -63,6 +63,7 @@ from adjudge.trainers.verl.reward_sources import (
     detect_channel,
     make_checked_scorer,
     make_reward_source,
+    refuse_verl_schedules,
 )
 from adjudge.types import GraderError, RewardResult, RewardSample
 
@@ -162,6 +163,8 @@ class JudgeRewardManager:
         config = find_calling_config()
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
+        if isinstance(self.source, Scorer):
+            refuse_verl_schedules(self.source.spec)
         self.reader = RowReader(tokenizer, reward_fn_key)
         self.adv_estimator = adv_estimator or configured_estimator(config)
         if not (isinstance(self.source, Scorer) and raises_on_missing(self.source.spec)):

@@ -311,6 +311,11 @@ def configured_spec(config: Any) -> Any:
     return None
 
 
+def refuse_verl_schedules(spec: RewardSpec) -> None:
+    """Raise :class:`ConfigError` for weights by step: verl tells no reward manager its own."""
+    spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
+
+
 def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupService:
     """The spec's scorer, once nothing in the spec or in verl's configuration forbids it.
 
@@ -332,6 +337,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         _check_missing(config, channel)
         return source
     scorer: Scorer = source
+    refuse_verl_schedules(scorer.spec)
     what = scorer.compares_groups
     served = ""
     if what is None and scorer.spec.reward.sample_rate < 1:

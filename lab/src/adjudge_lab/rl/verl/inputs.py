@@ -81,6 +81,9 @@ NOTHING_RUNS = "nothing can run"
 def find_reward_problem(run: RunFile) -> RewardProblem | None:
     """Why the rewards of a single-turn ``run`` cannot be had from verl, if so."""
     judge = run.judge
+    for name, weight in run.scheduled_weights.items():
+        key = f"graders.{name}.weight"
+        return key, repr(weight), NOTHING_RUNS, "verl tells a reward manager no training step"
     if not judge.enabled or judge.combine_mode == "replace":
         return None
     mode = ("judge.combine_mode", repr(judge.combine_mode), NOTHING_RUNS)
@@ -91,7 +94,7 @@ def find_reward_problem(run: RunFile) -> RewardProblem | None:
         return (*mode, problem)
     graders = spec.build_graders()
     counted = [
-        e for e in spec.graders if e.scope == "outcome" and e.weight and judge.outcome_weight
+        e for e in spec.graders if e.scope == "outcome" and e.counts and judge.outcome_weight
     ]
     if odd := [
         e.name for e in counted if getattr(graders[e.name], "role", Role.SCORE) != Role.SCORE
@@ -148,8 +151,8 @@ def _add_environment(run: RunFile, spec: RewardSpec, data: dict[str, Any]) -> No
     _, high = _payer_score_range(run, payer)
     height, share = float(high or 0.0), judge.judge_scale * judge.outcome_weight
     outcome = [e for e in spec.graders if e.scope == "outcome" and e.name != payer["name"]]
-    total = sum(entry.weight for entry in outcome)
-    shares = {e.name: share * e.weight / total if total else 0.0 for e in outcome}
+    total = sum(entry.weight_at(0) for entry in outcome)
+    shares = {e.name: share * e.weight_at(0) / total if total else 0.0 for e in outcome}
     payer = _with_absolute_paths(run, {**payer, "weight": height})
     others = [
         {**one, "weight": shares.get(one["name"], one.get("weight", 1.0))}
