@@ -12,17 +12,22 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service.formats import FORMATS, load_formats
 from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction
+from adjudge.service.formats.nemo_gym import (
+    NemoGym,
+    NemoGymMarked,
+    NemoGymMetrics,
+    NemoGymSession,
+    aggregate_metrics,
+)
 from adjudge.service.formats.trainers import (
     LlamaFactory,
-    NemoGym,
-    NemoGymSession,
     OpenRLHF,
     Slime,
     SlimeWithParts,
     extract_completion,
     strip_end_tokens,
 )
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 
 class Judge:
@@ -76,7 +81,13 @@ JUDGING = [form for form in FORMATS if form.path in BODIES]
 
 
 def test_every_path_is_there_once() -> None:
-    assert sorted(form.path for form in FORMATS) == sorted([*BODIES, "/seed_session"])
+    assert sorted(form.path for form in FORMATS) == sorted(
+        [
+            *BODIES,
+            "/seed_session",
+            "/aggregate_metrics",
+        ]
+    )
 
 
 @pytest.mark.parametrize("form", JUDGING, ids=lambda form: form.path)
@@ -333,6 +344,51 @@ def test_nemo_gym_fields_nested_too_deep_are_refused() -> None:
 
 def test_nemo_gym_seeds_nothing() -> None:
     assert ask(NemoGymSession(), row())[:2] == (200, {})
+
+
+def test_nemo_gyms_group_is_named_by_id_and_attempt() -> None:
+    sent = row(_ng_group_id="g", _ng_group_attempt=2, _ng_rollout_index=3)
+    status, answer, [request] = ask(NemoGym(), sent)
+    assert (status, answer) == (200, {**sent, "reward": 4.0})
+    assert isinstance(request, GroupRequest)
+    assert (request.group_id, request.request_id, request.metadata) == ("g#2", "3", None)
+
+
+def test_nemo_gyms_group_without_a_place_is_refused() -> None:
+    status, answer, asked = ask(NemoGym(), row(_ng_group_id="g"))
+    assert (status, asked) == (422, [])
+    assert "_ng_rollout_index: is missing" in answer["error"]["message"]
+
+
+def test_nemo_gyms_mark_has_a_name_and_takes_the_place_at_its_path() -> None:
+    formats = load_formats(["nemo-gym-marked"])
+    [verify] = [form for form in formats if form.path == "/verify"]
+    assert isinstance(verify, NemoGymMarked)
+    assert len(formats) == len(FORMATS)
+    with pytest.raises(ConfigError, match=r"nemo-gym-marked"):
+        load_formats(["nemo-gym-mark"])
+
+
+numbers = st.floats(-5, 5) | st.integers(-5, 5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), numbers, st.booleans()), max_size=12))
+def test_a_failed_judges_row_is_in_no_metric(given: list[tuple[int, float, bool]]) -> None:
+    """However many rows with the placeholder 0.0 there are, the numbers are those without them."""
+    rows = [
+        {
+            "_ng_task_index": task,
+            "_ng_rollout_index": place,
+            "reward": 0.0 if failed else reward,
+            **({"_ng_failure_class": "judge_failed"} if failed else {}),
+        }
+        for place, (task, reward, failed) in enumerate(given)
+    ]
+    status, found, asked = ask(NemoGymMetrics(), {"verify_responses": rows})
+    without = aggregate_metrics([one for one in rows if "_ng_failure_class" not in one])
+    missing = found["agent_metrics"].pop("judge/missing_frac", 0.0)
+    assert (status, asked, found) == (200, [], json.loads(json.dumps(without)))
+    assert missing == pytest.approx(sum(one[2] for one in given) / max(len(given), 1))
 
 
 # Formats of one's own

@@ -34,6 +34,8 @@ _TEXTS = {
     "queue_size": "The most requests that may wait; more get status 429 with Retry-After.",
     "deadline_s": "The most seconds from a request to its answer; later it gets the error "
     "'timeout'.",
+    "group_size": "How many samples a group has, for trainers whose requests name the group alone "
+    "(NeMo-Gym) [0: unknown].",
     "group_timeout_s": "How many seconds a group waits for its missing samples.",
     "max_body_mb": "The largest request, in megabytes.",
     "max_image_mb": "The largest image, in megabytes.",
@@ -70,8 +72,8 @@ def serve_command(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="A wire format of your own: module:Class, or the name that a package gives it. "
-            "Can be repeated.",
+            help="A wire format of your own: module:Class, or the name that a package gives it; "
+            "nemo-gym-marked: NeMo-Gym's mark for a failed judge. Can be repeated.",
         ),
     ] = None,
     damping: Annotated[

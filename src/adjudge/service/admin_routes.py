@@ -147,6 +147,7 @@ def describe_service(service: AdminState) -> str:
     routes += [f"POST {one.path}: {_format_summary(one)}" for one in service.formats]
     routes += [
         "GET /health: alive; /ready: requests are taken; /metrics: numbers for Prometheus",
+        "GET /reverify_mode: whether NeMo-Gym may verify rows again",
         "GET /calls: what each judge was asked, and what came of it",
         "GET /openapi.json: all of this for programs",
     ]
@@ -207,6 +208,11 @@ def _ready(service: AdminState) -> bytes:
     raise RequestRefused(503, ErrorKind.SERVER_ERROR, f"the service is {service.phase}", 1)
 
 
+def _reverify_mode(service: AdminState) -> bytes:
+    """A row is judged by itself, unless the spec compares it with others."""
+    return b'"stateless"' if service.backend.compares_groups is None else b'"unsupported"'
+
+
 _encode = msgspec.json.Encoder().encode
 _ADMIN_ROUTES = (
     _AdminRoute("/health", "Alive: the process answers", _health),
@@ -226,6 +232,7 @@ _ADMIN_ROUTES = (
         has_key=True,
         refusals=("401",),
     ),
+    _AdminRoute("/reverify_mode", "Whether NeMo-Gym may verify rows again", _reverify_mode),
     _AdminRoute(
         "/docs",
         "This service in words",
@@ -247,7 +254,7 @@ ADMIN_PATHS = frozenset(one.path for one in _ADMIN_ROUTES)
 
 
 def admin_routes(service: AdminState) -> Starlette:
-    """``/health /ready /metrics /calls /docs /openapi.json`` of one service."""
+    """``/health /ready /metrics /calls /reverify_mode /docs /openapi.json`` of one service."""
     app = Starlette(
         routes=[Route(one.path, _endpoint(service, one)) for one in _ADMIN_ROUTES],
         exception_handlers={RequestRefused: _refuse, HTTPException: _refuse_route},

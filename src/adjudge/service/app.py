@@ -158,6 +158,9 @@ class Service:
         """Judge requests that are wholly here; raises :class:`RequestRefused` and ``QueueFull``."""
         self._check_open()
         if (what := self.backend.compares_groups) is not None:
+            groups = [one for one in requests if isinstance(one, GroupRequest)]
+            if len(groups) == len(requests):  # a format whose trainer says which belong together
+                return await self._join_groups(groups)
             raise RequestRefused(
                 422,
                 ErrorKind.UNSUPPORTED,
@@ -171,6 +174,24 @@ class Service:
             if response.error is not None:
                 self.metrics.failed(response.error.kind)
         return responses
+
+    async def _join_groups(self, requests: Sequence[GroupRequest]) -> list[JudgeResponse]:
+        """Samples of groups in a trainer's format; without a size of their own, the settings'."""
+        if self._rendezvous is None:
+            raise RequestRefused(422, ErrorKind.UNSUPPORTED, "this service judges no groups")
+        size = self.settings.group_size
+        if not size and not all(one.group_size for one in requests):
+            raise RequestRefused(
+                422,
+                ErrorKind.INVALID_INPUT,
+                "group_size: this spec compares the samples of a group, and the request does not "
+                "say how many there are. Start the service with --group-size N",
+            )
+        for request in requests:
+            check_request(request, self._max_image)
+            request.group_size = request.group_size or size
+        joining = [asyncio.ensure_future(self._rendezvous.join(one)) for one in requests]
+        return [await one for one in joining]
 
     async def __call__(self, scope: dict[str, Any], receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer one request, by the ASGI protocol."""

@@ -23,6 +23,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``max_concurrent`` (64): requests in the backend's hands when it takes them one by one.
     ``queue_size`` (1000): requests that wait; more are refused with 429 and a ``Retry-After``.
     ``deadline_s`` (60): from a request's arrival to its answer, waiting included; then ``timeout``.
+    ``group_size`` (0: unknown): how many samples a group has where a trainer's format does not say.
     ``group_timeout_s`` (300): how long the first sample of a group waits for the others.
     ``max_body_mb`` (16), ``max_image_mb`` (8): of a request, of one image.
     ``max_values`` (500,000): numbers, texts, lists and objects in one body, of which a tenth may
@@ -39,6 +40,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int = 64
     queue_size: int = 1000
     deadline_s: float = 60.0
+    group_size: int = 0
     group_timeout_s: float = 300.0
     max_body_mb: float = 16.0
     max_image_mb: float = 8.0
@@ -58,6 +60,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("api_key_env: must be the name of an environment variable")
         for name in ("max_batch_size", "max_concurrent", "queue_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
+        self._check("group_size", self.group_size >= 0, "at least 0")
         self._check("max_values", self.max_values >= 1000, "at least 1000")
         for name in ("deadline_s", "group_timeout_s", "max_body_mb", "max_image_mb",
                      "read_timeout_s"):  # fmt: skip

@@ -9,10 +9,9 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
 from adjudge.service.formats.base import Format, WireFormat
+from adjudge.service.formats.nemo_gym import NemoGym, NemoGymMetrics, NemoGymSession
 from adjudge.service.formats.trainers import (
     LlamaFactory,
-    NemoGym,
-    NemoGymSession,
     OpenRLHF,
     Slime,
     SlimeWithParts,
@@ -27,22 +26,29 @@ FORMATS: tuple[Format, ...] = (
     LlamaFactory(),
     NemoGym(),
     NemoGymSession(),
+    NemoGymMetrics(),
 )
 FORMAT_GROUP = "adjudge.service_formats"
 """The entry-point group of formats that packages bring."""
+
+SHIPPED_VARIANTS = {"nemo-gym-marked": "adjudge.service.formats.nemo_gym:NemoGymMarked"}
+"""Formats that are there when they are named, in the place of the one at their path."""
 
 
 def load_formats(names: Sequence[str]) -> tuple[WireFormat, ...]:
     """The shipped formats, and those of the user: ``module:Class`` or a package's name for one.
 
+    A variant (:data:`SHIPPED_VARIANTS`) stands in the place of the shipped format at its path.
     Raises :class:`ConfigError` for what cannot be imported or is no format.
     """
-    return (*FORMATS, *map(_load_format, names))
+    named = [_load_format(name) for name in names]
+    taken = {one.path for name, one in zip(names, named, strict=True) if name in SHIPPED_VARIANTS}
+    return (*(one for one in FORMATS if one.path not in taken), *named)
 
 
 def _load_format(name: str) -> WireFormat:
     where = f"--format {name}"
-    found: Any = load_extension(FORMAT_GROUP, name, where=where)
+    found: Any = load_extension(FORMAT_GROUP, name, where=where, shipped=SHIPPED_VARIANTS)
     if isinstance(found, type):
         try:
             found = found()

@@ -12,35 +12,26 @@ out does not exist there: a sample with ``remove_sample`` still counts in its gr
 LLaMA-Factory's reward API, for PPO: ``reward_model_type: api`` and
 ``reward_model: http://HOST:8888/llamafactory``. Its client neither asks again nor looks at the
 status: an answer without ``scores`` ends the run with ``KeyError: 'scores'``.
-
-NeMo-Gym: this service as the resources server that an agent posts ``/verify`` to; items of OpenAI's
-Responses API become chat messages, which graders of agents read. An error's status is raised by
-Gym's agent; NeMo-RL then runs the rollout again (five times), and Gym's own collector stops. Gym
-has a mark for a failed judge, a row with ``reward`` 0.0 and ``_ng_failure_class``, and its
-collector keeps marked rows out of the results. NeMo-RL does not: it masks the row's loss, but the
-0.0 still counts in the group's mean (checked September 2026). So the mark is only for collecting:
-``NemoGym(mark_failures=True)``.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from adjudge.messages import content_text, last_answer
+from adjudge.messages import content_text
 from adjudge.service.formats.base import (
     Format,
     ReferenceLabel,
-    ScoreFunction,
     invalid_request,
     label_to_answer,
 )
 from adjudge.service.requests import decode_body
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 # Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
 _PADS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
@@ -307,173 +298,3 @@ class LlamaFactory(Format):
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """Scores in the texts' order."""
         return {"model": "model", "scores": [one.score for one in responses]}
-
-
-_ROLES = {"developer": "system"}
-
-
-def chat_messages(items: str | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages, tool calls and their results, in order; reasoning is left out.
-
-    >>> chat_messages([{"role": "developer", "content": [{"type": "input_text", "text": "hi"}]}])
-    [{'role': 'system', 'content': 'hi'}]
-    """
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    messages: list[dict[str, Any]] = []
-    for item in items:
-        kind = item.get("type") or "message"
-        if kind == "message" and isinstance(item.get("role"), str):
-            role = _ROLES.get(item["role"], item["role"])
-            messages.append({"role": role, "content": content_text(item.get("content"))})
-        elif kind == "function_call":
-            _add_tool_call(messages, item)
-        elif kind == "function_call_output":
-            output = content_text(item.get("output"))
-            called = str(item.get("call_id") or "")
-            messages.append({"role": "tool", "tool_call_id": called, "content": output})
-    return messages
-
-
-def _add_tool_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """A call of the turn that the last message is, else of a turn without text."""
-    function = {"name": str(item.get("name")), "arguments": str(item.get("arguments") or "")}
-    call = {"id": str(item.get("call_id") or ""), "type": "function", "function": function}
-    if messages and messages[-1]["role"] == "assistant":
-        messages[-1].setdefault("tool_calls", []).append(call)
-    else:
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-
-
-def user_text(messages: Iterable[Mapping[str, Any]]) -> str:
-    """What the user said, turns apart by an empty line."""
-    said = [m["content"] for m in messages if m["role"] == "user" and m["content"]]
-    return "\n\n".join(said)
-
-
-_REFERENCES = ("expected_answer", "reference", "ground_truth", "answer", "label", "solution")
-# What an earlier verification left in a row that is verified again.
-_VERDICT = (
-    "reward",
-    "mask_sample",
-    "failure_kind",
-    "failure_reason",
-    "_ng_failure_class",
-    "_ng_failure_judge_error",
-    "_ng_failure_terminal",
-)
-_NOT_FIELDS = {*_VERDICT, "responses_create_params", "response", "verifier_metadata", "agent_ref"}
-
-
-class _NemoInput(msgspec.Struct):
-    input: str | list[dict[str, Any]] = ""
-
-
-class _NemoOutput(msgspec.Struct):
-    output: list[dict[str, Any]] = []
-
-
-class _NemoRow(msgspec.Struct):
-    """A row of the dataset with the policy's response."""
-
-    responses_create_params: _NemoInput
-    response: _NemoOutput
-
-
-_nemo_decoder = msgspec.json.Decoder(_NemoRow)
-_row_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_encode_row = msgspec.json.encode
-
-
-class NemoGym(Format):
-    """``{"responses_create_params", "response", …}`` to the same with ``reward``.
-
-    The row's other fields, and those in ``verifier_metadata``, are the sample's; the first there is
-    of ``expected_answer``, ``reference``, ``ground_truth``, ``answer``, ``label`` is the reference.
-    ``mark_failures``: a failed judge is Gym's own mark instead of an error.
-    """
-
-    path = "/verify"
-    trainer = "NeMo-Gym"
-
-    def __init__(self, *, mark_failures: bool = False) -> None:
-        self.mark_failures = mark_failures
-
-    def requests(self, body: bytes) -> list[JudgeRequest]:
-        """The one rollout."""
-        asked = decode_body(_nemo_decoder, body)
-        before = chat_messages(asked.responses_create_params.input)
-        after = chat_messages(asked.response.output)
-        fields = _row_fields(decode_body(_row_decoder, body))
-        reference = next((fields[name] for name in _REFERENCES if name in fields), None)
-        return [
-            JudgeRequest(
-                user_text(before),
-                last_answer(after) or "",
-                label_to_answer(reference),
-                metadata=fields or None,
-                messages=[*before, *after],
-            )
-        ]
-
-    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
-        """The row as it came, to the byte, with its reward."""
-        row = _without_verdict(_row_decoder.decode(body))
-        return {**row, "reward": responses[0].score}
-
-    def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:
-        """An error, or the mark."""
-        if not self.mark_failures:
-            return super().failed(body, failure)
-        said = f"{failure.kind}: {failure.message}"
-        row = _without_verdict(_row_decoder.decode(body))
-        config = _read_object(row.get("instance_config"))
-        marked = {
-            **row,
-            "reward": 0.0,  # Gym wants a number; what it means is said by all the others
-            "mask_sample": True,
-            "failure_kind": "judge_failed",
-            "failure_reason": said,
-            "instance_config": {**config, "mask_sample": True},
-            "_ng_failure_class": "judge_failed",
-            "_ng_failure_judge_error": said,
-        }
-        return 200, _encode_row(marked)
-
-
-class NemoGymSession(Format):
-    """``/seed_session``, which Gym's agents post before each rollout: nothing to prepare."""
-
-    path = "/seed_session"
-    trainer = "NeMo-Gym"
-
-    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
-        """Always ``{}``."""
-        return 200, b"{}"
-
-    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
-        """None."""
-        return []
-
-    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
-        """Nothing."""
-        return {}
-
-
-def _without_verdict(row: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _VERDICT}
-
-
-def _row_fields(row: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    """The sample's own fields: those of the verifier's metadata below the row's."""
-    own = {
-        name: msgspec.json.decode(value)
-        for name, value in row.items()
-        if name not in _NOT_FIELDS and not name.startswith("_ng_")
-    }
-    return {**_read_object(row.get("verifier_metadata")), **own}
-
-
-def _read_object(value: msgspec.Raw | None) -> dict[str, Any]:
-    found = None if value is None else msgspec.json.decode(value)
-    return found if isinstance(found, dict) else {}

@@ -1,0 +1,321 @@
+"""NeMo-Gym's wire format: this service as the resources server that its agents ask.
+
+Items of OpenAI's Responses API become chat messages, which graders of agents read. What is sent
+for groups is NeMo-RL's: ``_ng_group_id``, one for the rollouts of a prompt, ``_ng_group_attempt``,
+raised when the whole group is played again, and ``_ng_rollout_index``, the place in the group.
+
+An error's status is raised by Gym's agent; NeMo-RL then runs the rollout again (five times), and
+Gym's own collector stops, or notes it beside the results (``route_failures_to_sidecar``). Gym has a
+mark for a failed judge, a row with ``reward`` 0.0 and ``_ng_failure_class``, and its collector
+keeps marked rows out of the results. NeMo-RL masks such a row's loss, but in some of its loops the
+0.0 still counts in the group's mean (docs/wire-formats.md has which). So the mark is only for those
+who ask for it: ``--format nemo-gym-marked``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.messages import content_text, last_answer
+from adjudge.service.formats.base import Format, ScoreFunction, invalid_request, label_to_answer
+from adjudge.service.requests import decode_body
+from adjudge.stats import mean, quantile, std
+from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
+
+_ROLES = {"developer": "system"}
+
+
+def chat_messages(items: str | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages, tool calls and their results, in order; reasoning is left out.
+
+    >>> chat_messages([{"role": "developer", "content": [{"type": "input_text", "text": "hi"}]}])
+    [{'role': 'system', 'content': 'hi'}]
+    """
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        kind = item.get("type") or "message"
+        if kind == "message" and isinstance(item.get("role"), str):
+            role = _ROLES.get(item["role"], item["role"])
+            messages.append({"role": role, "content": content_text(item.get("content"))})
+        elif kind == "function_call":
+            _add_tool_call(messages, item)
+        elif kind == "function_call_output":
+            output = content_text(item.get("output"))
+            called = str(item.get("call_id") or "")
+            messages.append({"role": "tool", "tool_call_id": called, "content": output})
+    return messages
+
+
+def _add_tool_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    """A call of the turn that the last message is, else of a turn without text."""
+    function = {"name": str(item.get("name")), "arguments": str(item.get("arguments") or "")}
+    call = {"id": str(item.get("call_id") or ""), "type": "function", "function": function}
+    if messages and messages[-1]["role"] == "assistant":
+        messages[-1].setdefault("tool_calls", []).append(call)
+    else:
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+
+
+def user_text(messages: Iterable[Mapping[str, Any]]) -> str:
+    """What the user said, turns apart by an empty line."""
+    said = [m["content"] for m in messages if m["role"] == "user" and m["content"]]
+    return "\n\n".join(said)
+
+
+_REFERENCES = ("expected_answer", "reference", "ground_truth", "answer", "label", "solution")
+# What an earlier verification left in a row that is verified again.
+_VERDICT = (
+    "reward",
+    "reward_components",
+    "mask_sample",
+    "failure_kind",
+    "failure_reason",
+    "_ng_failure_class",
+    "_ng_failure_judge_error",
+    "_ng_failure_terminal",
+)
+_NOT_FIELDS = {*_VERDICT, "responses_create_params", "response", "verifier_metadata", "agent_ref"}
+
+
+_MAX_REASON = 2000
+"""Characters of a failure's reason in a marked row, as in Gym's own."""
+
+
+class _NemoInput(msgspec.Struct):
+    input: str | list[dict[str, Any]] = ""
+
+
+class _NemoOutput(msgspec.Struct):
+    output: list[dict[str, Any]] = []
+
+
+class _NemoRow(msgspec.Struct):
+    """A row of the dataset with the policy's response."""
+
+    responses_create_params: _NemoInput
+    response: _NemoOutput
+    group_id: str | None = msgspec.field(name="_ng_group_id", default=None)
+    group_attempt: int = msgspec.field(name="_ng_group_attempt", default=0)
+    rollout_index: int | None = msgspec.field(name="_ng_rollout_index", default=None)
+
+
+_nemo_decoder = msgspec.json.Decoder(_NemoRow)
+_row_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode_row = msgspec.json.encode
+
+
+class NemoGym(Format):
+    """``{"responses_create_params", "response", …}`` to the same with ``reward``.
+
+    The row's other fields, and those in ``verifier_metadata``, are the sample's; the first there is
+    of ``expected_answer``, ``reference``, ``ground_truth``, ``answer``, ``label`` is the reference.
+    ``mark_failures``: a failed judge is Gym's own mark instead of an error. A row with
+    ``_ng_group_id`` is a sample of its group, for specs that compare.
+    """
+
+    path = "/verify"
+    trainer = "NeMo-Gym"
+
+    def __init__(self, *, mark_failures: bool = False) -> None:
+        self.mark_failures = mark_failures
+
+    def requests(self, body: bytes) -> list[JudgeRequest]:
+        """The one rollout."""
+        asked = decode_body(_nemo_decoder, body)
+        before = chat_messages(asked.responses_create_params.input)
+        after = chat_messages(asked.response.output)
+        fields = _row_fields(decode_body(_row_decoder, body))
+        reference = next((fields[name] for name in _REFERENCES if name in fields), None)
+        sample: dict[str, Any] = {
+            "prompt": user_text(before),
+            "completion": last_answer(after) or "",
+            "answer": label_to_answer(reference),
+            "metadata": fields or None,
+            "messages": [*before, *after],
+        }
+        if asked.group_id is None:
+            return [JudgeRequest(**sample)]
+        if asked.rollout_index is None:
+            raise invalid_request(
+                "_ng_rollout_index: is missing beside _ng_group_id. Send each rollout's place in "
+                "its group"
+            )
+        # The size stands in the service's settings; another attempt is another group.
+        group, place = f"{asked.group_id}#{asked.group_attempt}", str(asked.rollout_index)
+        return [GroupRequest(**sample, group_id=group, group_size=0, request_id=place)]
+
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
+        """The row as it came, to the byte, with its reward."""
+        row = _without_verdict(_row_decoder.decode(body))
+        components = getattr(responses[0], "reward_components", None)
+        parts = {} if components is None else {"reward_components": components}
+        return {**row, "reward": responses[0].score, **parts}
+
+    def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:
+        """An error, or the mark."""
+        if not self.mark_failures:
+            return super().failed(body, failure)
+        said = f"{failure.kind}: {failure.message}"[:_MAX_REASON]
+        row = _without_verdict(_row_decoder.decode(body))
+        config = _read_object(row.get("instance_config"))
+        marked = {
+            **row,
+            "reward": 0.0,  # Gym wants a number; what it means is said by all the others
+            "mask_sample": True,
+            "failure_kind": "judge_failed",
+            "failure_reason": said,
+            "instance_config": {**config, "mask_sample": True},
+            "_ng_failure_class": "judge_failed",
+            "_ng_failure_judge_error": said,
+        }
+        return 200, _encode_row(marked)
+
+
+class NemoGymMarked(NemoGym):
+    """The same with ``mark_failures``: ``--format nemo-gym-marked``."""
+
+    def __init__(self) -> None:
+        super().__init__(mark_failures=True)
+
+
+class NemoGymSession(Format):
+    """``/seed_session``, which Gym's agents post before each rollout: nothing to prepare."""
+
+    path = "/seed_session"
+    trainer = "NeMo-Gym"
+
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
+        """Always ``{}``."""
+        return 200, b"{}"
+
+    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
+        """None."""
+        return []
+
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
+        """Nothing."""
+        return {}
+
+
+class _MetricsRequest(msgspec.Struct):
+    verify_responses: list[dict[str, Any]]
+
+
+_metrics_decoder = msgspec.json.Decoder(_MetricsRequest)
+_TASK, _ROLLOUT, _FAILURE = "_ng_task_index", "_ng_rollout_index", "_ng_failure_class"
+
+
+class NemoGymMetrics(Format):
+    """``/aggregate_metrics``: what Gym's agents and collector log about verified rows.
+
+    ``mean/…``, ``max/…``, ``min/…``, ``median/…``, ``std/…`` of each number of the rows and of
+    their ``usage``, for each task and over all, by Gym's own names and formulas. A row whose judge
+    failed is in none of them, whatever number it has: ``judge/missing_frac`` is their share.
+    """
+
+    path = "/aggregate_metrics"
+    trainer = "NeMo-Gym"
+
+    async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
+        """The metrics; asks no judge."""
+        rows = decode_body(_metrics_decoder, body).verify_responses
+        return 200, _encode_row(aggregate_metrics(rows))
+
+    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
+        """None."""
+        return []
+
+    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
+        """Nothing."""
+        return {}
+
+
+def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rows' metrics in NeMo-Gym's shape; see :class:`NemoGymMetrics`.
+
+    >>> found = aggregate_metrics([{"reward": 1.0}, {"reward": 0, "_ng_failure_class": "x"}])
+    >>> found["key_metrics"], found["agent_metrics"]["judge/missing_frac"]
+    ({'mean/reward': 1.0}, 0.5)
+    """
+    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
+    rollouts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row.get(_FAILURE) is None:
+            task, place = row.get(_TASK) or 0, row.get(_ROLLOUT) or 0
+            numbers = _row_numbers(row)
+            tasks[task].append(numbers)
+            key = {"rollout_id": f"{task}:{place}", _TASK: task, _ROLLOUT: place}
+            rollouts[task].append({**key, **numbers})
+    present = [numbers for task in tasks.values() for numbers in task]
+    overall: dict[str, Any] = _describe_columns(present)
+    if len(present) < len(rows):
+        overall["judge/missing_frac"] = 1 - len(present) / len(rows)
+    groups = [
+        {
+            **_describe_columns(tasks[task]),
+            _TASK: task,
+            "num_rollouts": len(tasks[task]),
+            "rollout_infos": sorted(rollouts[task], key=lambda info: info[_ROLLOUT]),
+        }
+        for task in sorted(tasks)
+    ]
+    return {
+        "group_level_metrics": groups,
+        "agent_metrics": overall,
+        "key_metrics": {k: v for k, v in overall.items() if k.startswith("mean/")},
+    }
+
+
+def _row_numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """A row's numbers by name; Gym's own fields (``_ng_…``) are none of them."""
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, dict) else None
+    found = {**row, **(usage if isinstance(usage, dict) else {})}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not name.startswith("_")
+    }
+
+
+def _describe_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Five numbers of each column over the rows that have it; the deviation of one row is 0."""
+    columns: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            columns[name].append(value)
+    found: dict[str, float | None] = {}
+    for name, values in columns.items():
+        found |= {
+            f"mean/{name}": mean(values),
+            f"max/{name}": max(values),
+            f"min/{name}": min(values),
+            f"median/{name}": quantile(values, 0.5),
+            f"std/{name}": 0.0 if len(rows) == 1 else std(values),
+        }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _without_verdict(row: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _VERDICT}
+
+
+def _row_fields(row: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    """The sample's own fields: those of the verifier's metadata below the row's."""
+    own = {
+        name: msgspec.json.decode(value)
+        for name, value in row.items()
+        if name not in _NOT_FIELDS and not name.startswith("_ng_")
+    }
+    return {**_read_object(row.get("verifier_metadata")), **own}
+
+
+def _read_object(value: msgspec.Raw | None) -> dict[str, Any]:
+    found = None if value is None else msgspec.json.decode(value)
+    return found if isinstance(found, dict) else {}
