@@ -215,7 +215,7 @@ class SampleReader:
                     by_name
                     and (record.get("response") is not None or RESPONSE_LISTS.isdisjoint(record))
                 )
-                for row in (record,) if one_row else self._convert(record, reading, number):
+                for row in (record,) if one_row else self._convert(where, record, reading, number):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
                     yield where, _as_sample(row, index, where)
@@ -226,9 +226,10 @@ class SampleReader:
             raise ConfigError(f"{file}: {reason}")
 
     def _convert(
-        self, record: Any, reading: FileReading, number: int
+        self, where: str, record: Any, reading: FileReading, number: int
     ) -> Iterator[Mapping[str, Any] | RolloutError]:
         """The rows of a record; a request is none, and goes with its result."""
+        join = None if reading.format is None else reading.format.join
         if reading.format is not None and (request_id := reading.format.request_id) is not None:
             if request_id(record) is not None:
                 return
@@ -236,7 +237,10 @@ class SampleReader:
                 self._requests = dict(self._read_requests(request_id))
             record = self._requests.get(str(record.get("custom_id")), {}) | record
         try:
-            yield from reading.rows(record, number)
+            if join is not None and self._rows is None:
+                record = join(Path(where.rpartition(":")[0]), record)
+            if record is not None:
+                yield from reading.rows(record, number)
         except RolloutError as error:
             yield error
 

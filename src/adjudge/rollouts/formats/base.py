@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -24,8 +25,10 @@ class RolloutFormat:
     prompt, and the data says which is better. ``file_is_task``: a file is named by its task, which
     is the group where a record does not say it. ``request_id``: its prompts are in records of their
     own, often in another file; the id of such a record, ``None`` for a result. A result with that
-    ``custom_id`` is converted together with it. ``own``: the columns of adjudge's own names that
-    its records have; a record with another of them is a row under these names, and of no format.
+    ``custom_id`` is converted together with it. ``join``: a record with what stands in files beside
+    its own; ``None`` where it is a part of another file's record. ``own``: the columns of adjudge's
+    own names that its records have; a record with another of them is a row under these names, and
+    of no format.
     """
 
     name: str
@@ -35,4 +38,5 @@ class RolloutFormat:
     pairs: bool = False
     file_is_task: bool = False
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
+    join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()

@@ -20,12 +20,14 @@ from adjudge.rollouts.formats.columns import (
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
 FORMATS: tuple[RolloutFormat, ...] = (
     *AGENT_FORMATS,
+    *HARBOR_FORMATS,
     *EVALUATION_FORMATS,
     *TRAINER_FORMATS,
     *API_FORMATS,
