@@ -30,8 +30,12 @@ from adjudge_lab.rl.rewards import (
 )
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
+from adjudge_lab.rl.trainer_settings import (
+    RESERVED_GRPO_SETTINGS,
+    check_trl_settings,
+    flatten_settings,
+)
 from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
-from adjudge_lab.rl.verl.settings import flatten_settings
 
 TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 """What :func:`total_costs` gives."""
@@ -191,6 +195,8 @@ def list_run_warnings(run: RunFile) -> Iterator[str]:
         )
     if run.backend == "verl":
         yield from _verl_warnings(run)
+    elif not check_trl_settings(run.trl, "GRPOConfig", RESERVED_GRPO_SETTINGS, run.where):
+        yield "trl is not installed here, and [trl] is not checked"
 
 
 def _judge_warnings(run: RunFile) -> Iterator[str]:

@@ -36,6 +36,7 @@ from adjudge_lab.rl.tiny import (
     build_tiny_tokenizer,
     generate_capital_demonstrations,
 )
+from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 from adjudge_lab.rl.trl_backend import warm_start
 
 _MAX_TEMPLATE_BYTES = 1 << 20
@@ -194,7 +195,8 @@ def build_first_policy(
     """
     training = run.training
     if run.model.base != TINY_BASE:
-        return *load_policy(resolve_base_model(run), read_chat_template(run)), []
+        place, options = resolve_base_model(run), run.trl.get(MODEL_OPTIONS)
+        return *load_policy(place, read_chat_template(run), options), []
     rows = build_demonstrations(run)
     wordy = run.is_multi_turn or any(len(row["messages"]) > 2 for row in rows)
     tokenizer = build_tiny_tokenizer(_demonstration_texts(rows), vocabulary=1000 if wordy else 420)
@@ -206,13 +208,17 @@ def build_first_policy(
     return model, tokenizer, losses
 
 
-def load_policy(place: str | Path, template: str | None = None) -> tuple[Any, Any]:
-    """A language model and its tokenizer, from a folder or by name, in float32 to be trained.
+def load_policy(
+    place: str | Path, template: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[Any, Any]:
+    """A language model and its tokenizer, from a folder or by name, to be trained.
 
-    ``template``: a chat template in place of the tokenizer's own; it is saved with it. Raises
-    :class:`~adjudge.errors.ConfigError`.
+    ``template``: a chat template in place of the tokenizer's own; it is saved with it.
+    ``options``: of transformers' ``from_pretrained``; without a ``dtype`` the weights are float32,
+    since small steps are lost in 16 bits. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    loaded = load_model(LocalModelSpec(str(place), "chat", dtype="float32", chat_template=template))
+    spec = LocalModelSpec(str(place), "chat", dtype="float32", chat_template=template)
+    loaded = load_model(spec, **options or {})
     loaded.tokenizer.padding_side = "left"
     if loaded.tokenizer.pad_token_id is None:
         loaded.tokenizer.pad_token = loaded.tokenizer.eos_token

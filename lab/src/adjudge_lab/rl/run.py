@@ -63,6 +63,7 @@ from adjudge_lab.rl.rewards import (
 from adjudge_lab.rl.rollouts import RolloutTokens, ScoredRollouts
 from adjudge_lab.rl.run_folder import TrainingFolder
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 from adjudge_lab.rl.trl_backend import (
     StepMetrics,
     TrainerHooks,
@@ -274,7 +275,11 @@ class _TrainingRun:
             del model
         kept = self._dir.path / "state" / "warm_start.json"
         losses = msgspec.json.decode(kept.read_bytes()) if kept.exists() else []
-        return *load_policy(self._dir.checkpoint or start), losses
+        return *load_policy(self._dir.checkpoint or start, options=self._load_options), losses
+
+    @property
+    def _load_options(self) -> dict[str, Any] | None:
+        return self._run.trl.get(MODEL_OPTIONS)
 
     def _learn(self, model: Any, tokenizer: Any) -> None:
         run, folder = self._run, self._dir
@@ -384,7 +389,8 @@ class _TrainingRun:
         if not self._run.evaluation.kl:
             return
         if self._reference is None:
-            self._reference, _ = load_policy(self._dir.first_policy_folder)
+            first = self._dir.first_policy_folder
+            self._reference, _ = load_policy(first, options=self._load_options)
         drifts = compute_divergences(self._model, self._reference, texts)
         for one, value in zip(found, drifts, strict=True):
             one.kl = value if one.tokens and one.error is None else None

@@ -394,7 +394,7 @@ class RunFile(ConfigFile):
 
     Without ``[[graders]]`` the rubric of ``[judge] rubric_id`` judges episodes, and turns where
     ``event_weight`` is not 0. ``[verl]``: settings of verl by verl's own names, tables within
-    tables or dotted.
+    tables or dotted; ``[trl]``: fields of TRL's ``GRPOConfig``.
     """
 
     unnamed: ClassVar[str] = "run file"
@@ -415,6 +415,7 @@ class RunFile(ConfigFile):
     logging: LoggingTable = LoggingTable()
     sentinel: SentinelTable = SentinelTable()
     verl: dict[str, Any] = Field(default={})
+    trl: dict[str, Any] = Field(default={})
 
     def with_seed(self, seed: int) -> RunFile:
         """The same run from another seed."""

@@ -38,7 +38,12 @@ from adjudge_lab.rl.runfile import (
     UNREACHABLE_URL,
     RunFile,
 )
-from adjudge_lab.rl.verl.settings import check_reserved_settings, flatten_settings
+from adjudge_lab.rl.trainer_settings import (
+    MODEL_OPTIONS,
+    check_model_options,
+    flatten_settings,
+)
+from adjudge_lab.rl.verl.settings import check_reserved_settings
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
@@ -110,11 +115,18 @@ def _check_batches(run: RunFile) -> None:
 
 
 def _check_trainer_tables(run: RunFile) -> None:
-    """The trainers' own settings: of the trainer that trains, and said in one place only."""
-    if not run.verl:
-        return
-    if run.backend != "verl":
-        run.refuse("verl", f"is for backend = 'verl' (found {run.backend!r}). Leave the table out.")
+    """The trainers' own settings: of the trainer that trains, and said in one place only.
+
+    Their names are checked where the trainer is (a plan, a run): TRL takes seconds to load.
+    """
+    for name in ("verl", "trl"):
+        if getattr(run, name) and run.backend != name:
+            run.refuse(
+                name, f"is for backend = {name!r} (found {run.backend!r}). Leave the table out."
+            )
+    check_model_options(run.trl, run.where)
+    if run.trl.get(MODEL_OPTIONS) and run.model.base == TINY_BASE:
+        run.refuse(f"trl.{MODEL_OPTIONS}", f"base = {TINY_BASE!r} is built, not loaded")
     given = flatten_settings(run.verl)
     check_reserved_settings(given, run.where)
     for key in ("trainer.nnodes", "trainer.n_gpus_per_node"):

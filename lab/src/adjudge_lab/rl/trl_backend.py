@@ -23,6 +23,11 @@ from adjudge_lab.rl.collector import RolloutCollector
 from adjudge_lab.rl.rollouts import RolloutBatch, ScoredRollouts
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import compute_unscaffolded_logps, correct_off_policy
+from adjudge_lab.rl.trainer_settings import (
+    RESERVED_GRPO_SETTINGS,
+    check_trl_settings,
+    merge_trl_settings,
+)
 
 
 def load_libraries(*, one_device: bool = True, hub: bool = False, one_thread: bool = True) -> None:
@@ -81,7 +86,7 @@ _TRAINER_METRICS = {
 def grpo_settings(run: RunFile) -> dict[str, Any]:
     """The ``GRPOConfig`` that a run file means, by TRL's names; needs no TRL."""
     training = run.training
-    return {
+    ours: dict[str, Any] = {
         "per_device_train_batch_size": training.batch_size,
         "gradient_accumulation_steps": training.gradient_accumulation_steps,
         "num_generations": training.group_size,
@@ -97,8 +102,11 @@ def grpo_settings(run: RunFile) -> dict[str, Any]:
         "shuffle_dataset": False,
         "save_strategy": "steps",
         "save_steps": training.save_every_n_iters,
-        "save_total_limit": 2,
+        # The run takes old ones away: the trainer would take the first policy with them.
+        "save_total_limit": None,
+        "activation_checkpointing": False,
     }
+    return merge_trl_settings(ours, run.trl)
 
 
 class TrainerHooks:
@@ -260,6 +268,7 @@ def train_policy(
             on_saved(state.global_step)
 
     training = run.training
+    check_trl_settings(run.trl, "GRPOConfig", RESERVED_GRPO_SETTINGS, run.where)
     if training.trained_layers is not None:
         freeze_below(model, training.trained_layers, where=run.where)
     groups = training.rollouts_per_step // training.group_size
@@ -276,13 +285,13 @@ def train_policy(
             output_dir=str(folder),
             logging_steps=1,
             report_to=[],
-            use_cpu=not cuda,
-            bf16=cuda,
-            activation_checkpointing=False,
-            disable_tqdm=True,
-            dataloader_pin_memory=False,
-            # The run takes old ones away: the trainer would take the first policy with them.
-            **{**grpo_settings(run), "save_total_limit": None},
+            **{
+                "use_cpu": not cuda,
+                "bf16": cuda,
+                "disable_tqdm": True,
+                "dataloader_pin_memory": False,
+                **grpo_settings(run),
+            },
         ),
         callbacks=[Watch()],
     )

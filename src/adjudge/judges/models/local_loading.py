@@ -227,14 +227,15 @@ class LoadedModel:
     special: frozenset[str]
 
 
-def load_model(wanted: LocalModelSpec) -> LoadedModel:
+def load_model(wanted: LocalModelSpec, **options: Any) -> LoadedModel:
     """Load it; raises :class:`ConfigError` with what is missing or wrong.
 
-    Code that comes with a model is not run, and weights are read as safetensors only. Threads that
-    load at once wait for each other.
+    ``options`` go to transformers' ``from_pretrained``, before what ``wanted`` says. Code that
+    comes with a model is not run, and weights are read as safetensors only. Threads that load at
+    once wait for each other.
     """
     with LOADING_LOCK:
-        return _load_unlocked(wanted)
+        return _load_unlocked(wanted, options)
 
 
 def check_device(wanted: LocalModelSpec) -> None:
@@ -286,7 +287,7 @@ def _missing_library(problem: object) -> ConfigError:
     )
 
 
-def _load_unlocked(wanted: LocalModelSpec) -> LoadedModel:
+def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> LoadedModel:
     try:
         import torch  # noqa: PLC0415
         import transformers  # noqa: PLC0415
@@ -304,12 +305,12 @@ def _load_unlocked(wanted: LocalModelSpec) -> LoadedModel:
         tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
         model, found = kind.from_pretrained(
             wanted.path,
-            dtype=getattr(torch, dtype),
+            **{"dtype": getattr(torch, dtype), **options},
             use_safetensors=True,
             output_loading_info=True,
         )
         model = model.to(device).eval()
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError) as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         raise ConfigError(f"model: {wanted.path}: cannot be loaded: {first}") from error
     if wanted.chat_template is not None:

@@ -34,7 +34,7 @@ from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.rewards import build_single_turn_task, dry_run_spec, is_stand_in_rubric
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
-from adjudge_lab.rl.verl.settings import flatten_settings
+from adjudge_lab.rl.trainer_settings import flatten_settings
 
 
 def installed_verl() -> str | None:

@@ -22,6 +22,7 @@ from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.rewards import format_toml, start_run_judge
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.trainer_settings import flatten_settings
 from adjudge_lab.rl.verl.inputs import (
     VerlRows,
     build_scaffold_settings,
@@ -32,7 +33,7 @@ from adjudge_lab.rl.verl.inputs import (
     verl_version,
     write_parquet_rows,
 )
-from adjudge_lab.rl.verl.settings import flatten_settings, merge_verl_settings
+from adjudge_lab.rl.verl.settings import merge_verl_settings
 
 RAY_PORT_VARIABLE = "RAY_PORT"
 """The variable with the port of the run's own Ray; another one for each run on a machine."""

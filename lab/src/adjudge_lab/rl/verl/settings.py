@@ -7,8 +7,7 @@ importing verl; where none is installed, nothing is checked, and nothing can run
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge_lab.rl.trainer_settings import check_setting_kind
 
 _ENGINE = "model_engine"
 _FORCED = "+"
@@ -52,19 +52,6 @@ RESERVED_VERL_SETTINGS: Mapping[str, str] = {
     "adjudge": "[rollout.scaffold]",
 }
 """Settings of verl that a run file says in a place of its own, and where."""
-
-
-def flatten_settings(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """A table's settings by their dotted names; ``"a.b" = 1`` and ``[a] b = 1`` are one.
-
-    >>> flatten_settings({"trainer": {"nnodes": 2}, "trainer.device": "cuda"})
-    {'trainer.nnodes': 2, 'trainer.device': 'cuda'}
-    """
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        name = f"{above}{key}"
-        found |= flatten_settings(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return found
 
 
 def check_reserved_settings(
@@ -165,9 +152,8 @@ def _check_setting(tree: dict[str, Any], key: str, value: Any, where: str) -> st
         )
     if isinstance(here, dict) and here:
         raise ConfigError(f"{where}: is a table of verl's (found {value!r:.80}). Set its keys.")
-    if (wanted := _wanted_kind(here)) is not None and value != "null" and not _fits(here, value):
-        raise ConfigError(f"{where}: must be {wanted}, as verl's own {here!r:.60} is (found "
-                          f"{value!r:.80})")  # fmt: skip
+    if value != "null":
+        check_setting_kind(where, value, here)
     return key
 
 
@@ -177,22 +163,3 @@ def _setting_names(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from _setting_names(value, f"{above}{key}.")
         else:
             yield f"{above}{key}"
-
-
-def _wanted_kind(default: Any) -> str | None:
-    """What a value must be, in words; ``None`` where verl's own does not say."""
-    if isinstance(default, bool):
-        return "true or false"
-    if isinstance(default, numbers.Number):
-        return "a number"
-    if isinstance(default, str):
-        return None if "${" in default or default == "???" else "text"
-    return "a list" if isinstance(default, Sequence) else None
-
-
-def _fits(default: Any, value: Any) -> bool:
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(default, bool) and isinstance(value, bool)
-    if isinstance(default, numbers.Number):
-        return isinstance(value, numbers.Number)
-    return isinstance(value, str if isinstance(default, str) else list)
