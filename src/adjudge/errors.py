@@ -12,7 +12,8 @@ Exceptions are for what must stop the caller::
     ├── RunFolderError       a run folder or journal belongs to another run    (also a ValueError)
     ├── JudgeAuthError       a provider refused the key; no retry cures it     (also a RuntimeError)
     ├── JudgeUnavailable     an outage outlasted the patience                  (also a RuntimeError)
-    └── MissingRewardError   rewards are missing and the policy is ``raise``   (also a RuntimeError)
+    ├── MissingRewardError   rewards are missing and the policy is ``raise``   (also a RuntimeError)
+    └── TrainingStopped      the sentinel or `adjudge watch --stop` ends a run (also a RuntimeError)
 
 Every exception here survives pickling with its attributes, because Ray and process pools pickle.
 """
@@ -217,3 +218,7 @@ class MissingRewardError(AdjudgeError, RuntimeError):
     def __init__(self, message: str, errors: list[Any]) -> None:
         super().__init__(message)
         self.errors = errors
+
+
+class TrainingStopped(AdjudgeError, RuntimeError):
+    """A recorded training run is to end: by its sentinel, or by ``adjudge watch --stop``."""

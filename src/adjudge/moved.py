@@ -32,7 +32,6 @@ MOVED_MODULES = {
     "adjudge.runner.question": "adjudge.runner.binding",
     "adjudge.service.formats.nemo_gym": "adjudge.service.formats.trainers",
     "adjudge.studies.matrix.parametric": "adjudge_lab.studies.parametric_judge",
-    "adjudge.trainers.metrics": "adjudge.trainers.scoring",
     "adjudge.training.judging": "adjudge_lab.rl.rewards",
     "adjudge.training.served": "adjudge_lab.rl.rewards",
     "adjudge.training.task": "adjudge_lab.rl.tiny",

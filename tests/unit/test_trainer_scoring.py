@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 from adjudge.errors import ConfigError
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
-from adjudge.trainers.scoring import (
-    SPEC_VARIABLE,
-    Scorer,
-    ScorerResult,
-    group_length_correlation,
-    load_spec,
-)
+from adjudge.trainers.metrics import group_length_correlation
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, load_spec
 from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance, Usage
 
 SPEC: dict[str, Any] = {

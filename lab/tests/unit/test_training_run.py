@@ -14,7 +14,7 @@ from adjudge import RewardSpec
 from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.runs.sentinel import SentinelAlarm
+from adjudge.runs.sentinel import SentinelAlarm, sentinel_reading
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary
 from adjudge_lab.environments import Episode, Policy
@@ -26,7 +26,6 @@ from adjudge_lab.rl.run import (
     TrainingJob,
     _TrainingRun,
     first_and_last_means,
-    sentinel_reading,
     summarise_training,
     train_run,
 )

@@ -370,6 +370,11 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
     """The samples of a run folder; without their texts where the rollouts are gone."""
     records = RunRecords(path)
     run.formats["run folder"] = run.formats.get("run folder", 0) + 1
+    if dropped := records.count_dropped():
+        reasons = ", ".join(f"{why} {count:,}" for why, count in dropped.items())
+        run.notes.append(
+            f"{path}: {sum(dropped.values()):,} samples of the run were not recorded ({reasons})."
+        )
     done = 0
     try:
         for record, sample in records.with_samples():

@@ -1,11 +1,12 @@
 """The samples of a run folder as later commands read them: rewards, verdicts, rollouts.
 
 A folder of ``adjudge grade`` has ``rewards.jsonl`` beside the rollouts that its ``run.json`` names;
-one of ``adjudge train`` has both in ``rollouts.jsonl``.
+one of ``adjudge train``, or of a flight recorder, has both in ``rollouts.jsonl``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,31 @@ from adjudge.types import Sample
 _GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
 _SCORE = "_score"
 
+RECORDER_FILE = "recorder.jsonl"
+"""What each process that records says of itself, last counts last."""
+
 
 class MissingReason(msgspec.Struct, frozen=True):
     """Why a reward is missing: the kind of the failure, and its message."""
 
     kind: str = "missing"
     message: str = ""
+
+
+class RecorderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process has recorded so far: ``dropped`` counts samples that it did not write.
+
+    ``writer`` names it; ``error`` is the last thing that went wrong.
+    """
+
+    writer: str
+    rank: int | None = None
+    pid: int = 0
+    host: str = ""
+    time: float = 0.0
+    rows: int = 0
+    dropped: dict[str, int] = {}
+    error: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +58,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     judged, empty in folders of older versions; ``where`` is the ``FILE:ROW`` of the rollout.
     ``reward`` is ``None`` where it is missing, and ``missing`` says why. ``reward_info`` has the
     parts of the reward, ``details`` what each grader said. ``advantage`` is what the run recorded.
+    A training run has the rollout here: ``messages``, and of a recorded one ``prompt`` and
+    ``response``.
     """
 
     index: int
@@ -52,6 +74,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     reward_info: dict[str, float | None] = {}
     details: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = None
+    prompt: str | None = None
+    response: str | None = None
 
     @property
     def group_key(self) -> tuple[int | None, str]:
@@ -78,7 +102,7 @@ class RunRecords:
         if not names:
             raise RunFolderError(
                 f"{path}: has neither {_GRADED} nor {_TRAINED}. Give the folder of a finished run "
-                "of `adjudge grade` or `adjudge train`."
+                "of `adjudge grade` or `adjudge train`, or one that a trainer recorded."
             )
         self.file = path / names[0]
         self.facts: Mapping[str, Any] = read_json_object(path / "run.json") or {}
@@ -103,7 +127,7 @@ class RunRecords:
         """
         if self.is_training:
             for record in self:
-                yield record, sample_from_row({"messages": record.messages}, record.index)
+                yield record, _sample_of(record)
             return
         if self._gone_inputs() and (self.path / TRANSCRIPTS_FILE).is_file():
             for record, sample in self.with_kept_samples():
@@ -128,6 +152,14 @@ class RunRecords:
             for record in self:
                 yield record, store.read_sample(record.index)
 
+    def count_dropped(self) -> dict[str, int]:
+        """How many samples a flight recorder did not write, by the reason, over all processes."""
+        last = {row.writer: row for row in iter_rows(self.path / RECORDER_FILE, RecorderRow)}
+        found: Counter[str] = Counter()
+        for row in last.values():
+            found.update(row.dropped)
+        return dict(found)
+
     def _gone_inputs(self) -> list[str]:
         inputs = [str(one) for one in self.facts.get("inputs") or []]
         return [one for one in inputs if not Path(one).exists()]
@@ -140,3 +172,8 @@ class RunRecords:
                 f"{', '.join(gone) or 'its run.json names none'}. Put them back."
             )
         return [Path(str(one)) for one in inputs]
+
+
+def _sample_of(record: RunRecord) -> Sample:
+    fields = {"messages": record.messages, "prompt": record.prompt, "response": record.response}
+    return sample_from_row(fields, record.index)

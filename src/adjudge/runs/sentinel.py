@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
@@ -95,6 +95,22 @@ class SentinelAlarm:
     seen: str
     advice: str
     note: bool = False
+
+
+def sentinel_reading(step: int, row: Mapping[str, float], gold: str | None) -> SentinelReading:
+    """A row of ``metrics.jsonl`` as the sentinel reads it; ``gold`` names the gold's grader."""
+    return SentinelReading(
+        step=step,
+        judge=row.get("judge/outcome_mean"),
+        spread=row.get("judge/score_std"),
+        gold=None if gold is None else row.get(f"judge/{gold}_score_mean"),
+        length=row.get("length"),
+        length_corr=row.get("judge/len_corr_group"),
+        zero_spread=row.get("judge/zero_std_frac"),
+        missing=row.get("judge/missing_frac"),
+        judge_var=row.get("judge/part_group_var"),
+        env_var=row.get("judge/env_group_var"),
+    )
 
 
 class Sentinel:

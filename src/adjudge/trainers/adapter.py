@@ -23,6 +23,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.messages import first_question, last_answer
 from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
+from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.types import AnySample, RewardResult, RewardSample
 
@@ -50,7 +52,9 @@ class Adapter:
 
     ``spec`` is an object, a file, a judge service's address, or by default what ``ADJUDGE_SPEC``
     names. ``name`` tells several rewards of one trainer apart. ``columns`` names the dataset column
-    of a field (``{"reference": "target"}``).
+    of a field (``{"reference": "target"}``). ``record``: a folder to write rollouts and rewards
+    to, or a :class:`~adjudge.trainers.recorder.FlightRecorder`; by default what ``ADJUDGE_RECORD``
+    names, if anything.
 
     A class says ``trainer``, its name in messages, and ``call_holds``, what one call of the trainer
     has: whole groups (``"groups"``), or one sample, when a spec that needs more is refused. Raises
@@ -80,8 +84,9 @@ class Adapter:
         *,
         name: str = DEFAULT_NAME,
         columns: Mapping[str, str] | None = None,
+        record: FlightRecorder | Path | str | None = None,
     ) -> None:
-        self.scorer, self.name = Scorer(spec), name
+        self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
         self.columns = check_columns(columns)
         self._warned: set[str] = set()
         if self.call_holds == "one sample":
@@ -201,6 +206,7 @@ class Adapter:
         *,
         step: int | None = None,
         whole_groups: bool = True,
+        progress: TrainerProgress | None = None,
     ) -> ScorerResult:
         """:meth:`Scorer.ascore <adjudge.trainers.scoring.Scorer.ascore>`; raises what it raises.
 
@@ -209,7 +215,9 @@ class Adapter:
         """
         if step is None:
             self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
-        return await self.scorer.ascore(samples, groups, step=step, whole_groups=whole_groups)
+        return await self.scorer.ascore(
+            samples, groups, step=step, whole_groups=whole_groups, progress=progress
+        )
 
     def score(
         self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None

@@ -1,15 +1,12 @@
-"""What every trainer adapter does: samples and groups in, rewards and metrics out.
-
-What a trainer logs about a scored batch has the same names in every trainer.
-"""
+"""What every trainer adapter does: samples and groups in, rewards and metrics out."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,139 +15,11 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.summary import MissingWatch, answer_properties
-from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
 from adjudge.text import shorten_text
+from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
+from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.recorder_thread import RecordedCall, TrainerProgress
 from adjudge.types import AnySample, GradedSample, GraderError, Provenance, RewardResult, Usage
-
-
-def batch_metrics(
-    judged: Sequence[GradedSample],
-    results: Sequence[RewardResult],
-    lengths: Sequence[int],
-    calls: Sequence[Provenance] | None = None,
-) -> dict[str, float]:
-    """The metrics of one batch by name; what could not be computed is absent, never 0.
-
-    ``calls`` are those behind the results (:func:`collect_judge_calls`) where they are known
-    already.
-
-    ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
-    reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
-    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those that the
-    answers may have brought about, ``judge/zero_std_frac`` of the groups,
-    ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
-    ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
-    ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
-    ``judge/missing_predictors``, how many properties of answers predict a missing reward, and
-    ``judge/NAME_weight`` of each weight that is a schedule.)
-    """
-    scores = [result.score for result in results]
-    present = [score for score in scores if score is not None]
-    groups = [one.group for one in judged]
-    drawn = sum(one.sampled for one in judged)
-    found: dict[str, float | None] = {
-        "score_mean": mean(present),
-        "score_std": std(present),
-        "env_ratio": _env_ratio(judged, results),
-        "missing_frac": (drawn - _count_present(judged, scores)) / drawn if drawn else None,
-        "zero_std_frac": group_spread(scores, groups).zero_frac,
-        "len_corr_group": group_length_correlation(scores, lengths, groups),
-        **_missing_by_kind(results, drawn),
-        "suspect_frac": _suspect_share(results, drawn),
-        **_call_metrics(collect_judge_calls(judged) if calls is None else calls),
-        **_part_means(results),
-    }
-    return {f"judge/{name}": value for name, value in found.items() if value is not None}
-
-
-def _count_present(judged: Sequence[GradedSample], scores: Sequence[float | None]) -> int:
-    return sum(one.sampled and score is not None for one, score in zip(judged, scores, strict=True))
-
-
-def _env_ratio(judged: Sequence[GradedSample], results: Sequence[RewardResult]) -> float | None:
-    pairs = [
-        (result.score, one.env_reward)
-        for one, result in zip(judged, results, strict=True)
-        if result.score is not None and one.env_reward is not None
-    ]
-    total = sum(env for _, env in pairs)
-    return sum(score for score, _ in pairs) / total if total else None
-
-
-def _suspect_share(results: Sequence[RewardResult], drawn: int) -> float | None:
-    suspect = sum(one.missing is not None and one.missing.suspect for one in results)
-    return suspect / drawn if suspect else None
-
-
-def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, float]:
-    counts: dict[str, int] = defaultdict(int)
-    for result in results:
-        if result.missing is not None and result.missing.kind != "not_sampled":
-            counts[f"missing_frac/{result.missing.kind}"] += 1
-    return {name: count / drawn for name, count in counts.items()}
-
-
-def collect_judge_calls(judged: Sequence[GradedSample]) -> list[Provenance]:
-    """The calls that a batch's results came from; one about a whole group is there once."""
-    calls = {
-        id(call): call
-        for one in judged
-        for _, result in one.results()
-        if (call := result.provenance) is not None
-    }
-    return list(calls.values())
-
-
-def _call_metrics(calls: Sequence[Provenance]) -> dict[str, float | None]:
-    live = [p.latency_s for p in calls if p.source == "live" and p.latency_s is not None]
-    paid = [usage for p in calls if (usage := p.paid) is not None]
-    costs = [usage.cost_usd for usage in paid if usage.cost_usd is not None]
-    return {
-        "latency_p50": quantile(live, 0.5),
-        "latency_p99": quantile(live, 0.99),
-        "cost_usd": sum(costs) if costs else None,
-    }
-
-
-def _part_means(results: Sequence[RewardResult]) -> dict[str, float | None]:
-    names = results[0].reward_info if results else {}
-    parts = {}
-    for name in names:
-        values = [result.reward_info[name] for result in results]
-        parts[f"{name}_mean"] = mean([value for value in values if value is not None])
-    return parts
-
-
-def group_length_correlation(
-    scores: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
-) -> float | None:
-    """Mean over groups of the Pearson correlation of reward and length; ``None`` without any.
-
-    Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
-    two does not vary have none.
-    """
-    members: dict[str, tuple[list[float], list[int]]] = {}
-    for score, length, group in zip(scores, lengths, groups, strict=True):
-        if score is not None:
-            rewards, sizes = members.setdefault(group, ([], []))
-            rewards.append(score)
-            sizes.append(length)
-    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
-    return mean(found)
-
-
-def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    if len(xs) < 3:
-        return None
-    xs = snap_ties(xs)
-    mean_x, std_x = mean_and_std(xs)
-    mean_y, std_y = mean_and_std(ys)
-    if std_x == 0 or std_y == 0:
-        return None
-    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
-    covariance = sum(products) / (len(xs) - 1)
-    return max(-1.0, min(1.0, covariance / (std_x * std_y)))
-
 
 _log = logging.getLogger("adjudge")
 
@@ -199,18 +68,28 @@ def load_spec(spec: RewardSpec | Path | str | None = None) -> RewardSpec:
 class Scorer(SpecRewardFunction):
     """A reward spec as adapters use it; one object for a whole run.
 
-    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`. Holds configuration and
-    the outage watch; serves any thread and loop. A pickled one (a Ray task) starts with its own
-    watch and without options, such as the ``journal`` of what was graded before.
+    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`; ``record`` writes what is
+    scored to a run folder. Holds configuration and the outage watch; serves any thread and loop. A
+    pickled one (a Ray task) starts with its own watch and without options, such as the ``journal``
+    of what was graded before; it records to the same folder.
     """
 
-    def __init__(self, spec: RewardSpec | Path | str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        spec: RewardSpec | Path | str | None = None,
+        *,
+        record: FlightRecorder | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
         self._predictors, self._said = MissingWatch(), set[str]()
+        self.recorder = record
+        if record is not None:
+            record.open(self.spec, self.graders)
 
-    def __reduce__(self) -> tuple[type[Scorer], tuple[RewardSpec]]:
-        return type(self), (self.spec,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), record=self.recorder), (self.spec,)
 
     @property
     def compares_groups(self) -> str | None:
@@ -224,6 +103,17 @@ class Scorer(SpecRewardFunction):
             return f"missing.policy = {spec.missing.policy!r}"
         return None
 
+    async def grade(
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+    ) -> list[GradedSample]:
+        """:meth:`SpecRewardFunction.grade <adjudge.rewards.SpecRewardFunction.grade>`.
+
+        Raises :class:`~adjudge.errors.TrainingStopped` where a recorded run is to end.
+        """
+        if self.recorder is not None:
+            self.recorder.check_stop()
+        return await super().grade(samples, groups, step=step)
+
     async def ascore(
         self,
         samples: Sequence[AnySample],
@@ -231,21 +121,27 @@ class Scorer(SpecRewardFunction):
         *,
         step: int | None = None,
         whole_groups: bool = True,
+        progress: TrainerProgress | None = None,
     ) -> ScorerResult:
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
         ``step`` is the training step: schedules of weights go by it, and under ``sample_rate`` each
         draws other groups, the same in every process; by default each call is a step of its own.
         Where :attr:`compares_groups` is ``None``, the members of a group may come in several calls
-        of one step: then not ``whole_groups``.
+        of one step: then not ``whole_groups``. ``progress``: where the trainer is, for the recorder
+        alone.
 
         Raises only :class:`~adjudge.errors.JudgeUnavailable`,
-        :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError` and, under
-        policy ``raise``, :class:`~adjudge.errors.MissingRewardError`.
+        :class:`~adjudge.errors.JudgeAuthError`, :class:`~adjudge.errors.ConfigError`, under
+        policy ``raise`` :class:`~adjudge.errors.MissingRewardError` and, of a recorded run that is
+        to end, :class:`~adjudge.errors.TrainingStopped`.
         """
+        progress = progress or TrainerProgress(step)
         step = self._next_step() if step is None else step
         judged = await self.grade(samples, groups, step=step)
-        return self.compute_rewards(judged, samples, whole_groups=whole_groups, step=step)
+        return self.compute_rewards(
+            judged, samples, whole_groups=whole_groups, step=step, progress=progress
+        )
 
     def compute_rewards(
         self,
@@ -254,6 +150,7 @@ class Scorer(SpecRewardFunction):
         *,
         whole_groups: bool = True,
         step: int | None = None,
+        progress: TrainerProgress | None = None,
     ) -> ScorerResult:
         """The rewards of a whole batch, and what to log, from what was said; without waiting.
 
@@ -268,7 +165,13 @@ class Scorer(SpecRewardFunction):
         if metrics.get("judge/missing_frac"):
             self._report_new_kinds(results)
             metrics |= self._watch_missing(judged, samples, results)
-        return ScorerResult(results, self._with_known_kinds(metrics), _usage(calls))
+        metrics = self._with_known_kinds(metrics)
+        if self.recorder is not None:
+            where = progress or TrainerProgress()
+            self.recorder.record(
+                RecordedCall(samples, judged, results, metrics, where, whole_groups)
+            )
+        return ScorerResult(results, metrics, _usage(calls))
 
     def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
         """Log the first failure of each kind: who looks at rewards alone sees ``None`` only."""
@@ -328,10 +231,15 @@ class Scorer(SpecRewardFunction):
         return found
 
     def score(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self,
+        samples: Sequence[AnySample],
+        groups: Sequence[str],
+        *,
+        step: int | None = None,
+        progress: TrainerProgress | None = None,
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
-        return run_blocking(self.ascore(samples, groups, step=step))
+        return run_blocking(self.ascore(samples, groups, step=step, progress=progress))
 
 
 def _usage(calls: Sequence[Provenance]) -> Usage | None:

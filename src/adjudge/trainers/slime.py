@@ -25,7 +25,10 @@ from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
 from adjudge.trainers.adapter import Adapter
-from adjudge.trainers.scoring import SPEC_VARIABLE, batch_metrics
+from adjudge.trainers.metrics import batch_metrics
+from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.recorder_thread import TrainerProgress
+from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.types import GradedSample, RewardResult
 
 _EPSILON = 1e-6  # both trainers'
@@ -49,13 +52,18 @@ _Reward = Callable[..., Coroutine[Any, Any, float | list[float]]]
 
 
 def make_reward(
-    spec: RewardSpec | Path | str | None = None, *, columns: Mapping[str, str] | None = None
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    record: FlightRecorder | Path | str | None = None,
 ) -> _Reward:
     """:func:`reward` with a spec of its own, for ``--custom-rm-path my_module.NAME``.
 
-    ``columns`` names the metadata's key of a field. Raises :class:`~adjudge.errors.ConfigError`.
+    ``columns`` names the metadata's key of a field. ``record`` is the folder of a
+    :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by default ``ADJUDGE_RECORD`` names
+    it. Raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = _SlimeAdapter(spec, columns=columns)
+    adapter = _SlimeAdapter(spec, columns=columns, record=record)
 
     async def scored(args: Any, samples: Any, **_: Any) -> float | list[float]:
         return await adapter.rewards(args, samples)
@@ -136,7 +144,8 @@ class _SlimeAdapter(Adapter):
             for place, one in enumerate(samples)
         ]
         judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
-        results = self.scorer.compute_rewards(judged, made).results
+        progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
+        results = self.scorer.compute_rewards(judged, made, progress=progress).results
         logs = getattr(args, "custom_rollout_log_function_path", None) == f"{__name__}.log_metrics"
         for place, (sample, result) in enumerate(zip(samples, results, strict=True)):
             sample.remove_sample = sample.remove_sample or result.score is None

@@ -29,6 +29,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
+from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
@@ -55,6 +56,7 @@ def make_reward(
     name: str = DEFAULT_NAME,
     columns: Mapping[str, str] | None = None,
     args: Any = None,
+    record: FlightRecorder | Path | str | None = None,
 ) -> Callable[..., Coroutine[Any, Any, Rewards]]:
     """A reward function for ``reward_funcs=``: one plain ``async def`` called ``name``.
 
@@ -64,7 +66,9 @@ def make_reward(
     (``{"reference": "target"}``); see the module for what a sample gets
     without it. ``args`` is the trainer's own configuration (``GRPOConfig``): TRL shows a reward
     function nothing of the trainer before the first call, and with it groups that would straddle
-    processes are refused here.
+    processes are refused here. ``record`` is the folder of a
+    :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by default ``ADJUDGE_RECORD`` names
+    it.
 
     The function returns a float per completion, ``None`` for a missing one. It raises
     :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`, under
@@ -72,7 +76,7 @@ def make_reward(
     :class:`~adjudge.errors.ConfigError`, also where the spec compares the samples of a group and a
     group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = _TrlAdapter(spec, name=name, columns=columns)
+    adapter = _TrlAdapter(spec, name=name, columns=columns, record=record)
     if args is not None:
         adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
@@ -123,9 +127,10 @@ class PicklableReward:
         *,
         name: str = DEFAULT_NAME,
         columns: Mapping[str, str] | None = None,
+        record: FlightRecorder | Path | str | None = None,
     ) -> None:
         self.__name__ = name
-        self._adapter = _TrlAdapter(spec, name=name, columns=columns)
+        self._adapter = _TrlAdapter(spec, name=name, columns=columns, record=record)
 
     def __call__(
         self,
@@ -159,12 +164,18 @@ class _TrlAdapter(Adapter):
             zeros.check(self.spec, layout)
         self.check_whole_groups(layout.broken, _REMEDY)
         self._check_trainer(batch.trainer)
+        self._end_gracefully(batch.trainer)
         await batch.read_environments()
         samples = batch.samples(layout.groups, self)
         # Without a schedule each call draws anew under sample_rate, also those of one step.
         step = batch.step if self.spec.schedules else None
-        whole_groups = layout.broken is None
-        scored = await self.ascore(samples, layout.groups, step=step, whole_groups=whole_groups)
+        scored = await self.ascore(
+            samples,
+            layout.groups,
+            step=step,
+            whole_groups=layout.broken is None,
+            progress=batch.progress,
+        )
         self._log(batch, scored)
         return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
 
@@ -208,6 +219,19 @@ class _TrlAdapter(Adapter):
             f"{len(functions)} functions; allowed here: 'raise'). Make the others graders of the "
             "spec (weight 0 reports only), or set multi_objective_aggregation='normalize_then_sum'."
         )
+
+    def _end_gracefully(self, trainer: Any) -> None:
+        """Where a recorded run is to end and this is its only process, end it after this step.
+
+        Of several processes each would end at a step of its own, and wait for the others forever:
+        there the scorer raises.
+        """
+        recorder, control = self.scorer.recorder, getattr(trainer, "control", None)
+        alone = getattr(getattr(trainer, "accelerator", None), "num_processes", None) == 1
+        if recorder is not None and alone and control is not None and recorder.stop_reason:
+            self.warn(f"the run ends after this step: {recorder.stop_reason}")
+            control.should_training_stop = True
+            recorder.acknowledge_stop()
 
     def _log(self, batch: TrlBatch, scored: ScorerResult) -> None:
         """Metrics to the run's log; parts, and why it is missing, beside each completion."""

@@ -11,6 +11,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.messages import first_question, last_answer, prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
+from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.trl_environments import read_environment_rewards
 from adjudge.types import RewardSample
 
@@ -20,7 +21,7 @@ class TrlBatch:
 
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
-    or ``None``; it is read, never changed. ``of_a_trainer`` is whether a trainer calls, seen or
+    or ``None``; it is only read here. ``of_a_trainer`` is whether a trainer calls, seen or
     not, and no rollout process with one group at a time. ``step`` is its training step, if known.
     """
 
@@ -51,6 +52,12 @@ class TrlBatch:
         """Ask the environments for their rewards, which become ``env_reward``."""
         if self._environments is not None:
             self._environment_rewards = await read_environment_rewards(self._environments)
+
+    @property
+    def progress(self) -> TrainerProgress:
+        """Where the trainer is: its step is the count of updates."""
+        training = getattr(getattr(self.trainer, "model", None), "training", True)
+        return TrainerProgress(self.step, self.step, evaluating=not training)
 
     def samples(self, groups: Sequence[str], adapter: Adapter) -> list[RewardSample]:
         """The completions as samples, with the fields that ``adapter`` selects.

@@ -31,6 +31,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure
+from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
 from adjudge.types import RewardResult, RewardSample, Usage
 
@@ -76,12 +77,16 @@ def make_reward(
     *,
     name: str = DEFAULT_NAME,
     reference_field: str = "",
+    record: FlightRecorder | Path | str | None = None,
 ) -> Callable[[vf.TaskData, vf.Trace], Coroutine[Any, Any, float]]:
     """A function like :func:`reward` with a spec of its own; ``name`` opens its metrics' names.
 
+    ``record`` is the folder of a :mod:`flight recorder <adjudge.trainers.recorder>`, or one; by
+    default ``ADJUDGE_RECORD`` names it.
+
     Raises :class:`~adjudge.errors.ConfigError` for a spec that compares rollouts.
     """
-    adapter = _VerifiersAdapter(spec)
+    adapter = _VerifiersAdapter(spec, record)
 
     async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
         return await adapter.reward(task, trace, name, reference_field)
@@ -100,15 +105,21 @@ class _VerifiersAdapter(Adapter):
     trainer = "verifiers"
     call_holds = "one sample"
 
-    def __init__(self, spec: RewardSpec | Path | str | None) -> None:
-        super().__init__(spec)
+    def __init__(
+        self,
+        spec: RewardSpec | Path | str | None,
+        record: FlightRecorder | Path | str | None = None,
+    ) -> None:
+        super().__init__(spec, record=record)
         self.check_replaces()
 
     async def reward(
         self, task: vf.TaskData, trace: vf.Trace, name: str, reference_field: str = ""
     ) -> float:
         sample = self._sample(task, trace, reference_field)
-        return _record_reward(await self.ascore([sample], [trace.id]), trace, name)
+        # Nothing here compares rollouts; who reads a recorded run does, and those of one task.
+        group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), trace.id)
+        return _record_reward(await self.ascore([sample], [group]), trace, name)
 
     def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardSample:
         """The final branch as messages, the last reply as response, the task's own fields."""

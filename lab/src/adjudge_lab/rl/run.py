@@ -22,7 +22,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.sentinel import Sentinel, SentinelAlarm, SentinelReading
+from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
 from adjudge.runs.sinks import check_sink, open_sink
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats import mean
@@ -469,19 +469,3 @@ class _TaggedTask:
         episode = await self._task.play(seed, policy)
         episode.columns["rollout"] = f"{self._tag}/{seed}"
         return episode
-
-
-def sentinel_reading(step: int, row: StepMetrics, gold: str | None) -> SentinelReading:
-    """A step's metrics as the sentinel reads them; ``gold`` names the gold's grader."""
-    return SentinelReading(
-        step=step,
-        judge=row.get("judge/outcome_mean"),
-        spread=row.get("judge/score_std"),
-        gold=None if gold is None else row.get(f"judge/{gold}_score_mean"),
-        length=row.get("length"),
-        length_corr=row.get("judge/len_corr_group"),
-        zero_spread=row.get("judge/zero_std_frac"),
-        missing=row.get("judge/missing_frac"),
-        judge_var=row.get("judge/part_group_var"),
-        env_var=row.get("judge/env_group_var"),
-    )

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.errors import RunFolderError
+from adjudge.errors import RolloutError, RunFolderError
 from adjudge.report.page import to_browser_json
+from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
@@ -29,6 +30,7 @@ from adjudge.runs.view.index import (
     decode_json_leniently,
     parse_combination,
 )
+from adjudge.types import Sample
 
 MAX_LINE_BYTES = 64 * 2**20
 """Bytes of the longest line that is read; a longer one is passed over."""
@@ -353,7 +355,7 @@ class RunReader:
         teller = StoryTeller(self.graders)
         index = row.get("index")
         if self.kind != "grade" or type(index) is not int:
-            return teller.tell(row, members=members)
+            return teller.tell(row, sample=_recorded_sample(row), members=members)
         try:
             with TranscriptStore(self.folder, read_only=True) as store:
                 sample, calls = store.read_sample(index), store.read_calls(index)
@@ -397,6 +399,15 @@ class RunReader:
     def total_bytes_read(self) -> int:
         """All bytes ever read of the files that grow."""
         return self.bytes_read + sum(tail.bytes_read for tail in self._tails)
+
+
+def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
+    """The rollout of a row that has a response and no conversation, as a recorder writes it."""
+    if isinstance(row.get("messages"), list) or "response" not in row:
+        return None
+    with contextlib.suppress(RolloutError):
+        return sample_from_row(row, 0)
+    return None
 
 
 def _decode_json(data: bytes | None) -> Any:

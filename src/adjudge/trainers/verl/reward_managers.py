@@ -22,9 +22,11 @@ from adjudge.errors import (
     GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
+    TrainingStopped,
 )
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import quantile
+from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
@@ -206,7 +208,10 @@ class JudgeRewardManager:
         import torch  # noqa: PLC0415  (heavy)
 
         rows = self.reader.read(data)
-        scored = self.source.score(rows.samples, rows.groups)
+        progress = TrainerProgress(
+            data.meta_info.get("global_steps"), evaluating=bool(data.meta_info.get("validate"))
+        )
+        scored = self.source.score(rows.samples, rows.groups, progress=progress)
         self._note(rows.samples, scored)
         self.reader.warn_without_messages(scored.results)
         print_examples(rows, scored.results, self.num_examine)
@@ -385,7 +390,7 @@ class JudgeRewardLoopManager:
             else:
                 scored = await self.scorer.ascore(rows.samples, rows.groups)
                 [result], metrics = scored.results, scored.metrics
-        except (JudgeAuthError, JudgeUnavailable) as stop:
+        except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             if self.channel is not MissingRewardChannel.V1_ASYNC:
                 raise
             return self._answer(self._stopped(stop))
@@ -424,7 +429,7 @@ class JudgeRewardLoopManager:
             "reward_extra_info": loop_row(result, keys) if old else flat_loop_row(result, keys),
         }
 
-    def _stopped(self, stop: JudgeAuthError | JudgeUnavailable) -> RewardResult:
+    def _stopped(self, stop: JudgeAuthError | JudgeUnavailable | TrainingStopped) -> RewardResult:
         """What should end the run, as a missing reward: ``adjudge_grpo`` ends it."""
         if not self._told:
             self._told = True

@@ -26,7 +26,10 @@ from adjudge.client.rendezvous import GroupClient
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, batch_metrics
+from adjudge.trainers.metrics import batch_metrics
+from adjudge.trainers.recorder import open_recorder
+from adjudge.trainers.recorder_thread import TrainerProgress
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
     check_estimator,
@@ -53,7 +56,13 @@ class FunctionScorer:
     def __init__(self, function: RewardFunction) -> None:
         self.function = function
 
-    def score(self, samples: Sequence[RewardSample], groups: Sequence[str]) -> ScorerResult:
+    def score(
+        self,
+        samples: Sequence[RewardSample],
+        groups: Sequence[str],
+        *,
+        progress: TrainerProgress | None = None,  # noqa: ARG002  (a Scorer's; nothing is recorded)
+    ) -> ScorerResult:
         """One result per sample; ``ValueError`` when an index comes back never or twice."""
         by_group: dict[str, list[RewardSample]] = {}
         for sample, group in zip(samples, groups, strict=True):
@@ -79,7 +88,7 @@ def _complete_result(result: RewardResult, keys: Sequence[str]) -> RewardResult:
 def compute_result_metrics(
     results: Sequence[RewardResult], groups: Sequence[str], lengths: Sequence[int]
 ) -> dict[str, float]:
-    """:func:`~adjudge.trainers.scoring.batch_metrics` where only results are known."""
+    """:func:`~adjudge.trainers.metrics.batch_metrics` where only results are known."""
     judged = [
         GradedSample(
             r.original_index, r.group_index, group, r.reward_info.get("env_reward"), {}, []
@@ -89,8 +98,13 @@ def compute_result_metrics(
     return batch_metrics(judged, results, lengths)
 
 
+def make_recorded_scorer(spec: Any) -> Scorer:
+    """The spec's scorer; it records where ``ADJUDGE_RECORD`` names a folder."""
+    return Scorer(spec, record=open_recorder())
+
+
 def make_reward_source(
-    compute_score: Any, spec: Any, made_of: Callable[[Any], Any] = Scorer
+    compute_score: Any, spec: Any, made_of: Callable[[Any], Any] = make_recorded_scorer
 ) -> FunctionScorer | Any:
     """The reward function in ``compute_score``, or what ``made_of`` makes of ``spec``.
 
@@ -325,7 +339,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     channel = detect_channel(config)
 
     def made_of(spec: Any) -> Scorer | GroupService:
-        return make_group_service(config, spec) or Scorer(spec)
+        return make_group_service(config, spec) or make_recorded_scorer(spec)
 
     source = make_reward_source(compute_score, configured_spec(config), made_of)
     if isinstance(source, FunctionScorer):

@@ -1,0 +1,196 @@
+"""The flight recorder: what a trainer's rewards were made of, in a run folder, while it trains.
+
+The folder is read as one of ``adjudge train``: ``rollouts.jsonl`` has a row a sample,
+``metrics.jsonl`` one a step. A thread of its own writes them. It never makes the trainer wait: of
+what it cannot write in time, or for want of room, it writes nothing, and counts it in
+``recorder.jsonl``. Several processes write to one folder, under a lock that each holds for one
+append; a process that is killed leaves whole lines, or one torn line that the next writer cuts off.
+
+Texts come from a policy and from datasets: they are written as JSON and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.errors import RunFolderError, TrainingStopped
+from adjudge.files import write_json
+from adjudge.rewards.spec import RewardSpec, describe_settings
+from adjudge.runs.folder import read_json_object
+from adjudge.runs.sentinel import SentinelAction
+from adjudge.trainers.recorder_thread import (
+    CLOSE_S,
+    RecordedCall,
+    RecorderThread,
+    exclusive_folder,
+)
+from adjudge.version import __version__
+
+RECORD_VARIABLE = "ADJUDGE_RECORD"
+"""The environment variable that names the folder where a trainer takes only a dotted path."""
+
+DEFAULT_MAX_BYTES = 4 * 2**30
+
+_MANIFEST, _KIND = "run.json", "record"
+_ROWS = ("rollouts.jsonl", "rewards.jsonl")
+
+
+class FlightRecorder:
+    """Writes what a trainer's rewards were made of to ``folder``.
+
+    ``max_bytes``: how large ``rollouts.jsonl`` may become; what comes then is counted, not written.
+    ``sentinel``: watch the metrics of the first process by the rules of
+    :mod:`adjudge.runs.sentinel`; alarms are logged and stand in ``alarms.jsonl``, and under
+    ``"stop"`` end the run. ``gold`` names a grader that is not trained on, for the sentinel.
+
+    One object serves any thread; a pickled one, or one in a forked child, has a thread and a count
+    of its own. Where writing fails, the run goes on: that is logged once, and counted.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from adjudge import RewardSample, RewardSpec
+    >>> from adjudge.trainers.scoring import Scorer
+    >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
+    >>> samples = [RewardSample(0, 0, "2 + 2?", "4", extra={"reference": "4"})]
+    >>> with TemporaryDirectory() as folder:
+    ...     recorder = FlightRecorder(folder)
+    ...     rewards = Scorer(spec, record=recorder).score(samples, ["2 + 2?"]).rewards
+    ...     recorder.close()
+    ...     rewards, len((Path(folder) / "rollouts.jsonl").read_bytes().splitlines())
+    ([1.0], 1)
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        sentinel: SentinelAction | None = None,
+        gold: str | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self._options: dict[str, Any] = {
+            "max_bytes": max_bytes,
+            "sentinel": sentinel,
+            "gold": gold,
+        }
+        self._lock = threading.Lock()
+        self._writer: RecorderThread | None = None
+        self._acknowledged = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.folder, self._options)
+
+    def open(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+        """Claim the folder for a run under ``spec``, or go on with one.
+
+        Raises :class:`~adjudge.errors.RunFolderError` for the folder of anything else, and for one
+        that cannot be used.
+        """
+        facts = _describe_run(spec, graders)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with exclusive_folder(self.folder):
+                _claim(self.folder, facts)
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.folder}: cannot be recorded to: {error.strerror or error}. Give a folder "
+                "on a disk that knows file locks."
+            ) from error
+
+    def record(self, call: RecordedCall) -> None:
+        """Have a call written; returns at once and never raises."""
+        self._writer_here().put(call)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run is to end; ``None`` while nobody wants that, or who asks will see to it."""
+        writer = self._writer
+        if writer is None or writer.pid != os.getpid() or self._acknowledged:
+            return None
+        return writer.stop_reason
+
+    def acknowledge_stop(self) -> None:
+        """Let :meth:`check_stop` pass: the trainer ends the run by its own means."""
+        self._acknowledged = True
+
+    def check_stop(self) -> None:
+        """Raise :class:`~adjudge.errors.TrainingStopped` where the run is to end."""
+        if (reason := self.stop_reason) is not None:
+            raise TrainingStopped(f"{self.folder}: the run is stopped: {reason}")
+
+    def flush(self, timeout_s: float = CLOSE_S) -> bool:
+        """Wait until what was recorded here is written; whether it is."""
+        writer = self._writer
+        return writer is None or writer.pid != os.getpid() or writer.flush(timeout_s)
+
+    def close(self) -> None:
+        """Write what waits and the last counts; called at the end of the process, too."""
+        with self._lock:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            atexit.unregister(writer.close)
+            writer.close()
+
+    def _writer_here(self) -> RecorderThread:
+        with self._lock:
+            if self._writer is None or self._writer.pid != os.getpid():
+                self._writer = RecorderThread(self.folder, **self._options)
+                atexit.register(self._writer.close)
+            return self._writer
+
+
+def _reopen(folder: Path, options: Mapping[str, Any]) -> FlightRecorder:
+    return FlightRecorder(folder, **options)
+
+
+def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
+    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
+    if isinstance(record, FlightRecorder):
+        return record
+    folder = record or os.environ.get(RECORD_VARIABLE)
+    return FlightRecorder(folder) if folder else None
+
+
+# --- the folder ---------------------------------------------------------------------------------
+
+
+def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
+    from adjudge.runs.story import describe_graders  # noqa: PLC0415  (few runs are recorded)
+
+    facts = {
+        "kind": _KIND,
+        "adjudge": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "pid": os.getpid(),
+        "spec_path": spec.where,
+        "reward": spec.reward.model_dump(mode="json"),
+        "graders": describe_graders(spec, graders),
+        "settings": describe_settings(spec, graders),
+    }
+    return dict(msgspec.to_builtins(facts, enc_hook=str))
+
+
+def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
+    known = read_json_object(folder / _MANIFEST)
+    if known is None:
+        if there := [name for name in _ROWS if (folder / name).exists()]:
+            raise RunFolderError(
+                f"{folder}: holds {there[0]} of another run. Record to another folder."
+            )
+        write_json(folder / _MANIFEST, facts)
+        return
+    if known.get("kind") != _KIND:
+        raise RunFolderError(f"{folder}: holds another kind of run. Record to another folder.")
+    if known.get("settings") != facts["settings"]:
+        raise RunFolderError(
+            f"{folder}: holds a recorded run of another spec (found {known.get('spec_path')}; now "
+            f"{facts['spec_path']}). Record to another folder."
+        )

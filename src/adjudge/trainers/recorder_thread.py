@@ -1,0 +1,447 @@
+"""What writes a flight recorder's folder: a thread with a bounded queue, logs of many writers."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.messages import first_question, last_answer
+from adjudge.runs.folder import read_json_object
+from adjudge.runs.records import RECORDER_FILE, RecorderRow
+from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
+from adjudge.stats import mean
+from adjudge.text import encode_json
+from adjudge.trainers.metrics import batch_metrics
+from adjudge.types import AnySample, GradedSample, RewardResult
+
+STOP_FILE = "stop.json"
+"""What ``adjudge watch --stop`` leaves in the folder; the run ends before its next step."""
+
+CLOSE_S = 10.0
+"""How long the end of a process waits for what is still to be written."""
+
+_LOCK = ".recorder.lock"
+_ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
+_METRICS, _ALARMS = "metrics.jsonl", "alarms.jsonl"
+_MOST_WAITING = 16_384
+"""Samples that wait to be written; a call that finds more is not recorded."""
+_MOST_ROW_BYTES = 8 * 2**20
+_WINDOW = 256
+"""Samples of a row of metrics where the trainer hands them in one by one, without a step."""
+_ROWS_AT_ONCE, _YIELD_S = 8, 0.001
+_IDLE_S = 1.0
+_TAIL_BYTES = 1 << 16
+
+_log = logging.getLogger("adjudge")
+
+
+@dataclass(frozen=True)
+class TrainerProgress:
+    """Where a trainer is when it asks for rewards; ``None`` is not known.
+
+    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
+    the answers; ``evaluating``: they are not trained on.
+    """
+
+    step: int | None = None
+    policy_version: int | None = None
+    evaluating: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
+
+    samples: Sequence[AnySample]
+    judged: Sequence[GradedSample]
+    results: Sequence[RewardResult]
+    metrics: Mapping[str, float]
+    progress: TrainerProgress
+    whole_groups: bool = True
+
+
+@contextmanager
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """``folder`` for this process alone, for the time of one append."""
+    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _SharedLog:
+    """A file of JSON lines that several processes append to, under the folder's lock.
+
+    Where lines are ``numbered``, each gets the next number of the file as its ``index``: so no two
+    samples have the same, whichever processes they come from.
+    """
+
+    def __init__(self, path: Path, *, numbered: bool = False) -> None:
+        self.path, self._numbered = path, numbered
+        self._size = -1
+        self._next = 0
+
+    def append(self, bodies: Sequence[bytes], most: int | None = None) -> int:
+        """Append JSON objects; how many, of which the file stays within ``most`` bytes."""
+        handle = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            size = self._look(handle)
+            lines: list[bytes] = []
+            room = None if most is None else most - size
+            for body in bodies:
+                line = body + b"\n"
+                if self._numbered:
+                    line = b'{"index":%d,%b' % (self._next + len(lines), line[1:])
+                if room is not None:
+                    room -= len(line)
+                    if room < 0:
+                        break
+                lines.append(line)
+            self._write(handle, size, b"".join(lines))
+            self._next += len(lines)
+            return len(lines)
+        finally:
+            os.close(handle)
+
+    def _look(self, handle: int) -> int:
+        """The size of the file without a torn last line, and :attr:`_next`."""
+        size = os.fstat(handle).st_size
+        if size == self._size:
+            return size
+        end, tail = size, b""
+        while end > 0:  # up to the line before the last
+            start = max(0, end - _TAIL_BYTES)
+            tail = os.pread(handle, end - start, start) + tail
+            end = start
+            last = tail.rfind(b"\n")
+            if last >= 0 and (tail.rfind(b"\n", 0, last) >= 0 or end == 0):
+                break
+        last = tail.rfind(b"\n")
+        whole = end + last + 1
+        if whole < size:
+            os.ftruncate(handle, whole)
+        self._next = 0
+        if last >= 0:
+            line = tail[tail.rfind(b"\n", 0, last) + 1 : last]
+            self._next = _decode_index(line) + 1
+        return whole
+
+    def _write(self, handle: int, size: int, data: bytes) -> None:
+        """``data`` in whole, or nothing of it."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(handle, view) :]
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+        self._size = size + len(data)
+
+
+class _Indexed(msgspec.Struct):
+    index: int = -1
+
+
+_indexed = msgspec.json.Decoder(_Indexed)
+
+
+def _decode_index(line: bytes) -> int:
+    try:
+        return _indexed.decode(line).index
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return -1
+
+
+@dataclass
+class _Window:
+    """Samples that came one by one, until they are a row of metrics."""
+
+    judged: list[GradedSample] = field(default_factory=list)
+    results: list[RewardResult] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    step: int | None = None
+
+
+class RecorderThread:
+    """The thread of one process that writes to ``folder``, and its queue.
+
+    ``max_bytes``, ``sentinel`` and ``gold`` as for :class:`~.recorder.FlightRecorder`.
+    """
+
+    def __init__(
+        self, folder: Path, *, max_bytes: int, sentinel: SentinelAction | None, gold: str | None
+    ) -> None:
+        self.pid = os.getpid()
+        self.stop_reason: str | None = None
+        self._folder, self._most, self._gold = folder, max_bytes, gold
+        rank = os.environ.get("RANK", "")
+        self._rank = int(rank) if rank.isdecimal() else None
+        self._name = secrets.token_hex(3)
+        self._sentinel = Sentinel(sentinel) if sentinel and not self._rank else None
+        numbered = {_ROLLOUTS: True, _EVALUATION: True}
+        self._logs = {
+            name: _SharedLog(folder / name, numbered=numbered.get(name, False))
+            for name in (_ROLLOUTS, _EVALUATION, _METRICS, _ALARMS, RECORDER_FILE)
+        }
+        self._queue: queue.SimpleQueue[RecordedCall | threading.Event | None] = queue.SimpleQueue()
+        self._counting = threading.Lock()
+        self._waiting = self._calls = self._windows = self._rows = 0
+        self._dropped: Counter[str] = Counter()
+        self._error = ""
+        self._reported = 0, ""
+        self._warned: set[str] = set()
+        self._window = _Window()
+        self._thread = threading.Thread(target=self._run, name="adjudge-recorder", daemon=True)
+        self._thread.start()
+
+    def put(self, call: RecordedCall) -> None:
+        """Leave a call to the thread, or count it where too much waits."""
+        count = len(call.samples)
+        with self._counting:
+            if self._waiting and self._waiting + count > _MOST_WAITING:
+                self._dropped["queue_full"] += count
+                full = True
+            else:
+                self._waiting += count
+                full = False
+        if full:
+            self._warn("queue_full", "the disk is slower than the trainer")
+        else:
+            self._queue.put(call)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until what was put before is written; whether it is."""
+        done = threading.Event()
+        self._queue.put(done)
+        return done.wait(timeout_s)
+
+    def close(self) -> None:
+        """Write what waits and the last counts, and end the thread."""
+        if self._thread.is_alive() and self.pid == os.getpid():
+            self._queue.put(None)
+            self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._do(self._look_around)
+                continue
+            if isinstance(item, RecordedCall):
+                self._do(partial(self._write, item), len(item.samples))
+                with self._counting:
+                    self._waiting -= len(item.samples)
+                continue
+            self._do(self._look_around)
+            if item is None:
+                self._do(self._end_window)
+                self._do(self._report)
+                return
+            item.set()
+
+    def _do(self, work: Callable[[], None], count: int = 0) -> None:
+        """Whatever goes wrong, the run goes on."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  (a full disk, a user's object in a sample)
+            self._error = f"{type(error).__name__}: {error}"[:300]
+            if count:
+                self._drop("error", count)
+            self._warn("error", self._error)
+
+    def _drop(self, why: str, count: int) -> None:
+        with self._counting:
+            self._dropped[why] += count
+
+    def _warn(self, why: str, message: str) -> None:
+        if why not in self._warned:
+            self._warned.add(why)
+            _log.warning(
+                "%s: rollouts are not recorded: %s. Training goes on; recorder.jsonl counts them. "
+                "This is said once.",
+                self._folder,
+                message,
+            )
+
+    # --- one call -----------------------------------------------------------------------------
+
+    def _write(self, call: RecordedCall) -> None:
+        one_by_one = len(call.samples) == 1 and call.progress.step is None
+        step = call.progress.step
+        if step is None and not one_by_one:
+            step = self._calls
+        bodies = self._encode_rows(call, step)
+        if not self._rows and not self._dropped:
+            self._report()  # who writes here, before the first row
+        self._calls += 1
+        name = _EVALUATION if call.progress.evaluating else _ROLLOUTS
+        with exclusive_folder(self._folder):
+            written = self._logs[name].append(bodies, self._most)
+        self._rows += written
+        if written < len(bodies):
+            self._drop("byte_limit", len(bodies) - written)
+            self._warn("byte_limit", f"{name} has {self._most:,} bytes, which is max_bytes")
+        if not call.progress.evaluating:
+            self._do(partial(self._measure, call, step))
+        if self._queue.empty():
+            self._do(self._look_around)
+
+    def _measure(self, call: RecordedCall, step: int | None) -> None:
+        if step is None or len(call.samples) == 1:
+            self._add_to_window(call)
+        else:
+            lengths = [len(one.response or "") for one in call.samples]
+            self._write_metrics(step, call.metrics, call.results, lengths)
+
+    def _encode_rows(self, call: RecordedCall, step: int | None) -> list[bytes]:
+        found = []
+        triples = zip(call.samples, call.judged, call.results, strict=True)
+        for number, (sample, judged, result) in enumerate(triples):
+            if number % _ROWS_AT_ONCE == 0:
+                time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
+            try:
+                body = encode_json(self._row(sample, judged, result, call, step), str)
+            except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
+                self._drop("no_json", 1)
+                self._warn("no_json", f"a sample cannot be written as JSON: {error!r:.200}")
+                continue
+            if len(body) > _MOST_ROW_BYTES:
+                self._drop("too_long", 1)
+                self._warn("too_long", f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})")
+                continue
+            found.append(body)
+        return found
+
+    def _row(
+        self,
+        sample: AnySample,
+        judged: GradedSample,
+        result: RewardResult,
+        call: RecordedCall,
+        step: int | None,
+    ) -> dict[str, Any]:
+        """As ``adjudge train`` has it, with the fields that graders saw beside it."""
+        fields, missing, messages = sample.content(), result.missing, sample.messages
+        if messages is None:
+            fields.setdefault("response", "")
+        else:  # whoever reads the row takes both from there, and texts are most of it
+            if sample.response is not None and sample.response == last_answer(messages):
+                del fields["response"]
+            if sample.prompt is not None and sample.prompt == first_question(messages):
+                del fields["prompt"]
+        row = {
+            "step": step,
+            "group": self._group_name(judged.group, call),
+            "policy_version": call.progress.policy_version,
+            "rank": self._rank,
+            "reward": result.score,
+            "missing": missing and {"kind": str(missing.kind), "message": missing.error},
+            "env_reward": judged.env_reward,
+            "reward_info": result.reward_info,
+            "details": result.details,
+        }
+        return {**row, **{name: value for name, value in fields.items() if name not in row}}
+
+    def _group_name(self, group: str, call: RecordedCall) -> str:
+        """One name a group, whoever writes of it: the trainer's own begin anew in each call."""
+        if len(call.samples) == 1:
+            return group  # its others come in calls of their own, perhaps from other processes
+        if not call.whole_groups:
+            return f"{self._calls}/{group}"
+        return f"{self._name}.{self._calls}/{group}"
+
+    # --- metrics, the sentinel, counts --------------------------------------------------------
+
+    def _add_to_window(self, call: RecordedCall) -> None:
+        if self._window.step != call.progress.step:
+            self._end_window()
+        window, [sample] = self._window, call.samples
+        window.step = call.progress.step
+        window.judged += call.judged
+        window.results += call.results
+        window.lengths.append(len(sample.response or ""))
+        if len(window.results) >= _WINDOW:
+            self._end_window()
+
+    def _end_window(self) -> None:
+        window = self._window
+        if window.results:
+            self._window, self._windows = _Window(), self._windows + 1
+            step = self._windows - 1 if window.step is None else window.step
+            metrics = batch_metrics(window.judged, window.results, window.lengths)
+            self._write_metrics(step, metrics, window.results, window.lengths)
+
+    def _write_metrics(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        results: Sequence[RewardResult],
+        lengths: Sequence[int],
+    ) -> None:
+        reward = mean([one.score for one in results if one.score is not None])
+        row: dict[str, float] = {
+            "step": step,
+            "samples": len(results),
+            "length": sum(lengths) / len(lengths),
+            **({} if reward is None else {"reward": reward}),
+            **metrics,
+        }
+        self._append(_METRICS, row)
+        if self._sentinel is not None:
+            for alarm in self._sentinel.observe(sentinel_reading(step, row, self._gold)):
+                self._raise_alarm(alarm)
+
+    def _raise_alarm(self, alarm: SentinelAlarm) -> None:
+        self._append(_ALARMS, asdict(alarm))
+        _log.warning("step %d: %s: %s; %s", alarm.step, alarm.rule, alarm.seen, alarm.advice)
+        if self._sentinel is not None and self._sentinel.should_stop:
+            self.stop_reason = self.stop_reason or f"{alarm.rule}: {alarm.seen}; {alarm.advice}"
+
+    def _append(self, name: str, row: Mapping[str, Any]) -> None:
+        with exclusive_folder(self._folder):
+            self._logs[name].append([encode_json(row, str)])
+
+    def _look_around(self) -> None:
+        """What changed is counted in the folder; who watches may want the run to end."""
+        if (self._dropped.total(), self._error) != self._reported:
+            self._report()
+        if self.stop_reason is None and (path := self._folder / STOP_FILE).exists():
+            found = read_json_object(path) or {}
+            self.stop_reason = (
+                f"{found.get('rule', 'adjudge watch')}: {found.get('seen', '')} (by `adjudge watch "
+                f"--stop`; remove {path} before you train on)"
+            )
+
+    def _report(self) -> None:
+        with self._counting:
+            dropped = dict(self._dropped)
+        self._reported = sum(dropped.values()), self._error
+        row = RecorderRow(
+            writer=self._name,
+            rank=self._rank,
+            pid=self.pid,
+            host=socket.gethostname(),
+            time=time.time(),
+            rows=self._rows,
+            dropped=dropped,
+            error=self._error,
+        )
+        self._append(RECORDER_FILE, msgspec.to_builtins(row))

@@ -1,0 +1,375 @@
+"""The flight recorder: what it writes, for how many writers, and what it does when it cannot."""
+
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.audit.report import make_audit
+from adjudge.errors import RunFolderError, TrainingStopped
+from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
+from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources
+from adjudge.rewards import RewardSample, RewardSpec
+from adjudge.rollouts.samples import SampleReader
+from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.records import RunRecords
+from adjudge.runs.view.run_reader import RunReader
+from adjudge.trainers import make_trainer_reward, recorder_thread
+from adjudge.trainers.recorder import RECORD_VARIABLE, FlightRecorder, open_recorder
+from adjudge.trainers.recorder_thread import STOP_FILE, TrainerProgress
+from adjudge.trainers.scoring import Scorer
+
+JUDGE = {
+    "type": "scripted",
+    "script": {"odd": "no verdict", "good": '{"score": 0.9}', "": '{"score": 0.2}'},
+}
+SPEC: dict[str, Any] = {
+    "graders": [
+        {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]},
+        {"name": "short", "type": "length_penalty", "max_length": 40, "weight": 0.0},
+    ],
+    "judges": {"main": JUDGE},
+    "missing": {"patience_s": 0.0},
+}
+WORDS = ("a good one", "odd", "plain", "good \ud83d \x00 <script>")
+
+
+def spec() -> RewardSpec:
+    return RewardSpec.from_dict(SPEC)
+
+
+def batch(*words: str, **extra: Any) -> tuple[list[RewardSample], list[str]]:
+    samples = [
+        RewardSample(at, at % 2, f"question {at // 2}", word, None, {"reference": "x", **extra})
+        for at, word in enumerate(words)
+    ]
+    return samples, [str(at // 2) for at in range(len(words))]
+
+
+def rows(folder: Path, name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
+    path = folder / name
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def recorded(folder: Path, steps: int = 3, **options: Any) -> Scorer:
+    recorder = FlightRecorder(folder, **options)
+    scorer = Scorer(spec(), record=recorder)
+    for step in range(steps):
+        scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
+    recorder.close()
+    return scorer
+
+
+def test_a_row_has_what_the_reward_was_made_of(tmp_path: Path) -> None:
+    recorded(tmp_path, steps=2)
+    found = rows(tmp_path)
+    assert [row["index"] for row in found] == list(range(8))
+    assert [row["step"] for row in found] == [0] * 4 + [1] * 4
+    assert [row["policy_version"] for row in found] == [0] * 4 + [1] * 4
+    one, odd = found[:2]
+    assert (one["prompt"], one["response"], one["reference"]) == ("question 0", WORDS[0], "x")
+    assert one["reward_info"]["quality_score"] == 0.9
+    assert one["details"]["quality"]["score"] == 0.9
+    assert odd["reward"] is None
+    assert odd["missing"]["kind"] == "unparsable"
+    groups = [row["group"] for row in found]
+    assert groups[0] == groups[1] != groups[2] == groups[3]
+    assert len(set(groups)) == 4  # of two steps, though the trainer called them alike
+    steps = rows(tmp_path, "metrics.jsonl")
+    assert [(row["step"], row["samples"]) for row in steps] == [(0, 4), (1, 4)]
+    assert steps[0]["judge/missing_frac"] == 0.25
+    facts = json.loads((tmp_path / "run.json").read_bytes())
+    assert facts["kind"] == "record"
+    assert [one["name"] for one in facts["graders"]] == ["quality", "short"]
+
+
+def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recorded(folder)
+    report = make_audit([folder], {})
+    assert (report.count, report.groups, report.steps) == (12, 6, 3)
+    assert not report.notes
+    reader = RunReader(folder)
+    reader.refresh()
+    assert (reader.kind, len(reader.rollouts), len(reader.rollouts.groups)) == ("train", 12, 6)
+    row = reader.row(0)
+    assert row is not None
+    story = reader.tell(row, [])
+    assert (story["prompt"], story["response"]) == ("question 0", WORDS[0])
+    assert [one["type"] for one in story["graders"]] == ["llm", "length_penalty"]
+    assert [one.path for one in find_rollout_sources([folder], {})] == [folder / "rollouts.jsonl"]
+    other = {**SPEC, "graders": SPEC["graders"][:1]}
+    job = GradingJob(
+        [folder], RewardSpec.from_dict(other), folder=tmp_path / "other", show_progress=False
+    )
+    grade_rollouts(job)
+    pairs = PairedRuns(DiffRun(folder), DiffRun(tmp_path / "other"))
+    assert (len(pairs.pairs), pairs.joined_by, pairs.same_groups) == (12, "content", True)
+
+
+def test_groups_have_one_name_whatever_the_calls(tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    samples, _ = batch("good", "plain")
+    for sample in samples * 2:  # as verl's reward loop and verifiers call
+        scorer.score([sample], ["uid 7"])
+    recorder.close()
+    found = rows(tmp_path)
+    assert {(row["group"], row["step"]) for row in found} == {("uid 7", None)}
+    [row] = rows(tmp_path, "metrics.jsonl")
+    assert row["samples"] == 4
+    assert row["reward"] == pytest.approx(0.55)
+
+
+def test_evaluations_stand_apart(tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    scorer.score(*batch("good"), progress=TrainerProgress(4, 4, evaluating=True))
+    recorder.close()
+    assert not rows(tmp_path)
+    assert not rows(tmp_path, "metrics.jsonl")
+    assert len(rows(tmp_path, "evaluation_rollouts.jsonl")) == 1
+
+
+def test_the_environment_names_the_folder_of_adapters_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RECORD_VARIABLE, str(tmp_path))
+    assert Scorer(spec()).recorder is None
+    make_trainer_reward(spec(), "trl")
+    assert (tmp_path / "run.json").exists()
+    recorder = open_recorder()
+    assert recorder is not None
+    assert recorder.folder == tmp_path
+
+
+@pytest.mark.parametrize("there", ["another spec", "another kind", "rows alone"])
+def test_the_folder_of_another_run_is_refused(tmp_path: Path, there: str) -> None:
+    if there == "another spec":
+        recorded(tmp_path, steps=1)
+    elif there == "another kind":
+        (tmp_path / "run.json").write_text('{"kind": "train"}')
+    else:
+        (tmp_path / "rewards.jsonl").write_text("{}\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = RewardSpec.from_dict({**SPEC, "reward": {"group": "centre"}})
+    with pytest.raises(RunFolderError, match="Record to another folder"):
+        Scorer(other, record=FlightRecorder(tmp_path))
+    assert {n: data for n in before if (data := (tmp_path / n).read_bytes())} | before == before
+
+
+def test_a_restarted_trainer_goes_on_in_its_folder(tmp_path: Path) -> None:
+    recorded(tmp_path, steps=1)
+    recorded(tmp_path, steps=1)
+    found = rows(tmp_path)
+    assert [row["index"] for row in found] == list(range(8))
+    assert len({row["group"] for row in found}) == 4
+
+
+class _Slow:
+    """Holds the thread until the test lets it go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        real = recorder_thread.RecorderThread._write
+
+        def slow(thread: Any, call: Any) -> None:
+            self.free.wait(20)
+            real(thread, call)
+
+        monkeypatch.setattr(recorder_thread.RecorderThread, "_write", slow)
+
+
+def test_a_full_queue_is_counted_and_never_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder_thread, "_MOST_WAITING", 8)
+    slow, recorder = _Slow(monkeypatch), FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    started = time.perf_counter()
+    with caplog.at_level(logging.WARNING):
+        for step in range(5):
+            assert len(scorer.score(*batch(*WORDS), step=step).rewards) == 4
+    assert time.perf_counter() - started < 10
+    slow.free.set()
+    recorder.close()
+    assert len(rows(tmp_path)) == 8
+    assert RunRecords(tmp_path).count_dropped() == {"queue_full": 12}
+    assert caplog.text.count("slower than the trainer") == 1
+    note = " ".join(make_audit([tmp_path], {}).notes)
+    assert "12 samples of the run were not recorded (queue_full 12)" in note
+
+
+def test_the_byte_limit_holds_and_is_counted(tmp_path: Path) -> None:
+    recorded(tmp_path / "whole", steps=1)
+    limit = (tmp_path / "whole" / "rollouts.jsonl").stat().st_size
+    recorded(tmp_path / "part", steps=3, max_bytes=limit)
+    assert (tmp_path / "part" / "rollouts.jsonl").stat().st_size <= limit
+    assert len(rows(tmp_path / "part")) == 4
+    assert RunRecords(tmp_path / "part").count_dropped() == {"byte_limit": 8}
+    assert len(rows(tmp_path / "part", "metrics.jsonl")) == 3
+
+
+class _Odd:
+    def __str__(self) -> str:
+        raise RuntimeError("no text of mine")
+
+
+def test_what_cannot_be_written_never_ends_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_thread, "_MOST_ROW_BYTES", 2000)
+    recorder = FlightRecorder(tmp_path / "run")
+    scorer = Scorer(spec(), record=recorder)
+    scorer.score(*batch("good", column=_Odd()))
+    scorer.score(*batch("good", column="x" * 3000))
+    scorer.score(*batch("good", column=10**400))
+    scorer.score(*batch("good", column=object()))
+    assert recorder.flush()
+    found = rows(tmp_path / "run")
+    assert len(found) == 2  # 10**400 is a number in JSON, and an object is its text
+    (tmp_path / "run").rename(tmp_path / "gone")
+    with caplog.at_level(logging.WARNING):
+        assert scorer.score(*batch("good", "plain")).rewards == [0.9, 0.2]
+        assert recorder.flush()
+    recorder.close()
+    assert "Training goes on" in caplog.text
+
+
+def test_keys_do_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_MINE", "sk-very-secret")
+    file = tmp_path / "reward.toml"
+    file.write_text(
+        '[[graders]]\nname = "quality"\ntype = "llm"\ntemplate = "{response}"\n'
+        'score_range = [0.0, 1.0]\n[judges.main]\ntype = "openai"\nmodel = "m"\n'
+        'base_url = "http://127.0.0.1:9/v1"\napi_key_env = "SECRET_OF_MINE"\n'
+        'extra_body = {key = "${SECRET_OF_MINE}"}\n[missing]\npatience_s = 0.0\n'
+    )
+    recorder = FlightRecorder(tmp_path / "run")
+    Scorer(file, record=recorder)
+    recorder.close()
+    assert b"sk-very-secret" not in (tmp_path / "run" / "run.json").read_bytes()
+
+
+def _record_many(folder: Path, count: int) -> None:
+    recorder = FlightRecorder(folder)
+    scorer = Scorer(spec(), record=recorder)
+    for step in range(count):
+        scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
+    recorder.close()
+
+
+def test_processes_share_a_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=_record_many, args=(tmp_path, 30)) for _ in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(120)
+    found = rows(tmp_path)
+    assert [row["index"] for row in found] == list(range(360))
+    assert len({row["group"] for row in found}) == 180
+    writers = {row["writer"]: row["rows"] for row in rows(tmp_path, "recorder.jsonl")}
+    assert list(writers.values()) == [120] * 3
+
+
+def test_a_forked_child_and_a_pickled_scorer_record_too(tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    scorer.score(*batch("good", "plain"))
+    assert recorder.flush()
+    again = pickle.loads(pickle.dumps(scorer))
+    again.score(*batch("good", "plain"))
+    again.recorder.close()
+    child = os.fork()
+    if not child:
+        done = recorder.flush()
+        recorder._writer_here()
+        recorder.close()
+        os._exit(0 if done else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    recorder.close()
+    assert len(rows(tmp_path)) == 4
+
+
+_KILLED = """
+import sys
+from tests.unit.test_flight_recorder import WORDS, batch, spec
+from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.recorder_thread import TrainerProgress
+from adjudge.trainers.scoring import Scorer
+scorer = Scorer(spec(), record=FlightRecorder(sys.argv[1]))
+for step in range(10_000):
+    scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
+"""
+
+
+def test_a_killed_run_leaves_a_readable_folder(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
+    run = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path)], env=environ)
+    path, deadline = tmp_path / "rollouts.jsonl", time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size > 20_000) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    before = len(list(RunRecords(tmp_path)))
+    assert before > 20
+    with path.open("ab") as file:  # as if it had been killed while it wrote
+        file.write(b'{"index":99999,"step":7,"resp')
+    assert len(list(RunRecords(tmp_path))) == before
+    recorded(tmp_path, steps=1)
+    found = rows(tmp_path)
+    assert len(found) == before + 4
+    assert all(b["index"] == a["index"] + 1 for a, b in pairwise(found))
+    assert make_audit([tmp_path], {}).count == before + 4
+
+
+def test_a_stop_file_ends_the_run_before_its_next_step(tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    scorer.score(*batch("good"))
+    (tmp_path / STOP_FILE).write_text('{"rule": "collapse", "seen": "both fall"}')
+    assert recorder.flush()
+    with pytest.raises(TrainingStopped, match="collapse: both fall"):
+        scorer.score(*batch("good"))
+    recorder.acknowledge_stop()
+    scorer.score(*batch("good"))
+    recorder.close()
+
+
+def test_the_sentinel_alarms_and_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    recorder = FlightRecorder(tmp_path, sentinel="stop")
+    scorer = Scorer(spec(), record=recorder)
+    with caplog.at_level(logging.WARNING):
+        scorer.score(*batch("odd", "odd", "good", "plain"), progress=TrainerProgress(3))
+        assert recorder.flush()
+    with pytest.raises(TrainingStopped, match="50% of the rewards are missing"):
+        scorer.score(*batch("good"))
+    recorder.close()
+    assert [(row["step"], row["rule"]) for row in rows(tmp_path, "alarms.jsonl")] == [
+        (3, "missing")
+    ]
+    assert "step 3: missing:" in caplog.text
+
+
+def test_samples_of_the_file_are_those_that_were_scored(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}]
+    sample = RewardSample(0, 0, "q", "good", messages, {"level": 3, "env_reward": 0.5})
+    recorder = FlightRecorder(tmp_path)
+    Scorer(spec(), record=recorder).score([sample], ["g"])
+    recorder.close()
+    [found] = SampleReader([tmp_path], {})
+    assert (found.messages, found.prompt, found.response) == (messages, "q", "good")
+    assert (found.env_reward, found.group, found.extras["level"]) == (0.5, "g", 3)
