@@ -19,6 +19,7 @@ __all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
 
 SHIPPED_TRAINERS = {
     "miles": "adjudge.trainers.slime:make_reward",
+    "ms-swift": "adjudge.trainers.ms_swift:make_reward",
     "slime": "adjudge.trainers.slime:make_reward",
     "trl": "adjudge.trainers.trl:make_reward",
     "verifiers": "adjudge.trainers.verifiers:make_reward",

@@ -1,6 +1,7 @@
-"""TRL's trainers that count a missing reward as 0: what is exact there, and what is refused.
+"""Trainers that count a missing reward as 0: what is exact there, and what is refused.
 
-It is read off the trainer's code and not off a version, since others derive from these classes.
+Which of TRL's do is read off the trainer's code and not off a version, since others derive from
+these classes.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ class ZeroFilling:
     """A trainer, ``who``, that counts a missing reward as 0.
 
     Exact all the same is a group that is missing as a whole, where ``keeps_groups_apart``, and the
-    mean of the group in the place of the missing ones, where ``only_centres`` too.
+    mean of the group in the place of the missing ones, where ``only_centres`` too. ``remedy`` is
+    what a refusal advises.
     """
 
     who: str
     keeps_groups_apart: bool
     only_centres: bool
+    remedy: str = (
+        "GRPOTrainer or RLOOTrainer of trl >= 1.6, which leave a missing reward out of its group. "
+        "GRPOTrainer of 1.0 and later is exact with scale_rewards='none' too"
+    )
 
     def check(self, spec: RewardSpec, layout: GroupLayout) -> None:
         """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
@@ -43,12 +49,12 @@ class ZeroFilling:
         allowed = ["'raise'"]
         if self.keeps_groups_apart:
             allowed += [f"'drop_group' with min_valid = {largest}", "'fallback'"]
+        who = self.who if layout.broken is None else f"{self.who}, where {layout.broken}"
         raise ConfigError(
-            f"{spec.where}: missing.policy: does not hold under {self.who}, which counts a missing "
+            f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
             "reward as 0, so that a failed judge looks like a bad answer "
             f"(found {missing.policy!r}; allowed here: {', '.join(allowed)}). Use one of these, or "
-            "GRPOTrainer or RLOOTrainer of trl >= 1.6, which leave a missing reward out of its "
-            "group. GRPOTrainer of 1.0 and later is exact with scale_rewards='none' too."
+            f"{self.remedy}."
         )
 
     def exact(
@@ -69,8 +75,8 @@ class ZeroFilling:
             if not (present and self.only_centres):
                 raise ConfigError(
                     f"{spec.where}: {len(places) - len(present)} of {len(places)} rewards of a "
-                    f"group are missing, and {self.who} would count them as 0. Use GRPOTrainer or "
-                    "RLOOTrainer of trl >= 1.6, which leave them out, or missing.policy = 'raise'."
+                    f"group are missing, and {self.who} would count them as 0. Use "
+                    f"missing.policy = 'raise', or {self.remedy}."
                 )
             mean = sum(present) / len(present)
             for place in places:

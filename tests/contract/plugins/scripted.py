@@ -15,7 +15,7 @@ from adjudge_lab.conformance.driver import TrainerDriver, Way
 SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The rewards that the conformance suite gives."""
 
-WAY = (Way("adjudge's plug-in"),)
+WAY: tuple[Way, ...] = (Way("adjudge's plug-in"),)
 
 SPEC: dict[str, Any] = {
     "graders": [

@@ -1,0 +1,163 @@
+"""ms-swift: a reward spec as one of its reward functions.
+
+ms-swift imports a file of the user's (``--external_plugins plugin.py --reward_funcs adjudge``)::
+
+    from swift.rewards import orms
+    from adjudge.trainers.ms_swift import AdjudgeORM    # ADJUDGE_SPEC names the spec
+    orms["adjudge"] = AdjudgeORM                        # or make_reward("reward.toml")
+
+Its sum over reward functions makes a missing reward 0. What is exact all the same: with
+``--scale_rewards none``, the mean of the present in a missing one's place, since the trainer then
+takes the group's mean off and does nothing else. ``reward.group = "z_score"`` in the spec divides
+by the deviation there. A group without any reward gets one value. All other settings are refused
+when the trainer starts, unless the spec's policy leaves whole groups out, or raises.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import mean
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
+from adjudge.trainers.trl_batch import GroupLayout
+from adjudge.trainers.trl_zero_filling import ZeroFilling
+from adjudge.types import RewardSample
+
+_INTERNAL = frozenset(
+    {"prompt_id", "request_id", "is_truncated", "rollout_infos", "response_token_ids"}
+)
+_REMEDY = (
+    "--scale_rewards none with --advantage_estimator grpo, --kl_in_reward false and adjudge as the "
+    "only reward function, where a missing reward can be given its group's mean (reward.group = "
+    "'z_score' in the spec divides by the deviation there), or docs/conformance/ms-swift.diff"
+)
+
+
+class AdjudgeORM:
+    """A reward function for ``swift.rewards.orms``; ``ADJUDGE_SPEC`` names the spec.
+
+    ms-swift makes it with its own arguments, and raises :class:`~adjudge.errors.ConfigError` then
+    where a missing reward would change what other completions learn.
+    """
+
+    spec: RewardSpec | Path | str | None = None
+    columns: Mapping[str, str] | None = None
+
+    def __init__(self, args: Any = None, **_: Any) -> None:
+        self._adapter = _SwiftAdapter(self.spec, args, columns=self.columns)
+
+    async def __call__(self, _completions: Sequence[Any], **given: Any) -> list[float | None]:
+        """The rewards to train on; ``None`` where nothing in the call has one.
+
+        Raises :class:`~adjudge.errors.JudgeUnavailable`, :class:`~adjudge.errors.JudgeAuthError`,
+        under policy ``raise`` :class:`~adjudge.errors.MissingRewardError`, and
+        :class:`~adjudge.errors.ConfigError` where a group straddles processes.
+        """
+        return await self._adapter.rewards(given)
+
+
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    name: str = DEFAULT_NAME,
+    columns: Mapping[str, str] | None = None,
+) -> type[AdjudgeORM]:
+    """A class for ``swift.rewards.orms`` with a spec of its own, called ``name`` in the log.
+
+    ``columns`` names the dataset column of a field. What the spec says is checked when ms-swift
+    makes an object of it.
+    """
+    return type(name, (AdjudgeORM,), {"spec": spec, "columns": columns})
+
+
+class _SwiftAdapter(Adapter):
+    trainer = "ms-swift"
+
+    def __init__(
+        self, spec: RewardSpec | Path | str | None, args: Any, *, columns: Mapping[str, str] | None
+    ) -> None:
+        super().__init__(spec, columns=columns)
+        self._size = int(getattr(args, "num_generations", None) or 1)
+        self._eval_size = int(getattr(args, "num_generations_eval", None) or self._size)
+        self._zeros = _read_zero_filling(args)
+        self._patched = _leaves_out_missing()
+        if not self._patched:
+            self._zeros.check(self.spec, GroupLayout(["0"] * self._size))
+
+    async def rewards(self, given: Mapping[str, Any]) -> list[float | None]:
+        layout = self._find_layout(given)
+        self.check_whole_groups(layout.broken, "Let each process hold whole groups")
+        zeros = None if self._patched and layout.broken is None else self._zeros
+        if zeros is not None:
+            zeros.check(self.spec, layout)
+        scored = await self.ascore(
+            self._make_samples(given, layout.groups),
+            layout.groups,
+            whole_groups=layout.broken is None,
+        )
+        if zeros is None or None not in scored.rewards:
+            return scored.rewards
+        self.warn(
+            "a missing reward goes to ms-swift as the mean of its group, which exactly undoes it"
+        )
+        filled = zeros.exact(scored.rewards, layout, self.spec)
+        of_all = mean([one for one in filled if one is not None])
+        return [of_all if one is None else one for one in filled]  # a group without any
+
+    def _find_layout(self, given: Mapping[str, Any]) -> GroupLayout:
+        """Blocks of ``num_generations``, as ms-swift compares them, or those of an evaluation."""
+        prompts, requests = given["prompt_id"], given["request_id"]
+        if len(set(requests)) < len(requests) or "trajectory_inputs" in given:
+            return GroupLayout(list(prompts), "a rollout of several turns may have several rows")
+        for size in (self._size, self._eval_size):
+            groups = [str(place // size) for place in range(len(prompts))]
+            apart = len(set(zip(groups, prompts, strict=True))) == len(set(groups))
+            if apart and len(prompts) % size == 0:
+                return GroupLayout(groups)
+        return GroupLayout(
+            list(prompts),
+            f"a group straddles processes: num_generations is {self._size}, and "
+            f"this process has {len(prompts)} completions",
+        )
+
+    def _make_samples(self, given: Mapping[str, Any], groups: Sequence[str]) -> list[RewardSample]:
+        """Each row's conversation, the last message being the response, and dataset columns."""
+        rows = {
+            name: values
+            for name, values in given.items()
+            if name not in _INTERNAL and isinstance(values, list) and len(values) == len(groups)
+        }
+        samples = []
+        for place, messages in enumerate(given["messages"]):
+            fields = self.select_fields({name: values[place] for name, values in rows.items()})
+            if ended := given["finish_reason"][place]:
+                fields["finish_reason"] = ended
+            within = groups[:place].count(groups[place])
+            samples.append(self.make_sample(place, within, messages[:-1], messages[-1:], fields))
+        return samples
+
+
+def _read_zero_filling(args: Any) -> ZeroFilling:
+    """What ms-swift's settings make of the 0 that stands for a missing reward."""
+    scale, estimator = (
+        getattr(args, key, None) for key in ("scale_rewards", "advantage_estimator")
+    )
+    divergence = bool(getattr(args, "kl_in_reward", None) and getattr(args, "beta", None))
+    apart = scale in ("group", "none") and not divergence
+    apart = apart and getattr(args, "loss_type", None) != "real"  # where 0 is a bad answer
+    others = getattr(args, "reward_model", None) or getattr(args, "use_gym_env", None)
+    alone = len(getattr(args, "reward_funcs", None) or [""]) == 1 and not others
+    centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
+    who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
+    return ZeroFilling(who, apart, centres, _REMEDY)
+
+
+def _leaves_out_missing() -> bool:
+    """Whether the patch is applied to the ms-swift that is running."""
+    module = sys.modules.get("swift.rl_core.advantage")
+    code = getattr(getattr(module, "compute_advantages", None), "__code__", None)
+    return code is not None and "masked_fill" in code.co_names

@@ -1,0 +1,101 @@
+"""ms-swift's form of a reward function without ms-swift: rows in, rewards out, settings refused."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.test_trl_reward import ANSWER, SPEC, spec
+
+from adjudge import make_reward
+from adjudge.errors import ConfigError
+from adjudge.trainers.ms_swift import AdjudgeORM
+
+EXACT: dict[str, Any] = {
+    "scale_rewards": "none",
+    "advantage_estimator": "grpo",
+    "kl_in_reward": False,
+    "beta": 0.04,
+    "reward_funcs": ["adjudge"],
+    "num_generations": 4,
+}
+
+
+def judge(texts: list[str], of: dict[str, Any] = SPEC, *, args: Any = None, **given: Any) -> Any:
+    orm = make_reward(spec(of), trainer="ms-swift")(args=SimpleNamespace(**(args or EXACT)))
+    rows: dict[str, Any] = {
+        "messages": [
+            [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": text}]
+            for text in texts
+        ],
+        "prompt_id": [f"prompt_{place // 4}" for place in range(len(texts))],
+        "request_id": [str(place) for place in range(len(texts))],
+        "finish_reason": ["stop"] * len(texts),
+        "trainer_state": None,
+        **given,
+    }
+    return asyncio.run(orm(texts, **rows))
+
+
+def test_a_missing_reward_is_its_groups_mean_and_a_group_without_any_that_of_all() -> None:
+    first, second = ["a", "poor", "fail", "poor"], ["fail"] * 4
+    mean = pytest.approx((0.5 + 0.1 + 0.1) / 3)
+    assert judge(first) == [0.5, 0.1, mean, 0.1]
+    assert (
+        judge([*first, *second])[4:] == [pytest.approx(sum([0.5, 0.1, mean.expected, 0.1]) / 4)] * 4
+    )
+    assert judge(second) == [None] * 4
+
+
+def test_finished_z_scores() -> None:
+    rewards = judge(["a", "fail", "poor", "fail"], {**SPEC, "reward": {"group": "z_score"}})
+    assert rewards == pytest.approx([0.5**0.5, 0, -(0.5**0.5), 0])
+
+
+def test_what_graders_see() -> None:
+    given = {"solution": ["4"] * 4, "response_token_ids": [[1]] * 4}
+    assert judge(["4", "5", "4", "4"], ANSWER, **given) == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scale_rewards": "group"},
+        {"scale_rewards": "batch"},
+        {"scale_rewards": "gdpo"},
+        {"advantage_estimator": "rloo"},
+        {"kl_in_reward": True},
+        {"loss_type": "real"},
+        {"reward_funcs": ["adjudge", "format"]},
+        {"use_gym_env": True},
+    ],
+)
+def test_settings_under_which_a_missing_reward_counts(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="counts a missing reward as 0.*ms-swift.diff"):
+        judge(["a"] * 4, args={**EXACT, **wrong})
+    complete = {**SPEC, "missing": {"policy": "raise"}}
+    assert judge(["a"] * 4, complete, args={**EXACT, **wrong}) == [0.5] * 4
+
+
+def test_nothing_is_known_without_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (path := tmp_path / "reward.toml").write_text(
+        '[[graders]]\nname = "right"\ntype = "string_match"\n'
+    )
+    monkeypatch.setenv("ADJUDGE_SPEC", str(path))
+    with pytest.raises(ConfigError, match="scale_rewards None"):
+        AdjudgeORM()
+
+
+def test_groups_that_straddle_processes() -> None:
+    prompts = ["prompt_0", "prompt_0", "prompt_1", "prompt_1"]
+    with pytest.raises(ConfigError, match="where a group straddles processes"):
+        judge(["a"] * 4, prompt_id=prompts)
+    with pytest.raises(ConfigError, match="needs whole groups, but a group straddles"):
+        judge(["a"] * 4, {**SPEC, "reward": {"group": "centre"}}, prompt_id=prompts)
+    with pytest.raises(ConfigError, match="a rollout of several turns may have several rows"):
+        judge(["a"] * 4, request_id=["0", "0", "1", "2"])
+
+
+def test_an_evaluation_has_groups_of_its_own_size() -> None:
+    args = {**EXACT, "num_generations_eval": 1}
+    assert judge(["a", "fail"], args=args, prompt_id=["p", "q"]) == [0.5, 0.5]
