@@ -21,6 +21,7 @@ SHIPPED_TRAINERS = {
     "miles": "adjudge.trainers.slime:make_reward",
     "ms-swift": "adjudge.trainers.ms_swift:make_reward",
     "slime": "adjudge.trainers.slime:make_reward",
+    "tinker-cookbook": "adjudge.trainers.tinker_cookbook:make_reward",
     "trl": "adjudge.trainers.trl:make_reward",
     "verifiers": "adjudge.trainers.verifiers:make_reward",
     "verl": "adjudge.trainers.verl.reward_managers:make_reward",

@@ -1,0 +1,113 @@
+"""tinker-cookbook's plug-in without the cookbook: what graders see, and what is raised."""
+
+import asyncio
+import pickle
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import adjudge
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.rewards import RewardSpec
+from adjudge.trainers.tinker_cookbook import JudgedEnv, TinkerReward
+
+RIGHT: dict[str, Any] = {"graders": [{"name": "right", "type": "answer"}]}
+FAILING: dict[str, Any] = {
+    "graders": [
+        {"name": "quality", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+    ],
+    "judges": {"main": {"type": "scripted", "script": {"": "no verdict"}}},
+}
+
+
+class Renderer:
+    """Tokens are characters."""
+
+    def build_generation_prompt(self, messages: Any) -> Any:
+        return messages[-1]["content"]
+
+    def get_stop_sequences(self) -> list[str]:
+        return ["<end>"]
+
+    def parse_response(self, action: list[int]) -> Any:
+        return {"role": "assistant", "content": "".join(map(chr, action))}, None
+
+
+@pytest.fixture
+def cookbook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment takes from tinker and its cookbook."""
+    modules: dict[str, dict[str, Any]] = {
+        "tinker": {"ModelInput": SimpleNamespace(from_ints=lambda ints: ints)},
+        "tinker_cookbook": {},
+        "tinker_cookbook.renderers": {"get_text_content": lambda message: message["content"]},
+        "tinker_cookbook.rl": {},
+        "tinker_cookbook.rl.types": {"StepResult": SimpleNamespace},
+        "tinker_cookbook.rl.rollout_strategy": {"MinViableGroup": SimpleNamespace},
+    }
+    for name, names in modules.items():
+        module = ModuleType(name)
+        vars(module).update(names)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def step(env: JudgedEnv, text: str, **extra: Any) -> Any:
+    return asyncio.run(env.step([ord(one) for one in text], extra=extra))
+
+
+@pytest.mark.usefixtures("cookbook")
+def test_a_step_has_the_reward_and_its_parts() -> None:
+    reward = adjudge.make_reward(RewardSpec.from_dict(RIGHT), trainer="tinker-cookbook")
+    env = reward.make_env(Renderer(), "2 + 2?", answer="4")
+    assert asyncio.run(env.initial_observation()) == ("2 + 2?", ["<end>"])
+    found = step(env, r"It is \boxed{4}.")
+    assert (found.reward, found.episode_done, found.next_observation) == (1.0, True, [])
+    assert found.metrics == {"judge/right_score": 1.0, "judge/outcome": 1.0}
+    assert step(env, r"\boxed{5}").reward == 0.0
+
+
+@pytest.mark.usefixtures("cookbook")
+def test_a_missing_reward_leaves_the_step_with_its_kind() -> None:
+    reward = TinkerReward(RewardSpec.from_dict(FAILING))
+    with pytest.raises(GradingFailure, match="no reward: unparsable") as caught:
+        step(reward.make_env(Renderer(), "2 + 2?"), "four")
+    assert caught.value.kind is ErrorKind.UNPARSABLE
+
+
+@pytest.mark.usefixtures("cookbook")
+def test_graders_see_the_conversation_the_columns_and_how_it_ended() -> None:
+    seen: dict[str, Any] = {}
+
+    class Noting(TinkerReward):
+        async def ascore(self, samples: Any, groups: Any, **more: Any) -> Any:
+            seen["sample"] = samples[0]
+            return await super().ascore(samples, groups, **more)
+
+    env = Noting(RewardSpec.from_dict(RIGHT)).make_env(
+        Renderer(), "2 + 2?", prefix=[{"role": "system", "content": "S"}], solution="4"
+    )
+    step(env, "four", stop_reason="length")
+    sample = seen["sample"]
+    assert (sample.prompt, sample.response) == ("2 + 2?", "four")
+    assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
+    assert sample.extra == {"solution": "4", "reference": "4", "finish_reason": "length"}
+
+
+@pytest.mark.usefixtures("cookbook")
+def test_the_strategy_lets_a_group_lose_members_without_playing_again() -> None:
+    strategy = TinkerReward(RewardSpec.from_dict(RIGHT)).rollout_strategy()
+    assert vars(strategy) == {"min_successful": 2, "max_retries": 0}
+
+
+def test_a_spec_that_compares_a_group_is_refused() -> None:
+    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
+    with pytest.raises(ConfigError, match=r"tinker-cookbook scores each rollout alone"):
+        TinkerReward(spec)
+
+
+def test_environments_travel_to_other_processes() -> None:
+    env = TinkerReward(RewardSpec.from_dict(RIGHT)).make_env(Renderer(), "2 + 2?", answer="4")
+    again = pickle.loads(pickle.dumps(env))
+    assert (again.messages, again.columns) == (env.messages, env.columns)
+    assert again.reward.spec == env.reward.spec
