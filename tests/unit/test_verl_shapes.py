@@ -22,7 +22,9 @@ from adjudge.trainers.verl.advantage import (
     impute_rewards,
     make_turn_reward,
 )
-from adjudge.trainers.verl.batches import rebuild_messages
+from adjudge.trainers.verl.batches import flat_loop_row, rebuild_messages
+from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics, rows_metrics
+from adjudge.types import GraderError
 
 ROWS = st.lists(
     st.tuples(st.none() | st.floats(-10, 10), st.sampled_from("abc"), st.sampled_from("xy")),
@@ -152,3 +154,42 @@ def test_without_events_or_score_it_is_the_score(events: list[float] | None) -> 
         found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events), sample, None)
         assert found == score
         assert not isinstance(found, TurnReward)
+
+
+_KINDS = ("timeout", "unparsable")
+_scores = st.none() | st.floats(-1, 1)
+
+
+@given(st.lists(st.tuples(_scores, st.sampled_from(_KINDS), st.floats(0, 1)), min_size=1))
+def test_a_steps_metrics_come_back_from_its_rows(rows: list[tuple[Any, Any, float]]) -> None:
+    results = [
+        RewardResult(
+            i, 0, score, {"q_score": score}, {},
+            None if score is not None else GraderError("q", kind, "gone"),
+        )
+        for i, (score, kind, _) in enumerate(rows)
+    ]  # fmt: skip
+    infos = [
+        flat_loop_row(result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0})
+        for result, (_, _, cost) in zip(results, rows, strict=True)
+    ]
+    rewards = [math.nan if score is None else score for score, _, _ in rows]
+    found = rows_metrics(infos, rewards, ["u"] * len(rows), [1] * len(rows))
+    present = [score for score, _, _ in rows if score is not None]
+    assert found["judge/missing_frac"] == pytest.approx(1 - len(present) / len(rows))
+    assert found["judge/cost_usd"] == pytest.approx(sum(cost for _, _, cost in rows))
+    if present:
+        assert found["judge/score_mean"] == pytest.approx(statistics.fmean(present), abs=1e-9)
+        assert found["judge/q_score_mean"] == pytest.approx(statistics.fmean(present), abs=1e-9)
+    counts = RewardCounts()
+    for result in results:
+        counts.add(result)
+    counted = missing_metrics(counts.take())
+    assert counted.items() <= {"judge/missing_frac": 0.0, **found}.items()
+    assert counts.take() == {}
+
+
+def test_rows_of_other_rewards_have_no_judge_metrics() -> None:
+    assert rows_metrics([{"acc": 1.0}], [1.0], ["u"], [1]) == {}
+    assert rows_metrics([], [], [], []) == {}
+    assert missing_metrics({}) == {}

@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 import tiny  # beside this file
 import torch
+from verl.trainer import main_ppo_v0
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.metric_utils import process_validation_metrics
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.trainer.ppo.reward import load_reward_manager, resolve_reward_manager_cls
+from verl.trainer.ppo.v1 import PPOTrainerSync, get_trainer_cls
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable, MissingRewardError
 from adjudge.trainers.verl import JudgeRewardLoopManager
+from adjudge.trainers.verl.main_ppo import MetricsTaskRunnerMixin, make_metrics_runner
+from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
 
 V0 = ["trainer.use_v1=False"]
 ASYNC = ["trainer.v1.trainer_mode=colocate_async"]
@@ -121,6 +127,28 @@ def test_scores_stand_on_the_last_valid_token() -> None:
     assert tensor[0].tolist() == [0, 1, 0, 0]
     assert tensor[1].isnan().tolist() == [False, False, True, False]
     assert tensor[2].tolist() == [0, 0, 0, 0.25]
+
+
+@pytest.mark.parametrize("use_v1", [True, False])
+def test_main_ppo_trains_with_verls_trainer_and_its_metrics(
+    folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, use_v1: bool
+) -> None:
+    trainers: list[type] = []
+
+    class Runner:
+        def run(self, config: Any) -> None:
+            mode = config.trainer.v1.trainer_mode
+            trainers.append(get_trainer_cls(mode) if use_v1 else main_ppo_v0.RayPPOTrainer)
+
+    monkeypatch.setattr(main_ppo_v0, "RayPPOTrainer", RayPPOTrainer)
+    monkeypatch.setitem(TRAINER_REGISTRY, "sync", PPOTrainerSync)
+    runner = type("Both", (MetricsTaskRunnerMixin, Runner), {})()
+    runner.run(config(folder, spec, f"trainer.use_v1={use_v1}"))
+    stock = PPOTrainerSync if use_v1 else RayPPOTrainer
+    assert trainers[0].__mro__[1:3] == (JudgeMetricsMixin, stock)
+    made = make_metrics_runner(use_v1=use_v1)
+    assert made.__mro__[1] is MetricsTaskRunnerMixin
+    assert made.__mro__[2].__name__ == ("TaskRunnerV1" if use_v1 else "TaskRunner")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,23 @@ def test_validation_counts_what_is_there(v1: dict[str, Any]) -> None:
     assert later["val-aux/judge/x/reward_missing/mean@4"] == 0.125
 
 
+@pytest.mark.parametrize("case", ["sync", "stock", "async"])
+def test_a_steps_metrics_are_in_verls_own(v1: dict[str, Any], case: str) -> None:
+    """Also of rewards that V1 `sync` leaves out of the step: the reward actors counted them."""
+    found = v1[case]["step"]["metrics"]
+    rewards = [1.0, 0.0, 0.75, 1.0, 1.0, 0.0, 0.0]
+    assert found["judge/missing_frac"] == found["judge/missing_frac/unparsable"] == 1 / 8
+    assert found["judge/score_mean"] == pytest.approx(sum(rewards) / 7)
+    assert found["judge/quality_score_mean"] == pytest.approx(sum(rewards) / 7)
+    assert found["judge/zero_std_frac"] == 0.0
+
+
+def test_validation_in_sync_counts_its_own_missing_rewards(v1: dict[str, Any]) -> None:
+    found = v1["sync"]["validation"]
+    assert found["val-aux/judge/missing_frac/unparsable"] == 1 / 8
+    assert "val-aux/judge/missing_frac" not in v1["async"]["validation"]
+
+
 def test_without_any_reward_the_run_ends(v1: dict[str, Any]) -> None:
     """In both modes at the first step, by an exception in the trainer; none refills for ever."""
     assert "no materializable" in v1["sync without a judge"]["step"]["error"]

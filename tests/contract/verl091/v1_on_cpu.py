@@ -28,6 +28,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import load_class_from_fqn
 from verl.workers.rollout.replica import TokenOutput
 
+from adjudge.trainers.verl.step_metrics import make_metrics_trainer
+
 
 class ScriptedLLM:
     """Answers a prompt's n-th call with the n-th word behind its question mark.
@@ -78,6 +80,13 @@ def rows_of(prompts: list[list[str]]) -> dict[str, Any]:
     }
 
 
+class GPUs:
+    """What verl's own metrics of a step divide by."""
+
+    def get_n_gpus(self) -> int:
+        return 1
+
+
 class Actor:
     """What padding and advantages ask of the actor's workers."""
 
@@ -110,11 +119,11 @@ ACTORS: dict[Any, tuple[RewardLoopManager, AgentLoopManagerTQ]] = {}
 
 def trainer_of(config: Any, batches: list[dict[str, Any]], slots: int) -> Any:
     """The real V1 trainer, without models: ``_setup`` needs GPUs."""
-    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    trainer = make_metrics_trainer(get_trainer_cls(config.trainer.v1.trainer_mode))(config)
     trainer.tokenizer = tiny.tokenizer()
     trainer.global_steps, trainer.timing_raw = 0, {}
     trainer.reward_loop_manager, trainer.agent_loop_manager = actors_of(config, slots)
-    trainer.actor_rollout_wg = Actor()
+    trainer.actor_rollout_wg, trainer.resource_pool_manager = Actor(), GPUs()
     trainer.replay_buffer.poll_interval = 0.2
     trainer.refilled = 0
     trainer.val_dataloader = batches
@@ -164,8 +173,10 @@ def advantages(trainer: Any, rows: dict[str, Any], prompts: list[list[str]]) -> 
                 "info": row["extra_fields"].get("reward_extra_info"),
             }
         )
+    trainer._compute_metrics(batch, metrics, {"step": 1.0}, global_steps=1, epoch=0)
     tq.kv_clear(keys=batch.keys, partition_id="train")
-    return {"rows": found, "refilled": trainer.refilled, "metrics": sorted(metrics)}
+    judged = {name: value for name, value in metrics.items() if name.startswith("judge/")}
+    return {"rows": found, "refilled": trainer.refilled, "metrics": judged}
 
 
 LATER = rows_of([["good", "poor", "fine", "other"]])

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "JudgeAgentLoopManager",
+    "JudgeMetricsMixin",
     "JudgeRewardLoopManager",
     "JudgeRewardManager",
     "JudgeToolAgentLoop",
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
     from adjudge.trainers.verl.advantage import adjudge_grpo
     from adjudge.trainers.verl.agent_loops import JudgeAgentLoopManager
     from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
+    from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
     from adjudge.trainers.verl.tool_loop import JudgeToolAgentLoop
     from adjudge.trainers.verl.trainer import JudgeTrainerMixin
 
 _MODULE_OF = {
     "JudgeAgentLoopManager": "agent_loops",
+    "JudgeMetricsMixin": "step_metrics",
     "JudgeRewardLoopManager": "reward_managers",
     "JudgeRewardManager": "reward_managers",
     "JudgeToolAgentLoop": "tool_loop",

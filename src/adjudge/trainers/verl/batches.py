@@ -378,30 +378,46 @@ def loop_row(result: RewardResult, keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def flat_loop_row(result: RewardResult, keys: Sequence[str]) -> dict[str, Any]:
-    """One row of all columns for verl 0.9.1: numbers, None where a part is missing, and text."""
+_CALL_METRICS = ("judge/latency_p50", "judge/latency_p99", "judge/cost_usd")
+
+
+def flat_loop_row(
+    result: RewardResult, keys: Sequence[str], metrics: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """One row of all columns for verl 0.9.1: numbers, None where a part is missing, and text.
+
+    Of ``metrics``, those of the row's judge calls are in ``details``; the others are its columns'.
+    """
     row: dict[str, Any] = {key: result.reward_info.get(key) for key in keys}
-    details = msgspec.json.encode(plain_details(result)).decode()
+    plain = plain_details(result)
+    if calls := {name: metrics[name] for name in _CALL_METRICS if metrics and name in metrics}:
+        plain["metrics"] = calls
+    details = msgspec.json.encode(plain).decode()
     return {**row, MISSING_COLUMN: float(result.score is None), DETAILS_COLUMN: details}
 
 
 def results_from_columns(
     scores: Sequence[float | None], columns: Mapping[str, Sequence[Any]]
 ) -> list[RewardResult]:
-    """Results again, from the columns that the reward loop made row by row."""
+    """Results again, from the columns that a reward loop made row by row."""
     keys = [key for key in columns if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}]
     results = []
     for place, score in enumerate(scores):
         info = {key: _nan_to_none(columns[key][place]) for key in keys}
-        details = dict(columns[DETAILS_COLUMN][place]) if DETAILS_COLUMN in columns else {}
+        details = _read_details(columns[DETAILS_COLUMN][place]) if DETAILS_COLUMN in columns else {}
         said = details.pop("missing", None) or {"kind": ErrorKind.BUG, "error": "no reason given"}
         missing = GraderError("reward", said["kind"], said["error"]) if score is None else None
         results.append(RewardResult(place, 0, score, info, details, missing))
     return results
 
 
+def _read_details(value: Any) -> dict[str, Any]:
+    """A row's details, which may be JSON text."""
+    return dict(msgspec.json.decode(value) if isinstance(value, str) else value)
+
+
 def _nan_to_none(value: Any) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def details_text_column(results: Sequence[RewardResult], keys: Sequence[str]) -> Any:

@@ -1,14 +1,17 @@
 """``python -m adjudge.trainers.verl.main_ppo …``: verl's ``main_ppo`` with judges.
 
 The same command line as ``python -m verl.trainer.main_ppo``; ``adjudge`` and ``adjudge_grpo`` are
-known, and the trainer is verl's with :class:`.trainer.JudgeTrainerMixin`.
+known, and the trainer is verl's with :class:`.trainer.JudgeTrainerMixin` (0.6.1) or
+:class:`.step_metrics.JudgeMetricsMixin` (0.9.1).
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from adjudge.trainers.verl.step_metrics import make_metrics_trainer
 from adjudge.trainers.verl.trainer import make_judge_trainer
 
 
@@ -41,22 +44,68 @@ def make_task_runner(mixin: type = JudgeTaskRunnerMixin) -> type:
     return type("JudgeTaskRunner", (mixin, TaskRunner), {})
 
 
+class MetricsTaskRunnerMixin:
+    """For a task runner of verl 0.9.1: its trainer logs ``judge/…``."""
+
+    def run(self, config: Any) -> None:
+        """Train with the trainer that has the mixin; see verl's task runners."""
+        if config.trainer.use_v1:
+            from verl.trainer.ppo.v1 import trainer_base  # noqa: PLC0415  (heavy)
+
+            mode = config.trainer.v1.trainer_mode
+            stock = trainer_base.get_trainer_cls(mode)
+            # verl's own registry, in this process, which is the run's own.
+            trainer_base.TRAINER_REGISTRY[mode] = make_metrics_trainer(stock)
+        else:
+            from verl.trainer import main_ppo_v0  # noqa: PLC0415  (heavy)
+
+            main_ppo_v0.RayPPOTrainer = make_metrics_trainer(main_ppo_v0.RayPPOTrainer)
+        super().run(config)  # type: ignore[misc]  # of the runner beside us
+
+
+def make_metrics_runner(*, use_v1: bool) -> type:
+    """The task runner of verl 0.9.1 with the mixin."""
+    if use_v1:
+        from verl.trainer.main_ppo import TaskRunnerV1 as Actor  # noqa: PLC0415  (heavy)
+    else:
+        from verl.trainer.main_ppo_v0 import TaskRunner as Actor  # noqa: PLC0415  (heavy)
+    return type("JudgeTaskRunner", (MetricsTaskRunnerMixin, Actor.__ray_actor_class__), {})
+
+
 def main(runner: type | None = None) -> None:
     """Start Ray as verl does, and train; reads the command line.
 
-    ``runner``: the class that trains, by default :func:`make_task_runner`'s.
+    ``runner``: the class that trains, by default :func:`make_task_runner`'s, or in 0.9.1
+    :func:`make_metrics_runner`'s.
     """
     import hydra  # noqa: PLC0415  (verl's)
     import ray  # noqa: PLC0415  (heavy)
     from verl.trainer import main_ppo  # noqa: PLC0415  (heavy)
 
     def train(config: Any) -> None:
-        main_ppo.run_ppo(
-            config, task_runner_class=ray.remote(num_cpus=1)(runner or make_task_runner())
-        )
+        if find_spec("verl.trainer.main_ppo_v0") is None:
+            made = runner or make_task_runner()
+        else:
+            _prepare(config)
+            made = runner or make_metrics_runner(use_v1=config.trainer.use_v1)
+        main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(made))
 
     folder = str(Path(main_ppo.__file__).with_name("config"))
     hydra.main(config_path=folder, config_name="ppo_trainer", version_base=None)(train)()
+
+
+def _prepare(config: Any) -> None:
+    """What the ``main`` of verl 0.9.1 does before it trains."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy  # noqa: PLC0415
+    from verl.utils.config import validate_config  # noqa: PLC0415
+    from verl.utils.device import auto_set_device  # noqa: PLC0415
+
+    auto_set_device(config)
+    validate_config(
+        config=config,
+        use_reference_policy=need_reference_policy(config),
+        use_critic=need_critic(config),
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from adjudge.errors import (
     TrainingStopped,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import quantile
 from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
@@ -61,12 +60,12 @@ from adjudge.trainers.verl.batches import (
 from adjudge.trainers.verl.reward_sources import (
     GroupService,
     MissingRewardChannel,
-    compute_result_metrics,
     detect_channel,
     make_checked_scorer,
     make_reward_source,
     refuse_verl_schedules,
 )
+from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
 from adjudge.types import GraderError, RewardResult, RewardSample
 
 _MAX_CHARACTERS = 2000
@@ -104,35 +103,12 @@ def _printable(value: object) -> str:
     return kept if len(text) <= _MAX_CHARACTERS else f"{kept}… ({len(text)} characters)"
 
 
-_LATENCY_QUANTILES = {"judge/latency_p50": 0.5, "judge/latency_p99": 0.99}
-
-
 def read_loop_rewards(tensor: Any) -> tuple[list[float | None], Any]:
     """The rewards in ``rm_scores`` (NaN is missing), and a copy of the tensor to write into."""
     sums = tensor.sum(dim=-1)
     missing = sums.isnan().tolist()
     found = [None if gone else value for value, gone in zip(sums.tolist(), missing, strict=True)]
     return found, tensor.clone()
-
-
-def compute_loop_metrics(
-    results: Sequence[RewardResult],
-    groups: Sequence[str],
-    lengths: Sequence[int],
-    calls: Sequence[Mapping[str, float]],
-) -> dict[str, float]:
-    """A batch's metrics from its rows.
-
-    ``calls`` are each row's own metrics: costs are summed, and quantiles of latency are taken over
-    the rows' values. Lengths are in tokens here.
-    """
-    metrics = compute_result_metrics(results, groups, lengths)
-    for name, q in _LATENCY_QUANTILES.items():
-        found = quantile([row[name] for row in calls if name in row], q)
-        if found is not None:
-            metrics[name] = found
-    costs = [row["judge/cost_usd"] for row in calls if "judge/cost_usd" in row]
-    return {**metrics, "judge/cost_usd": sum(costs)} if costs else metrics
 
 
 _log = logging.getLogger("adjudge")
@@ -370,6 +346,7 @@ class JudgeRewardLoopManager:
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.swallows and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._told = False
+        self._counts = RewardCounts()
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``{"reward_score", "reward_extra_info"}`` of a ``DataProto`` with one rollout.
@@ -380,6 +357,8 @@ class JudgeRewardLoopManager:
         (:mod:`.batches`). With ``adjudge_grpo`` in a V1 trainer the score also carries what events
         add to it, for :class:`~adjudge.trainers.verl.JudgeAgentLoopManager`.
         """
+        if data.meta_info.get(COUNTS_REQUEST):
+            return {"reward_score": 0.0, "reward_extra_info": self._counts.take()}
         row = last_output(data)
         rows = self.reader.read(row)
         metrics: dict[str, float] = {}
@@ -391,13 +370,19 @@ class JudgeRewardLoopManager:
                 scored = await self.scorer.ascore(rows.samples, rows.groups)
                 [result], metrics = scored.results, scored.metrics
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
+            result = self._result_of_stop(stop)
+            self._counts.add(result)
             if self.channel is not MissingRewardChannel.V1_ASYNC:
                 raise
-            return self._answer(self._stopped(stop))
+            if not self._told:
+                self._told = True
+                _log.error("all rewards are missing from now on: %s", stop)
+            return self._answer(result)
         self.reader.warn_without_messages([result])
+        self._counts.add(result)
         if result.score is None and self.channel.absent:
             raise _missing_reward_failure(result)
-        answer = self._answer(result)
+        answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
             [opening] = row.non_tensor_batch.get("raw_prompt", [None])
             answer["reward_score"] = make_turn_reward(
@@ -421,19 +406,21 @@ class JudgeRewardLoopManager:
         tensor[torch.arange(len(tensor)), lengths - 1] = tensor.new_tensor(scores)
         return tensor
 
-    def _answer(self, result: RewardResult) -> dict[str, Any]:
+    def _answer(
+        self, result: RewardResult, metrics: Mapping[str, float] | None = None
+    ) -> dict[str, Any]:
         keys = self.scorer.info_keys
         old = self.channel is MissingRewardChannel.LOOP_061
+        row = loop_row(result, keys) if old else flat_loop_row(result, keys, metrics)
         return {
             "reward_score": math.nan if result.score is None else result.score,
-            "reward_extra_info": loop_row(result, keys) if old else flat_loop_row(result, keys),
+            "reward_extra_info": row,
         }
 
-    def _stopped(self, stop: JudgeAuthError | JudgeUnavailable | TrainingStopped) -> RewardResult:
+    def _result_of_stop(
+        self, stop: JudgeAuthError | JudgeUnavailable | TrainingStopped
+    ) -> RewardResult:
         """What should end the run, as a missing reward: ``adjudge_grpo`` ends it."""
-        if not self._told:
-            self._told = True
-            _log.error("all rewards are missing from now on: %s", stop)
         auth = isinstance(stop, JudgeAuthError)
         kind = ErrorKind.AUTH if auth else ErrorKind.CIRCUIT_OPEN
         missing = GraderError("reward", kind, str(stop))
