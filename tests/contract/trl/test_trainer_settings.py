@@ -1,4 +1,4 @@
-"""`[trl]` of a run file: every field that GRPOConfig has, in the trainer that trains.
+"""`[trl]` of a run file and of a judge's training file, in the trainer that trains.
 
 Run by ``make test-trl``.
 """
@@ -13,8 +13,12 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 
 import torch
 import transformers
+import trl
 
 from adjudge.errors import ConfigError
+from adjudge_lab.cli.plan import print_judge_plan
+from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
+from adjudge_lab.judge_training.run import run_judge
 from adjudge_lab.rl import trl_backend
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.policy import load_policy, save_policy
@@ -126,3 +130,71 @@ def test_options_that_the_model_does_not_know_are_told(tmp_path: Path) -> None:
     path = run_file(tmp_path, more)
     with pytest.raises(ConfigError, match="cannot be loaded: .*flash_attention_9"):
         train_run(TrainingJob(load_run_file(path), path, tmp_path / "out"))
+
+
+JUDGE = """
+kind = "judge"
+method = "{method}"
+[model]
+path = "base"
+[data]
+synthetic = {{ n = 60, seed = 1 }}
+train_batch_size = 16
+micro_batch_size = 8
+max_length = 128
+[optim]
+lr = 1e-2
+[trainer]
+enable_gradient_checkpointing = true
+[trl]
+adam_beta2 = 0.9
+bf16 = true
+[trl.model_init_kwargs]
+dtype = "bfloat16"
+attn_implementation = "eager"
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "config"), [("sft", "SFTConfig"), ("bradley_terry", "RewardConfig")]
+)
+def test_a_judges_weights_and_trainer_are_as_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, config: str
+) -> None:
+    run_file(tmp_path)
+    source = tmp_path / "judge.toml"
+    source.write_text(JUDGE.format(method=method))
+    seen: list[Any] = []
+    original = getattr(trl, config).__post_init__
+
+    def note(arguments: Any) -> None:
+        original(arguments)
+        seen.append(arguments)
+
+    monkeypatch.setattr(getattr(trl, config), "__post_init__", note)
+    judge = JudgeFile.load(source, environ={})
+    summary = run_judge(JudgeJob(judge, source, tmp_path / "out"))
+    assert summary["steps"] > 0
+    assert (seen[-1].adam_beta2, seen[-1].bf16) == (0.9, True)
+    assert seen[-1].gradient_checkpointing or seen[-1].activation_checkpointing
+    kept = transformers.AutoConfig.from_pretrained(tmp_path / "out")
+    assert kept.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ("adam_beta_2 = 0.9", "trl.adam_beta_2: RewardConfig of TRL .* did you mean"),
+        ("learning_rate = 1e-3", "trl.learning_rate: .*by optim.lr"),
+        ("packing = true", "trl.packing: .*like lengths"),
+        ('deepspeed = "zero3.json"', "trl.deepspeed: .*trainer.strategy"),
+    ],
+)
+def test_what_a_judges_trainer_does_not_take_is_refused_by_the_plan(
+    tmp_path: Path, table: str, complaint: str
+) -> None:
+    judge = JUDGE.format(method="bradley_terry").partition("[trl]")[0] + f"[trl]\n{table}\n"
+    source = tmp_path / "judge.toml"
+    source.write_text(judge)
+    with pytest.raises(ConfigError, match=complaint):
+        print_judge_plan(JudgeFile.load(source, environ={}), None, as_json=True)

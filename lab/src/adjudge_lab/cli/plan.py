@@ -18,6 +18,7 @@ from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.trl_trainers import check_judge_settings
 from adjudge_lab.rl.plan import GraderPlan, RunPlan
 
 
@@ -165,6 +166,7 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
     """
     resolved = judge.model_dump(mode="json", exclude_none=True)
     verl = None if judge.backend == "trl" else _plan_verl(judge, folder)
+    checked = judge.backend == "verl" or check_judge_settings(judge)
     if as_json:
         found = resolved if verl is None else {**resolved, "verl": verl.data()}
         print_json(found)
@@ -174,6 +176,8 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
         pairs = value.items() if isinstance(value, dict) else [("", value)]
         told = "  ".join(f"{key}={one}" if key else str(one) for key, one in pairs)
         console.print(f"[bold]{clean(name):<12}[/] {clean(told)}", soft_wrap=True)
+    if not checked:
+        console.print("trl is not installed here, and [trl] is not checked")
     if verl is not None:
         _print_judge_verl(verl, folder)
 

@@ -17,6 +17,7 @@ from adjudge.judges.models.local_inference import batch_by_length
 from adjudge_lab.judge_training.distributed import is_main_process
 from adjudge_lab.judge_training.judge_file import TINY_MODEL, JudgeFile, LoraTable, TinyModelTable
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
+from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 
 AutocastFactory = Callable[[], Any]
 """Makes a context for the arithmetic."""
@@ -29,8 +30,9 @@ _TINY_INIT_RANGE = 0.8
 def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
     """Model and tokenizer: one output for a scalar judge, a language model otherwise.
 
-    Weights are float32 whatever they were saved in: small steps are lost in 16 bits. ``texts`` are
-    what a tiny model's tokenizer is made from. Raises :class:`ConfigError`.
+    Weights are float32 whatever they were saved in, since small steps are lost in 16 bits, unless
+    ``[trl.model_init_kwargs]`` says another ``dtype``. ``texts`` are what a tiny model's tokenizer
+    is made from. Raises :class:`ConfigError`.
     """
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
@@ -39,14 +41,18 @@ def load_base_model(judge: JudgeFile, texts: Iterable[str]) -> tuple[Any, Any]:
     if judge.model.path == TINY_MODEL:
         return _tiny_model(judge, texts)
     kind = transformers.AutoModelForCausalLM
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
+    options: dict[str, Any] = {
+        "dtype": torch.float32,
+        **judge.trl.get(MODEL_OPTIONS, {}),
+        "use_safetensors": True,
+    }
     if judge.is_scalar:
         kind = transformers.AutoModelForSequenceClassification
         options["num_labels"] = 1
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(judge.base)
         model = kind.from_pretrained(judge.base, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError) as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]
         raise ConfigError(f"model.path: {judge.base}: cannot be loaded: {first}") from error
     if not tokenizer.chat_template:

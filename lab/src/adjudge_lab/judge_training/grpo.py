@@ -36,6 +36,7 @@ from adjudge_lab.judge_training.trl_trainers import (
     run_trainer,
     trainer_arguments,
 )
+from adjudge_lab.rl.trainer_settings import merge_trl_settings
 
 
 def count_grpo_steps(judge: JudgeFile, prompts: int) -> int:
@@ -193,7 +194,11 @@ def train_grpo(
         reward_funcs=[side.rewards],
         train_dataset=dataset,
         eval_dataset=dataset.select([0]),  # the trainer wants one; validation is the run's own
-        args=trl.GRPOConfig(**{name: value for name, value in wanted.items() if name in known}),
+        args=trl.GRPOConfig(
+            **merge_trl_settings(
+                {name: value for name, value in wanted.items() if name in known}, judge.trl
+            )
+        ),
         callbacks=[watch],
     )
     trainer.side = side

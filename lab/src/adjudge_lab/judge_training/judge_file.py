@@ -18,6 +18,7 @@ from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.datasets.hub import is_on_hub, resolve_data_file
 from adjudge.datasets.synthetic import SyntheticSettings
 from adjudge.errors import ConfigError
+from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS, check_model_options
 
 Truncation = Literal["right", "left", "error"]
 
@@ -254,7 +255,8 @@ class JudgeFile(ConfigFile):
     """A whole training file; :meth:`load` reads one.
 
     Keys that the file leaves out have the defaults of its ``method``. ``mode`` says how a judge
-    that writes is asked; SFT without one imitates conversations as they are.
+    that writes is asked; SFT without one imitates conversations as they are. ``[trl]``: fields of
+    the method's configuration class in TRL.
     """
 
     unnamed: ClassVar[str] = "training file"
@@ -270,6 +272,7 @@ class JudgeFile(ConfigFile):
     trainer: TrainerTable = TrainerTable()
     lora: LoraTable | None = None
     grpo: GrpoTable = GrpoTable()
+    trl: dict[str, Any] = Field(default={})
 
     _overrides: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -377,6 +380,11 @@ def _check_file(judge: JudgeFile, given: Mapping[str, Any]) -> None:
         )
     _check_dials(judge)
     _check_batches(judge)
+    if judge.trl and judge.backend != "trl":
+        judge.refuse("trl", f"is for backend = 'trl' (found {judge.backend!r}). Leave it out.")
+    check_model_options(judge.trl, judge.where)
+    if judge.trl.get(MODEL_OPTIONS) and judge.model.path == TINY_MODEL:
+        judge.refuse(f"trl.{MODEL_OPTIONS}", f"path = {TINY_MODEL!r} is built, not loaded")
     if judge.mode is not None and judge.is_scalar:
         judge.refuse(
             "mode",

@@ -48,7 +48,11 @@ from adjudge_lab.judge_training.methods import (
     validation_metrics,
 )
 from adjudge_lab.judge_training.report import write_judge_report
-from adjudge_lab.judge_training.trl_trainers import TrainerContext, unsupported_settings
+from adjudge_lab.judge_training.trl_trainers import (
+    TrainerContext,
+    check_judge_settings,
+    unsupported_settings,
+)
 from adjudge_lab.rl.run_folder import (
     check_base_model,
     find_newest_checkpoint,
@@ -186,6 +190,7 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
             f"{judge.where}: backend = 'verl' does not train on this machine. Set backend = 'trl'."
         )
     started = time.perf_counter()
+    check_judge_settings(judge)
     warn_overrides(judge)
     for note in unsupported_settings(judge):
         _log.warning("%s", note)

@@ -33,6 +33,7 @@ from adjudge_lab.judge_training.trl_trainers import (
     trainer_arguments,
     training_steps,
 )
+from adjudge_lab.rl.trainer_settings import merge_trl_settings
 
 IGNORED_LABEL = -100
 """The label of a token that is read but not learned."""
@@ -127,7 +128,9 @@ def _train(
         processing_class=tokenizer,
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
-        args=trainer_class.settings(**trainer_arguments(judge, steps, context)),
+        args=trainer_class.settings(
+            **merge_trl_settings(trainer_arguments(judge, steps, context), judge.trl)
+        ),
         callbacks=[metrics_callback(SUPERVISED_METRICS, side.batch_metrics, context.on_row)],
     )
     trainer.side = side

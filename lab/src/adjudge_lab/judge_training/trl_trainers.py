@@ -21,7 +21,57 @@ from adjudge_lab.judge_training.distributed import (
     world_size,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow
+from adjudge_lab.rl.trainer_settings import check_trl_settings
 from adjudge_lab.rl.trl_backend import disable_trainer_logging
+
+_CONFIGS = {"sft": "SFTConfig", "bradley_terry": "RewardConfig", "grpo": "GRPOConfig"}
+_ORDER = "because rows are encoded, cut and batched by like lengths by the run itself"
+_BEST = "because the run validates and keeps the best step itself"
+_REPLIES = "because replies are drawn by transformers. Use backend = 'verl' for vLLM"
+_RESERVED_SETTINGS: Mapping[str, str] = {
+    "output_dir": "by the option -o",
+    "num_train_epochs": "by trainer.total_epochs",
+    "max_steps": "by trainer.total_epochs",
+    "seed": "by trainer.seed",
+    "per_device_train_batch_size": "by data.micro_batch_size",
+    "per_device_eval_batch_size": "by data.micro_batch_size",
+    "gradient_accumulation_steps": "by data.train_batch_size",
+    "max_length": "by data.max_length",
+    "learning_rate": "by optim.lr",
+    "weight_decay": "by optim.weight_decay",
+    "max_grad_norm": "by optim.clip_grad",
+    "lr_scheduler_type": "by optim.lr_scheduler",
+    "warmup_steps": "by optim.warmup_steps_ratio",
+    "gradient_checkpointing": "by trainer.enable_gradient_checkpointing",
+    "activation_checkpointing": "by trainer.enable_gradient_checkpointing",
+    "fsdp": "by trainer.strategy and trainer.n_gpus_per_node",
+    "deepspeed": "by trainer.strategy, which shards the model as ZeRO-3 does",
+    "num_generations": "by grpo.rollout_n",
+    "max_completion_length": "by grpo.max_response_length",
+    "temperature": "by grpo.temperature",
+    "beta": "by grpo.kl_loss_coef",
+    **dict.fromkeys(
+        ("packing", "padding_free", "shuffle_dataset", "completion_only_loss",
+         "assistant_only_loss", "train_sampling_strategy", "generation_batch_size",
+         "steps_per_generation"), _ORDER
+    ),
+    **dict.fromkeys(
+        ("eval_strategy", "eval_steps", "eval_on_start", "save_strategy", "save_steps",
+         "save_total_limit", "load_best_model_at_end", "metric_for_best_model",
+         "greater_is_better", "logging_steps", "report_to"), _BEST
+    ),
+    **dict.fromkeys(("use_vllm", "use_transformers_continuous_batching"), _REPLIES),
+}  # fmt: skip
+"""Fields of TRL's configurations that ``[trl]`` of a training file cannot have, and why."""
+
+
+def check_judge_settings(judge: JudgeFile) -> bool:
+    """Check ``[trl]``; whether its names were, for which TRL must be installed.
+
+    Raises :class:`~adjudge.errors.ConfigError` naming the key.
+    """
+    return check_trl_settings(judge.trl, _CONFIGS[judge.method], _RESERVED_SETTINGS, judge.where)
+
 
 _SCHEDULERS = {
     "cosine": "cosine",
