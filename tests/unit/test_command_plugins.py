@@ -81,7 +81,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
     assert found == {
         "Reward": ["demo", "init", "grade", "graders", "rubric", "serve"],
         "Judge": ["mock", "models"],
-        "Look": ["view", "top"],
+        "Look": ["view", "top", "watch"],
         "Check": ["audit", "probe", "align", "eval", "study", "diff"],
         "Train": ["export"],
         "Tools": ["doctor", "completion"],

@@ -23,11 +23,11 @@ from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.grading import GradingJob, grade_rollouts
-from adjudge.runs.records import RunRecords
+from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder_thread
 from adjudge.trainers.recorder import RECORD_VARIABLE, FlightRecorder, open_recorder
-from adjudge.trainers.recorder_thread import STOP_FILE, TrainerProgress
+from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer
 
 JUDGE = {

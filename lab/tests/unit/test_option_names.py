@@ -14,7 +14,7 @@ from adjudge_lab.cli import COMMANDS
 WRITES_NO_FILES = {
     "conformance",
     "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view", "top",
-    "doctor", "completion", "study diff",
+    "watch", "doctor", "completion", "study diff",
 }  # fmt: skip
 ASKS_JUDGES = {
     "grade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap", "study run",

@@ -101,6 +101,12 @@ CORE_COMMANDS = {
         "Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by "
         "kind.",
     ),
+    "watch": CoreCommand(
+        "Look",
+        "adjudge.cli.watch",
+        "watch",
+        "Watch a training run, and say when its judge stops being worth following.",
+    ),
     "audit": CoreCommand(
         "Check",
         "adjudge.cli.audit",

@@ -27,6 +27,9 @@ _SCORE = "_score"
 RECORDER_FILE = "recorder.jsonl"
 """What each process that records says of itself, last counts last."""
 
+STOP_FILE = "stop.json"
+"""What ``adjudge watch --stop`` leaves in a recorded run: the run ends before its next step."""
+
 
 class MissingReason(msgspec.Struct, frozen=True):
     """Why a reward is missing: the kind of the failure, and its message."""

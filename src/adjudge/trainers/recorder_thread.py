@@ -22,15 +22,12 @@ import msgspec
 
 from adjudge.messages import first_question, last_answer
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, RecorderRow
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.types import AnySample, GradedSample, RewardResult
-
-STOP_FILE = "stop.json"
-"""What ``adjudge watch --stop`` leaves in the folder; the run ends before its next step."""
 
 CLOSE_S = 10.0
 """How long the end of a process waits for what is still to be written."""

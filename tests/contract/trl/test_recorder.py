@@ -15,10 +15,9 @@ from tests.contract.trl.tiny_policy import GROUP, new_policy, spec_file, train
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
-from adjudge.runs.records import RunRecords
+from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder_thread import STOP_FILE
 from adjudge.trainers.trl import make_reward
 
 REASON = "not installed here; run `make test-trl`"

@@ -1,0 +1,164 @@
+"""``adjudge watch``: steps of one writer and of several, alarms, the end, a stop."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from adjudge.cli.main import command_line
+from adjudge.runs.records import STOP_FILE, RecorderRow
+from adjudge.runs.sentinel import Sentinel, sentinel_reading
+from adjudge.runs.watch import RunWatch, merge_metric_rows
+
+HACKED = [
+    {"judge/outcome_mean": 0.5 + at / 80, "judge/gold_score_mean": 0.7 - 0.6 * at / 40}
+    for at in range(40)
+]
+
+
+def write(folder: Path, rows: Any, *, kind: str = "record", **facts: Any) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"kind": kind, "pid": os.getpid(), **facts}))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def hacked() -> list[dict[str, float]]:
+    return [{"step": at, "samples": 8, **row} for at, row in enumerate(HACKED)]
+
+
+def watch(*words: Any) -> Result:
+    return CliRunner().invoke(command_line({}), ["watch", *map(str, words)], env={"COLUMNS": "300"})
+
+
+def test_a_run_that_is_over_is_read_to_its_last_step(tmp_path: Path) -> None:
+    write(tmp_path, hacked())
+    done = watch(tmp_path, "--once", "--gold", "gold")
+    assert done.exit_code == 1, done.output
+    assert "alarm step 14: divergence: the gold fell" in done.stdout
+    assert done.stdout.endswith("40 steps: 1 alarm\n")
+    calm = watch(tmp_path, "--once", "--json")
+    assert calm.exit_code == 0
+    assert json.loads(calm.stdout) == {"steps": 40, "alarms": [], "dropped": {}, "stopped": False}
+
+
+def test_it_sees_what_the_sentinel_inside_would(tmp_path: Path) -> None:
+    write(tmp_path, hacked())
+    inside = Sentinel()
+    for row in hacked():
+        inside.observe(sentinel_reading(int(row["step"]), row, "gold"))
+    watching = RunWatch(tmp_path, gold="gold")
+    watching.read(to_the_end=True)
+    assert watching.alarms == inside.alarms != []
+
+
+def test_steps_of_several_processes_are_one(tmp_path: Path) -> None:
+    """Rank 1 is a step behind, and has rows of its own numbers."""
+    rows = []
+    for row in hacked():
+        here, there = dict(row), dict(row)
+        here["judge/outcome_mean"] -= 0.1
+        there["judge/outcome_mean"] += 0.1
+        rows += [here, there]
+    rows[2:-1:2], rows[1:-2:2] = rows[1:-2:2], rows[2:-1:2]
+    write(tmp_path, rows)
+    one = RunWatch(tmp_path, gold="gold")
+    alarms = one.read(to_the_end=True)
+    assert one.steps == 40
+    assert [(alarm.step, alarm.rule) for alarm in alarms] == [(14, "divergence")]
+
+
+def test_it_follows_what_is_appended_and_what_is_written_anew(tmp_path: Path) -> None:
+    rows = hacked()
+    watching = RunWatch(tmp_path, gold="gold")
+    assert not watching.read()  # nothing is there yet
+    write(tmp_path, rows[:10])
+    assert not watching.read()
+    assert watching.steps == 9  # of the last step there may be more
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(rows[10])[:20])
+    watching.read()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(rows[10])[20:] + "\nno json\n")
+    write(tmp_path, rows[11:])
+    assert [alarm.rule for alarm in watching.read(to_the_end=True)] == ["divergence"]
+    (tmp_path / "metrics.jsonl").unlink()
+    write(tmp_path, rows[:12])
+    assert not watching.read(to_the_end=True)
+    assert watching.steps == 12
+
+
+def test_it_ends_when_the_run_does(tmp_path: Path) -> None:
+    write(tmp_path, hacked())
+    (tmp_path / "summary.json").write_text("{}")
+    done = watch(tmp_path, "--interval", "0.05")
+    assert done.exit_code == 0
+    assert done.stdout == "40 steps: no alarm\n"
+
+
+def test_stop_asks_a_recorded_run_to_end(tmp_path: Path) -> None:
+    found: list[Result] = []
+    write(tmp_path, hacked()[:5])
+    words = (tmp_path, "--stop", "--gold", "gold", "--interval", "0.05")
+    watcher = threading.Thread(target=lambda: found.append(watch(*words)))
+    watcher.start()
+    time.sleep(0.3)
+    assert not (tmp_path / STOP_FILE).exists()
+    write(tmp_path, hacked()[5:])
+    watcher.join(20)
+    assert found[0].exit_code == 1
+    assert json.loads((tmp_path / STOP_FILE).read_bytes())["rule"] == "divergence"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (["--stop"], "train", "is not recorded by a trainer"),
+        (["--stop", "--once"], "record", "not with --once"),
+    ],
+)
+def test_a_stop_that_nobody_would_read_is_refused(
+    tmp_path: Path, words: list[str], kind: str, message: str
+) -> None:
+    write(tmp_path, hacked(), kind=kind)
+    done = watch(tmp_path, *words)
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_a_folder_without_metrics_is_refused(tmp_path: Path) -> None:
+    done = watch(tmp_path, "--once")
+    assert done.exit_code == 2
+    assert "has no metrics.jsonl" in done.stderr
+
+
+def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
+    write(tmp_path, hacked())
+    (tmp_path / "rollouts.jsonl").write_text("")
+    rows = [
+        RecorderRow(writer="a", dropped={"queue_full": 3}),
+        RecorderRow(writer="b", dropped={"byte_limit": 1000}),
+        RecorderRow(writer="a", dropped={"queue_full": 7}),
+    ]
+    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    (tmp_path / "recorder.jsonl").write_bytes(lines)
+    done = watch(tmp_path, "--once")
+    assert "1,007 samples were not recorded: queue_full 7, byte_limit 1,000" in done.stdout
+
+
+samples = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
+
+
+@given(st.lists(samples, min_size=1, max_size=5))
+def test_a_mean_of_processes_is_that_of_all_samples(parts: list[list[float]]) -> None:
+    rows = [{"samples": len(part), "x": sum(part) / len(part)} for part in parts]
+    every = [value for part in parts for value in part]
+    assert merge_metric_rows(rows)["x"] == pytest.approx(sum(every) / len(every), abs=1e-9)
