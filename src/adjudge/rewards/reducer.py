@@ -201,6 +201,32 @@ class RewardReducer:
         found.add(groups, results)
         return results
 
+    def components(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[dict[str, float] | None]:
+        """What each grader that counts brings to a sample's outcome, by grader and unweighed.
+
+        ``None`` where one of them is missing: then the outcome is, too. A grader that had nothing
+        to judge in a whole group is in none of its samples. Components of a group that differ by
+        rounding alone are made equal.
+        """
+        self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
+        imputes = self.spec.missing.suspect == "min"
+        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
+        found = [self._components(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        groups: dict[str, list[tuple[GradedSample, dict[str, float]]]] = {}
+        for one, components in zip(judged, found, strict=True):
+            if components is not None:
+                groups.setdefault(one.group, []).append((one, components))
+        for members in groups.values():
+            outcomes = [one.outcome for one, _ in members]
+            for name in members[0][1]:
+                scales = self._component_scales[name].of(outcomes)
+                snapped = snap_ties([components[name] for _, components in members], scales)
+                for (_, components), value in zip(members, snapped, strict=True):
+                    components[name] = value
+        return found
+
     def draw_values(self, judged: Sequence[GradedSample]) -> list[list[dict[str, float | None]]]:
         """What each draw of some whole groups came to: for each sample a mapping a draw.
 

@@ -65,7 +65,7 @@ def _describe_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> Grade
         asks_judge=spec.asks_judge(entry),
         judges=judges,
         role=str(Role(getattr(grader, "role", Role.SCORE))),
-        weight=entry.weight_at(0),  # a run has numbers: schedules are settled before
+        weight=entry.weight_at(0),  # a schedule's first
         scope=entry.scope,
         range=getattr(grader, "score_range", None),
         mapper=hide_variables(spec, entry.mapper),

@@ -306,7 +306,7 @@ class _GraderTotals:
         return {
             "type": type_ if type_ in SHIPPED else f"{type_} (own)",
             "role": str(Role(getattr(self._grader, "role", Role.SCORE))),
-            "weight": self._entry.weight_at(0),  # schedules are settled before a run
+            "weight": self._entry.weight_at(0),  # a schedule's first
             "score_range": list(score_range) if score_range else None,
             "scored": present,
             **spread,

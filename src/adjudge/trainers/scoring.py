@@ -32,12 +32,14 @@ class ScorerResult:
     """A scored batch: ``results`` in the order of the samples, and what to log about them.
 
     ``usage`` sums the live calls behind the results (a call about a whole group counts once; kept
-    replies cost nothing); ``None`` where none was made, or none said what it consumed.
+    replies cost nothing); ``None`` where none was made, or none said what it consumed. ``judged``
+    is what the graders said, where that is known.
     """
 
     results: list[RewardResult]
     metrics: dict[str, float]
     usage: Usage | None = None
+    judged: Sequence[GradedSample] = ()
 
     @property
     def rewards(self) -> list[float | None]:
@@ -171,7 +173,7 @@ class Scorer(SpecRewardFunction):
             self.recorder.record(
                 RecordedCall(samples, judged, results, metrics, where, whole_groups)
             )
-        return ScorerResult(results, metrics, _usage(calls))
+        return ScorerResult(results, metrics, _usage(calls), judged)
 
     def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
         """Log the first failure of each kind: who looks at rewards alone sees ``None`` only."""

@@ -76,7 +76,7 @@ def make_reward(
     :class:`~adjudge.errors.ConfigError`, also where the spec compares the samples of a group and a
     group straddles processes. This one raises :class:`~adjudge.errors.ConfigError`.
     """
-    adapter = _TrlAdapter(spec, name=name, columns=columns, record=record)
+    adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
     if args is not None:
         adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
@@ -130,7 +130,7 @@ class PicklableReward:
         record: FlightRecorder | Path | str | None = None,
     ) -> None:
         self.__name__ = name
-        self._adapter = _TrlAdapter(spec, name=name, columns=columns, record=record)
+        self._adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
 
     def __call__(
         self,
@@ -146,11 +146,11 @@ class PicklableReward:
 
 
 @cache
-def _from_environment(path: str | None) -> _TrlAdapter:
-    return _TrlAdapter(path)
+def _from_environment(path: str | None) -> TrlAdapter:
+    return TrlAdapter(path)
 
 
-class _TrlAdapter(Adapter):
+class TrlAdapter(Adapter):
     """From TRL's arguments to its list of rewards."""
 
     trainer = "TRL"
@@ -162,8 +162,13 @@ class _TrlAdapter(Adapter):
         zeros = detect_zero_filling(batch)
         if zeros is not None:
             zeros.check(self.spec, layout)
+        scored = await self.score_batch(batch, layout)
+        return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
+
+    async def score_batch(self, batch: TrlBatch, layout: GroupLayout) -> ScorerResult:
+        """What a call's completions came to, once nothing in the trainer forbids it."""
         self.check_whole_groups(layout.broken, _REMEDY)
-        self._check_trainer(batch.trainer)
+        self.check_trainer(batch.trainer)
         self._end_gracefully(batch.trainer)
         await batch.read_environments()
         samples = batch.samples(layout.groups, self)
@@ -177,9 +182,9 @@ class _TrlAdapter(Adapter):
             progress=batch.progress,
         )
         self._log(batch, scored)
-        return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
+        return scored
 
-    def _check_trainer(self, trainer: Any) -> None:
+    def check_trainer(self, trainer: Any) -> None:
         """Refuse settings that turn what the spec says into something else, or warn once."""
         names = list(getattr(trainer, "reward_func_names", ()))
         if names.count(self.name) > 1:
