@@ -54,10 +54,11 @@ class NeMoRLDriver:
     batch_wide: frozenset[str] = frozenset()
 
     def __init__(self, checkout: Path | None = None) -> None:
+        import numpy as np  # noqa: PLC0415
         import pydantic  # noqa: PLC0415
         import torch  # noqa: PLC0415
 
-        self._torch = torch
+        self._np, self._torch = np, torch
         self._source = source = TrainerSource("nemo_rl", "nemo-rl", checkout)
         self.version = source.version
         self.decided_at = source.find_line(_ESTIMATORS, "torch.ones_like(rewards)")
@@ -88,9 +89,10 @@ class NeMoRLDriver:
         self._grpo |= dict.fromkeys(("DatumSpec", "MasterConfig", "Timer"), object)
         source.load_names(_GRPO, ["_apply_mask_sample_filter", "dynamic_sampling"], self._grpo)
         self._call = source.load_statements(_GRPO, "grpo_train", _calls_estimator)
+        self._log = source.load_statements(_GRPO, "grpo_train", _logs_mean)
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-        """NeMo-RL's masks, advantages, filter and gradient; it logs the mean of all rewards."""
+        """NeMo-RL's masks, advantages, filter, logged mean and gradient."""
         torch, size = self._torch, len(batch.groups[0])
         given = [reward for group in batch.groups for reward in group]
         filler = math.nan if "NaN" in way else 0.0
@@ -109,7 +111,7 @@ class NeMoRLDriver:
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(self._gradients(advantages, masks, batch, setting), size),
-            reward_mean=float(rewards.mean()),
+            reward_mean=self._log_mean(rewards),
             kept=kept,
         )
 
@@ -135,6 +137,18 @@ class NeMoRLDriver:
         scope["train_data"] |= dict.fromkeys(("prev_logprobs", "generation_logprobs"), ones)
         self._source.run_statements(_GRPO, self._call, scope)
         return scope["train_data"]["advantages"][:, 0]
+
+    def _log_mean(self, rewards: Any) -> float:
+        one = self._torch.ones(1)
+        scope: Scope = {**self._grpo, "np": self._np, "metrics": {}, "ds_metrics": {}}
+        scope |= {"rewards": rewards, "train_results": {"loss": one, "grad_norm": one}}
+        scope |= {
+            "input_lengths": one,
+            "response_advantages": one,
+            "repeated_batch": {"length": one},
+        }
+        self._source.run_statements(_GRPO, self._log, scope)
+        return float(scope["metrics"]["reward"])
 
     def _filter(self, rewards: Any, baseline: Any, deviation: Any, size: int) -> list[bool]:
         groups = len(rewards) // size
@@ -184,4 +198,11 @@ def _calls_estimator(text: str) -> bool:
     masks = ("token_mask = train_data", "sample_mask = train_data", "mask = token_mask")
     return text.startswith(masks) or (
         text.startswith("train_data['advantages']") and "adv_estimator.compute_advantage" in text
+    )
+
+
+def _logs_mean(text: str) -> bool:
+    """Whether a statement collects what is logged of a step, or takes its means."""
+    return (text.startswith("metrics = {") and "rewards.numpy()" in text) or (
+        text.startswith("for k, v in metrics.items():") and "'filtered_reward'" in text
     )

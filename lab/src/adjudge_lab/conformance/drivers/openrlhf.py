@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
 from adjudge_lab.conformance.source import Scope, TrainerSource
@@ -80,7 +79,7 @@ class OpenRLHFDriver:
             "F": torch.nn.functional,
             "dist": SimpleNamespace(is_available=lambda: False),
             "logger": _SILENT,
-            "tqdm": Mock(),  # a progress bar
+            "tqdm": _ProgressBar,
             "SamplingParams": SimpleNamespace,
             "ray": SimpleNamespace(wait=lambda refs, **_: (refs[:1], refs[1:]), get=list, put=list),
         }
@@ -174,6 +173,13 @@ class OpenRLHFDriver:
             (scope["loss"] / len(made)).backward()
             gradients += logps.grad.tolist()
         return gradients
+
+
+class _ProgressBar:
+    """A progress bar that shows nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.update = self.set_postfix = self.close = lambda *_, **__: None
 
 
 class _Model(SimpleNamespace):

@@ -19,11 +19,13 @@ _SILENT.disabled = True
 _FILE = "utils/functionals.py"
 _LOOP = "distributed/scheduler/user_defined_rollout_loop.py"
 _ACTOR = "pipeline/rlvr/actor_worker.py"
+_METRICS = "utils/metrics/metrics_manager.py"
 _NAMES = (
     "masked_mean masked_sum masked_var masked_whiten compute_approx_kl compute_reinforce_return "
     "expand_to_token_level reward_norm get_sample_level_mask reward_postprocess "
     "compute_token_reward compute_advantage agg_loss"
 )
+_LOGGED = "metrics[f'{prefix}/score/mean']"
 _LOSS = ("kl_loss =", "surr1 =", "surr2 =", "loss = -", "weighted_pg_loss =")
 _SETTINGS: Mapping[str, str] = {
     "grpo": "seq-mean-token-mean",
@@ -69,6 +71,11 @@ class ROLLDriver:
         self._loss = source.load_statements(
             _ACTOR, "ActorWorker.loss_func", lambda text: text.startswith(_LOSS)
         )
+        self._log = source.load_statements(
+            _METRICS,
+            "MetricsManager.add_values_metrics",
+            lambda text: text.startswith(("sequence_score =", _LOGGED)),
+        )
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
         """ROLL's advantages, filter, logged mean of ``scores`` and gradient."""
@@ -86,6 +93,7 @@ class ROLLDriver:
         data.batch |= {"response_mask": attended * (places >= _PROMPT)}
         data.batch |= {"responses": places[:, _PROMPT:], "old_log_probs": logps}
         data.batch |= {"ref_log_probs": logps - 1, "response_level_rewards": rewards}
+        data.batch["scores"] = rewards
         estimator, _, more = setting.partition(", ")
         config = SimpleNamespace(
             **dict.fromkeys(("max_len_mask", "difficulty_mask", "error_max_len_clip"), False),
@@ -129,10 +137,12 @@ class ROLLDriver:
         }
         self._source.run_statements(_ACTOR, self._loss, scope)
         (scope["weighted_pg_loss"] + scope["kl_loss"] * batch.kl).backward()
+        logged: Scope = {"torch": torch, "batch": data, "prefix": "critic", "metrics": {}}
+        self._source.run_statements(_METRICS, self._log, logged)
         return StepResult(
             advantages=split_groups(advantages[:, first].tolist(), size),
             gradients=split_groups(policy.grad[:, first].tolist(), size),
-            reward_mean=float(rewards.mean()),
+            reward_mean=logged["metrics"]["critic/score/mean"],
             kept=kept,
         )
 
