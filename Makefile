@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-plugins test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: conformance help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-plugins test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -195,6 +195,9 @@ test-trl: $(ENVS)/torch/older-trl/.done  ## a reward spec inside the real GRPOTr
 test-plugins: $(ENVS)/torch/.done $(ENVS)/verl061/.done  ## plug-ins in the code of trainers that stand in the folder SOURCES
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py
+
+conformance: $(ENVS)/torch/.done  ## what trainers do with a missing reward: fetch, drive, and write docs/conformance.md (SOURCES=DIR: fetched before)
+	PYTHONPATH=src:lab/src $(ENVS)/torch/bin/python docs/generate_conformance.py $(if $(SOURCES),--sources $(SOURCES))
 
 test-verifiers: $(ENVS)/verifiers/.done  ## a reward spec as judge of the real verifiers
 	PYTHONPATH=src $(ENVS)/verifiers/bin/python -m pytest $(ALONE) tests/contract/verifiers

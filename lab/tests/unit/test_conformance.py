@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import math
+import os
 import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +23,12 @@ from adjudge_lab.cli.conformance import conformance
 from adjudge_lab.conformance import reference
 from adjudge_lab.conformance.checks import CheckEnd, TrainerVerdict, run_conformance
 from adjudge_lab.conformance.driver import Batch, StepResult, Way
-from adjudge_lab.conformance.drivers import build_driver
+from adjudge_lab.conformance.drivers import DRIVERS, build_driver
 from adjudge_lab.conformance.reference import MeanFillTrainer, ReferenceTrainer, ZeroFillTrainer
 from adjudge_lab.conformance.source import TrainerSource
+from adjudge_lab.conformance.testing import conformance_tests
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_an_exact_trainer_passes_every_check() -> None:
@@ -234,8 +241,77 @@ def test_a_trainer_whose_libraries_are_not_here_is_an_error_in_a_sentence(
 
 
 def test_the_page_shows_what_its_example_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "conformance.md").read_text()
+    text = (DOCS / "conformance.md").read_text()
     block = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     assert block is not None
     exec(block[1], {})
     assert capsys.readouterr().out == block[2]
+
+
+def run_pytest(folder: Path, text: str) -> str:
+    """What pytest prints of the tests that ``text`` makes, in a process of its own."""
+    (folder / "test_missing_rewards.py").write_text(text)
+    options = ["-q", "-rf", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", "."]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    return done.stdout
+
+
+def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: Path) -> None:
+    said = run_pytest(
+        tmp_path,
+        "from adjudge_lab.conformance.testing import conformance_tests\n"
+        'test_exact = conformance_tests("reference")\n'
+        'test_mean_fill = conformance_tests("mean-fill", known_failures=["advantages"])\n'
+        "def test_nothing_heavy_is_loaded_to_collect():\n"
+        "    import sys\n"
+        '    conformance_tests("trl")\n'
+        '    assert not {"torch", "trl", "numpy"} & set(sys.modules)\n',
+    )
+    assert "6 failed, 52 passed, 2 xfailed, 1 xpassed" in said
+    assert "FAILED test_missing_rewards.py::test_mean_fill[None-grpo-normaliser]" in said
+    assert "gradients of the others are" in said
+
+
+def test_the_page_shows_what_pytest_says(tmp_path: Path) -> None:
+    text = (DOCS / "conformance.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    driver, tests = (
+        next(block for block in blocks if start in block[0])
+        for start in ("class CentredTrainer", "# tests/test_missing_rewards.py")
+    )
+    (tmp_path / "my_driver.py").write_text(driver[0])
+    said = run_pytest(tmp_path, tests[0])
+    lines = [line for line in said.splitlines() if line.startswith("FAILED") or " passed" in line]
+    assert [re.sub(r" in [\d.]+s$", "", line) for line in lines] == tests[1].splitlines()
+
+
+def test_a_way_and_a_check_that_do_not_exist_are_named() -> None:
+    with pytest.raises(ValueError, match=r"unknown 'NaN' \(allowed: None\)"):
+        conformance_tests(ReferenceTrainer, ways=["NaN"])
+    with pytest.raises(ValueError, match=r"unknown 'speed' \(allowed: advantages, missing answer"):
+        conformance_tests("reference", known_failures=["speed"])
+
+
+def test_the_table_of_the_page_is_that_of_the_results() -> None:
+    spec = importlib.util.spec_from_file_location("tabled", DOCS / "generate_conformance.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (DOCS / "conformance.md").read_text(encoding="utf-8")
+    results = json.loads(module.RESULTS.read_text(encoding="utf-8"))
+    assert module.insert_table(page, module.format_table(results)) == page
+    trainers = tomllib.loads(module.TRAINERS.read_text(encoding="utf-8"))["trainer"]
+    assert list(results) == [one["name"] for one in trainers]
+    assert {one["driver"] for one in trainers} == set(DRIVERS) - {
+        "reference",
+        "zero-fill",
+        "mean-fill",
+    }

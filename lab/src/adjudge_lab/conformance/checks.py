@@ -121,13 +121,12 @@ def run_conformance(driver: TrainerDriver) -> Conformance:
     Raises :class:`~adjudge.errors.ConfigError` where the trainer's code does not even work with
     nothing missing: then the driver does not fit this version.
     """
-    for setting in driver.settings:
-        _check_complete_groups(_Probe(driver, driver.ways[0].name, setting))
+    check_complete_groups(driver)
     findings = [
-        check(_Probe(driver, way.name, setting))
+        run_check(driver, way.name, setting, check)
         for way in driver.ways
         for setting in driver.settings
-        for check in TRAINER_CHECKS.values()
+        for check in TRAINER_CHECKS
     ]
     return Conformance(
         trainer=driver.name,
@@ -136,6 +135,20 @@ def run_conformance(driver: TrainerDriver) -> Conformance:
         findings=findings,
         undocumented=[way.name for way in driver.ways if not way.documented],
     )
+
+
+def check_complete_groups(driver: TrainerDriver) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` where not even complete groups are learned from.
+
+    Then the driver does not fit this version of the trainer.
+    """
+    for setting in driver.settings:
+        _check_complete_groups(_Probe(driver, driver.ways[0].name, setting))
+
+
+def run_check(driver: TrainerDriver, way: str, setting: str, check: str) -> TrainerFinding:
+    """One of :data:`TRAINER_CHECKS`, by its name."""
+    return TRAINER_CHECKS[check](_Probe(driver, way, setting))
 
 
 class _Stopped(Exception):

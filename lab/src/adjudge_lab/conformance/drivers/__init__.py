@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
@@ -34,12 +35,10 @@ DRIVERS = {
 """The trainers that can be driven; the last three are no trainers, but show what the suite says."""
 
 
-def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
-    """The driver ``name``, or a class of the user's own (``module:Class``).
+def find_driver(name: str) -> Any:
+    """The class of a driver: one of :data:`DRIVERS`, or ``module:Class``.
 
-    ``checkout`` is the folder that holds the trainer's package, in place of the installed one. The
-    code in it runs. Raises :class:`~adjudge.errors.ConfigError` for an unknown name, a trainer that
-    is not there, and a version that the driver does not fit.
+    Raises :class:`~adjudge.errors.ConfigError` for an unknown name.
     """
     if name not in DRIVERS and ":" not in name:
         allowed = ", ".join([*DRIVERS, "module:Class of your own"])
@@ -47,7 +46,17 @@ def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
             f"trainer: unknown{suggest_name(name, DRIVERS)} "
             f"(found {name!r:.80}; allowed: {allowed})"
         )
-    driver = import_named(DRIVERS.get(name, name), where="trainer")
+    return import_named(DRIVERS.get(name, name), where="trainer")
+
+
+def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
+    """The driver ``name``, or a class of the user's own (``module:Class``).
+
+    ``checkout`` is the folder that holds the trainer's package, in place of the installed one. The
+    code in it runs. Raises :class:`~adjudge.errors.ConfigError` for an unknown name, a trainer that
+    is not there, and a version that the driver does not fit.
+    """
+    driver = find_driver(name)
     try:
         made: TrainerDriver = driver(checkout)
     except ImportError as error:
