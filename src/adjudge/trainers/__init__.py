@@ -20,6 +20,7 @@ __all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
 SHIPPED_TRAINERS = {
     "miles": "adjudge.trainers.slime:make_reward",
     "ms-swift": "adjudge.trainers.ms_swift:make_reward",
+    "skyrl": "adjudge.trainers.skyrl:make_reward",
     "slime": "adjudge.trainers.slime:make_reward",
     "tinker-cookbook": "adjudge.trainers.tinker_cookbook:make_reward",
     "trl": "adjudge.trainers.trl:make_reward",

@@ -1,0 +1,162 @@
+"""SkyRL: an environment that is judged by a reward spec, and GRPO over the rewards that are there.
+
+    make_reward("reward.toml", config=cfg)    # before validate_cfg, and in the Ray entry point
+
+registers both, under ``environment.env_class=adjudge`` and
+``trainer.algorithm.advantage_estimator=adjudge_grpo``. A missing reward is NaN: SkyRL ends the step
+at ``None`` or an exception, and a loss mask of zeros leaves the reward in its group's mean. The
+estimator leaves NaN out of mean and deviation and gives it the advantage 0; every other estimator
+would spread it over the batch, so a run with another one is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from adjudge.errors import ConfigError
+from adjudge.rewards.groups import group_step
+from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.adapter import Adapter
+from adjudge.types import RewardResult
+
+ENVIRONMENT, ESTIMATOR = "adjudge", "adjudge_grpo"
+
+_ALGORITHM = "trainer.algorithm."
+_SETTINGS: Mapping[str, tuple[Any, str]] = {
+    f"{_ALGORITHM}advantage_estimator": (
+        ESTIMATOR,
+        "other estimators spread a missing reward, which is NaN, over the batch",
+    ),
+    f"{_ALGORITHM}dynamic_sampling.type": (
+        None,
+        "it takes a group with a missing reward for one without spread, and drops it",
+    ),
+    f"{_ALGORITHM}advantage_batch_normalize": (
+        False,
+        "it counts the 0 of a missing reward among the advantages of the batch",
+    ),
+}
+
+
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    config: Any,
+    columns: Mapping[str, str] | None = None,
+) -> SkyRLReward:
+    """Check SkyRL's ``config``, and register the environment and the estimator in this process.
+
+    ``columns`` names the dataset's column of a field. Raises
+    :class:`~adjudge.errors.ConfigError` for a spec that compares the samples of a group, and for
+    settings under which a missing reward would change other rows.
+    """
+    reward = SkyRLReward(spec, columns=columns)
+    for key, (allowed, why) in _SETTINGS.items():
+        found = config
+        for name in key.split("."):
+            found = getattr(found, name, None)
+        if (found or None) != (allowed or None):
+            raise ConfigError(f"{key}: must be {allowed!r}, since {why} (found {found!r})")
+    register(reward)
+    return reward
+
+
+def register(reward: SkyRLReward) -> None:
+    """Make ``adjudge`` and ``adjudge_grpo`` known to SkyRL; a second call replaces the reward."""
+    from skyrl.backends.skyrl_train.utils.ppo_utils import (  # noqa: PLC0415
+        AdvantageEstimatorRegistry,
+    )
+    from skyrl_gym.envs.registration import register as register_env  # noqa: PLC0415
+    from skyrl_gym.envs.registration import registry  # noqa: PLC0415
+
+    registry.pop(ENVIRONMENT, None)
+    register_env(id=ENVIRONMENT, entry_point=judged_env_class(), kwargs={"reward": reward})
+    if ESTIMATOR not in AdvantageEstimatorRegistry.list_available():
+        AdvantageEstimatorRegistry.register(ESTIMATOR, compute_present_grpo_advantage)
+
+
+class SkyRLReward(Adapter):
+    """A reward spec for environments of SkyRL-Gym; made by :func:`make_reward`."""
+
+    trainer = "SkyRL"
+    call_holds = "one sample"
+
+    def judge(self, prompt: Any, completion: Any, **columns: Any) -> RewardResult:
+        """The result of one rollout; its ``score`` is ``None`` where it is missing.
+
+        ``columns`` are an environment's ``extras``: their ``reward_spec.ground_truth`` is the
+        reference, and the keys of their ``extra_info`` are fields. Raises what
+        :meth:`Adapter.ascore` raises.
+        """
+        own = {**columns, **(columns.get("extra_info") or {})}
+        if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
+            own = {"reference": truth, **own}
+        sample = self.make_sample(0, 0, prompt, completion, self.select_fields(own))
+        return self.score([sample], ["0"]).results[0]
+
+
+@cache
+def judged_env_class() -> type[Any]:
+    """The environment's class; derive from it for turns of your own. Needs skyrl_gym."""
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput  # noqa: PLC0415
+
+    class JudgedEnv(BaseTextEnv):  # type: ignore[misc]  # not installed for mypy
+        """One turn, whose reward is the judge's; NaN where it is missing."""
+
+        def __init__(self, reward: SkyRLReward, extras: Mapping[str, Any], **_: Any) -> None:
+            super().__init__()
+            self.reward, self.extras = reward, extras
+            self.prompt: list[dict[str, Any]] = []
+            self.parts: dict[str, float] = {}
+
+        def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            self.prompt = list(prompt)
+            return prompt, {}
+
+        def step(self, action: str) -> Any:
+            answer = [{"role": "assistant", "content": action}]
+            result = self.reward.judge(self.prompt, answer, **self.extras)
+            parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
+            parts["judge/missing_frac"] = float(result.score is None)
+            present = {name: value for name, value in parts.items() if value is not None}
+            self.parts = self.reward.rename_metrics(present)
+            score = math.nan if result.score is None else result.score
+            return BaseTextEnvStepOutput(
+                observations=[], reward=score, done=True, metadata={"adjudge": result.details}
+            )
+
+        def get_metrics(self) -> dict[str, float]:
+            return self.parts
+
+    return JudgedEnv
+
+
+def compute_present_grpo_advantage(
+    token_level_rewards: Any,
+    response_mask: Any,
+    index: Sequence[Any],
+    epsilon: float = 1e-6,
+    grpo_norm_by_std: bool = True,
+    **_: Any,
+) -> tuple[Any, Any]:
+    """SkyRL's ``adv_estimator``: GRPO of each group's present rewards, the missing ones 0.
+
+    (r − mean)/(std + ``epsilon``) with n − 1, or r − mean; a lone reward gets 0. Gives tensors of
+    ``response_mask``'s shape, twice.
+    """
+    scores = token_level_rewards.sum(dim=-1)
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for row, group in enumerate(index):
+        groups[group].append(row)
+    advantages = scores.new_zeros(scores.shape)
+    for rows in groups.values():
+        values = [None if math.isnan(one) else one for one in scores[rows].tolist()]
+        step = group_step(values, "z_score" if grpo_norm_by_std else "centre", epsilon=epsilon)
+        advantages[rows] = scores.new_tensor([value or 0.0 for value in step])
+    made = advantages.unsqueeze(-1) * response_mask
+    return made, made
