@@ -48,10 +48,17 @@ _HEAD = """\
 def fetch_trainer(trainer: Mapping[str, Any], folder: Path) -> None:
     """The trainer's files, in ``folder``.
 
-    Raises ``OSError`` or ``subprocess.CalledProcessError`` where they cannot be had.
+    Raises ``OSError``, ``tarfile.TarError`` or ``subprocess.SubprocessError`` where they cannot be
+    had.
     """
     if requirements := trainer.get("requirements"):
-        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--target", str(folder))
+        options = [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--ignore-requires-python",
+        ]
+        options += ["--target", str(folder)]
         command = [sys.executable, "-m", "pip", "install", *options, *requirements]
         subprocess.run(  # noqa: S603  (names of our own file)
             command, check=True, capture_output=True, text=True, timeout=_LONGEST_S
@@ -85,7 +92,7 @@ def run_suite(trainer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         timeout=_LONGEST_S,
     )
     if done.returncode not in (0, 1):
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
     found = json.loads(done.stdout)
     report = msgspec.convert(
         {name: found[name] for name in Conformance.__struct_fields__}, Conformance
@@ -227,7 +234,7 @@ def main() -> None:
                 else:
                     fetch_trainer(trainer, folder)
                 results[name] = run_suite(trainer, folder)
-        except (OSError, subprocess.SubprocessError, RuntimeError) as error:
+        except (OSError, tarfile.TarError, subprocess.SubprocessError, RuntimeError) as error:
             told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
             sys.stdout.write(f"{name}: not run, its row stays as it was ({told[-1]:.200})\n")
             continue

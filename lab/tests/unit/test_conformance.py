@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import math
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from adjudge_lab.cli.conformance import conformance
 from adjudge_lab.conformance import reference
 from adjudge_lab.conformance.checks import CheckEnd, TrainerVerdict, run_conformance
 from adjudge_lab.conformance.driver import Batch, StepResult, Way
-from adjudge_lab.conformance.drivers import DRIVERS, build_driver
+from adjudge_lab.conformance.drivers import build_driver
 from adjudge_lab.conformance.reference import MeanFillTrainer, ReferenceTrainer, ZeroFillTrainer
 from adjudge_lab.conformance.source import TrainerSource
 from adjudge_lab.conformance.testing import conformance_tests
@@ -297,21 +295,3 @@ def test_a_way_and_a_check_that_do_not_exist_are_named() -> None:
         conformance_tests(ReferenceTrainer, ways=["NaN"])
     with pytest.raises(ValueError, match=r"unknown 'speed' \(allowed: advantages, missing answer"):
         conformance_tests("reference", known_failures=["speed"])
-
-
-def test_the_table_of_the_page_is_that_of_the_results() -> None:
-    spec = importlib.util.spec_from_file_location("tabled", DOCS / "generate_conformance.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = (DOCS / "conformance.md").read_text(encoding="utf-8")
-    results = json.loads(module.RESULTS.read_text(encoding="utf-8"))
-    assert module.insert_table(page, module.format_table(results)) == page
-    trainers = tomllib.loads(module.TRAINERS.read_text(encoding="utf-8"))["trainer"]
-    assert list(results) == [one["name"] for one in trainers]
-    assert {one["driver"] for one in trainers} == set(DRIVERS) - {
-        "reference",
-        "zero-fill",
-        "mean-fill",
-    }
