@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SHIPPED_TRAINERS", "make_trainer_reward"]
 
 SHIPPED_TRAINERS = {
+    "areal": "adjudge.trainers.areal:make_reward",
     "miles": "adjudge.trainers.slime:make_reward",
     "ms-swift": "adjudge.trainers.ms_swift:make_reward",
     "skyrl": "adjudge.trainers.skyrl:make_reward",
