@@ -79,7 +79,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
     found = sections(run("--help").output)
     del found["Options"]
     assert found == {
-        "Reward": ["demo", "init", "grade", "graders", "rubric", "serve"],
+        "Reward": ["demo", "init", "grade", "regrade", "graders", "rubric", "serve"],
         "Judge": ["mock", "models"],
         "Look": ["view", "top", "watch"],
         "Check": ["audit", "probe", "align", "eval", "study", "diff"],

@@ -17,8 +17,8 @@ WRITES_NO_FILES = {
     "watch", "doctor", "completion", "study diff",
 }  # fmt: skip
 ASKS_JUDGES = {
-    "grade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap", "study run",
-    "study replay", "train",
+    "grade", "regrade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap",
+    "study run", "study replay", "train",
 }  # fmt: skip
 TWO_MEANINGS = {"-j", "-g"}
 """``--judge``, ``--judges`` and ``--jobs``; ``--grader`` and ``--group``."""

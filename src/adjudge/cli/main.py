@@ -52,6 +52,13 @@ CORE_COMMANDS = {
     "grade": CoreCommand(
         "Reward", "adjudge.cli.grade", "grade", "Grade rollouts with a reward spec."
     ),
+    "regrade": CoreCommand(
+        "Reward",
+        "adjudge.cli.regrade",
+        "regrade",
+        "Compute the rewards of a run again under another spec, and say what happens to "
+        "advantages.",
+    ),
     "graders": CoreCommand(
         "Reward",
         "adjudge.cli.graders",

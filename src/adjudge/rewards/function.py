@@ -59,6 +59,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
             check_machine(spec, self.graders)
+        self.listener = listener
         self._grader = BatchGrader(
             spec,
             self.graders,

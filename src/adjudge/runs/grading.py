@@ -55,7 +55,7 @@ _WINDOW = 4096
 _FIRST = 20
 """Broken rows and skipped files that the summary names."""
 
-_NOT_HERE = "; the calls that Ray's workers made are not kept"
+_NOT_HERE = "; judge calls that this process did not make are not kept"
 _PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 

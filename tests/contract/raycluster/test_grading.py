@@ -133,7 +133,7 @@ def test_everything_is_as_the_local_engine_has_it(two_nodes: TwoNodes, tmp_path:
     assert written[0] == written[1]
     assert summary(tmp_path / "local") == summary(tmp_path / "ray")
     found = json.loads(cluster.stdout)
-    assert "the calls that Ray's workers made are not kept" in found["transcripts"]["rule"]
+    assert "judge calls that this process did not make are not kept" in found["transcripts"]["rule"]
     assert found["missing"]["by_kind"]["unparsable"] > 20
     assert sum(one["calls"] for one in found["endpoints"]) == alone
 

@@ -1,0 +1,279 @@
+"""Rewards of a run that is over under another spec, from what its graders said.
+
+A grader whose settings are those of the run answers from its record, failures included: a judge
+that failed then is not asked now, and its reward stays missing. The others are asked, as ``adjudge
+grade`` asks them, and all the rest (report, summary, resuming) is ``adjudge grade``'s, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adjudge.config import compare_settings, flatten, format_setting
+from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.graders.base import is_listwise
+from adjudge.judges.table import NOT_ABOUT_REPLIES
+from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.function import SpecRewardFunction
+from adjudge.rewards.spec import GraderEntry, RewardSpec, describe_settings
+from adjudge.rollouts.samples import compute_rollout_key
+from adjudge.runner.journal import Journal
+from adjudge.runner.progress import Tally
+from adjudge.runs.grading import GradingJob, RolloutGrader
+from adjudge.runs.records import RunRecord, RunRecords
+from adjudge.types import (
+    AnySample,
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    Role,
+    Sample,
+)
+
+_NOT_ABOUT_ANSWERS = {"weight", "essential"}
+_NO_SETTINGS = "the run does not say its graders' settings; they are matched by name"
+
+
+@dataclass
+class RegradingPlan:
+    """Which graders of a spec answer from the record, and why each of the ``asked`` does not.
+
+    ``notes``: what could not be compared.
+    """
+
+    recorded: list[str] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def plan_regrading(
+    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any]
+) -> RegradingPlan:
+    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built."""
+    plan = RegradingPlan()
+    first = next(iter(records), None)
+    if first is None:
+        raise RunFolderError(f"{records.path}: has no samples. Give a run that has some.")
+    known = set(first.scores)
+    before = records.facts.get("settings")
+    now = describe_settings(spec, graders)
+    if before is None:
+        plan.notes.append(_NO_SETTINGS)
+    for entry in spec.graders:
+        if entry.name not in known:
+            plan.asked[entry.name] = "the run has no such grader"
+        elif before is not None and (why := _find_change(entry, spec, before, now)):
+            plan.asked[entry.name] = why
+        else:
+            plan.recorded.append(entry.name)
+    if any(entry.scope == "event" and entry.name in plan.asked for entry in spec.graders):
+        for entry in spec.graders:  # the events themselves may be others
+            if entry.scope == "event" and entry.name in plan.recorded:
+                plan.recorded.remove(entry.name)
+                plan.asked[entry.name] = "another grader of events is asked"
+    return plan
+
+
+def _find_change(
+    entry: GraderEntry, spec: RewardSpec, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> str:
+    """What differs in a grader's settings or its judges', of what its answers depend on."""
+    names = [entry.judge] if isinstance(entry.judge, str) else entry.judge
+    if names is None:
+        names = list(spec.judges) if spec.asks_judge(entry) else []
+    sides = []
+    for settings in (before, now):
+        grader = dict(settings["graders"].get(entry.name) or {})
+        judges = {
+            name: {
+                key: value
+                for key, value in ((settings.get("judges") or {}).get(name) or {}).items()
+                if key not in NOT_ABOUT_REPLIES
+            }
+            for name in names
+        }
+        kept = {key: value for key, value in grader.items() if key not in _NOT_ABOUT_ANSWERS}
+        sides.append(dict(flatten({"grader": kept, "judges": judges})))
+    if not (found := compare_settings(*sides)):
+        return ""
+    one = next((one for one in found if one.key != "grader.content"), found[0])
+    if one.key == "grader.content":
+        return "what it reads outside the spec has changed"
+    key = one.key.removeprefix("grader.")
+    return f"{key} was {format_setting(one.left)}, is {format_setting(one.right)}"
+
+
+def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) -> GradingJob:
+    """A job over the rollouts of a run; ``options`` are further fields of :class:`.GradingJob`.
+
+    Raises :class:`~adjudge.errors.RunFolderError` for a run whose rollouts are gone.
+    """
+    if records.is_training:
+        return GradingJob([records.file], spec, **options)
+    inputs = [Path(str(one)) for one in records.facts.get("inputs") or []]
+    if gone := [str(one) for one in inputs if not one.exists()]:
+        raise RunFolderError(
+            f"{records.path}: needs the rollouts that were graded, and they are not there: "
+            f"{', '.join(gone)}. Put them back."
+        )
+    return GradingJob(inputs, spec, mapping=dict(records.facts.get("map") or {}), **options)
+
+
+class RecordedAnswers:
+    """An engine that answers from ``records`` where ``plan`` says so, and asks the other graders.
+
+    One goes once through the rollouts, in their order.
+    """
+
+    def __init__(self, records: RunRecords, plan: RegradingPlan) -> None:
+        self._records, self._plan = records, plan
+
+    def grade(
+        self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
+    ) -> RolloutGrader:
+        """See :class:`.GradingEngine`."""
+        spec = select_entries(function.spec, self._plan.asked)
+        asker = None
+        if spec is not None:
+            asker = BatchGrader(
+                spec,
+                {entry.name: function.graders[entry.name] for entry in spec.graders},
+                journal=journal,
+                tally=tally,
+                startup_patience_s=job.startup_patience_s,
+                listener=function.listener,
+            )
+        return _RecordedGrader(self._records, self._plan, function, asker, tally)
+
+    def endpoints(self) -> list[dict[str, Any]]:
+        """No calls are made elsewhere."""
+        return []
+
+
+def select_entries(spec: RewardSpec, names: Collection[str]) -> RewardSpec | None:
+    """The spec with those graders alone; ``None`` where it has none of them."""
+    kept = [entry for entry in spec.graders if entry.name in names]
+    return spec.model_copy(update={"graders": kept}) if kept else None
+
+
+class _RecordedGrader:
+    def __init__(
+        self,
+        records: RunRecords,
+        plan: RegradingPlan,
+        function: SpecRewardFunction,
+        asker: BatchGrader | None,
+        tally: Tally,
+    ) -> None:
+        self._path, self._tally, self._asker = records.path, tally, asker
+        self._recorded = set(plan.recorded)
+        self._function = function
+        self._entries = function.spec.graders
+        self._from_rows = records.is_training
+        self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
+
+    @property
+    def needs_whole_groups(self) -> bool:
+        return self._asker is not None and self._asker.needs_whole_groups
+
+    async def grade(
+        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+    ) -> list[GradedSample]:
+        stated = [self._read(sample) for sample in samples]
+        sampled = [
+            kind != ErrorKind.NOT_SAMPLED and self._function.is_drawn(group, step or 0)
+            for (_, kind, _), group in zip(stated, groups, strict=True)
+        ]
+        asked: Sequence[GradedSample | None] = [None] * len(samples)
+        if self._asker is not None:
+            asked = await self._asker.grade(samples, groups, sampled)
+        found = []
+        for at, sample in enumerate(samples):
+            one = GradedSample(
+                sample.original_index,
+                sample.group_index,
+                groups[at],
+                sample.env_reward,
+                {},
+                [],
+                sampled[at],
+            )
+            self._fill(one, *stated[at], asked[at])
+            found.append(one)
+        return found
+
+    def _read(self, sample: AnySample) -> tuple[Mapping[str, Any], str, str]:
+        """What was said of a sample: details, and the kind and message of a missing reward."""
+        if not isinstance(sample, Sample):
+            raise TypeError(f"samples of files are regraded, no {type(sample).__name__}")
+        if self._from_rows:
+            missing = sample.extras.get("missing") or {}
+            details = sample.extras.get("details")
+            found = details if isinstance(details, Mapping) else {}
+            return found, str(missing.get("kind", "")), str(missing.get("message", ""))
+        record = next((one for one in self._rows if one.index == sample.index), None)
+        if record is None or (record.key and compute_rollout_key(sample) != record.key):
+            raise RunFolderError(
+                f"{sample.where}: is not what {self._path} graded any more. Put the rollouts back."
+            )
+        missing = record.missing
+        kind, message = ("", "") if missing is None else (missing.kind, missing.message)
+        return record.details or {}, kind, message
+
+    def _fill(
+        self,
+        one: GradedSample,
+        details: Mapping[str, Any],
+        kind: str,
+        message: str,
+        asked: GradedSample | None,
+    ) -> None:
+        absent = {"kind": kind or "bug", "error": message or "the run has no answer of it"}
+        if not one.sampled:
+            absent = {"kind": str(ErrorKind.NOT_SAMPLED), "error": "its group was not drawn"}
+            details = {}
+        for entry in self._entries:
+            if entry.scope == "event":
+                continue
+            if entry.name not in self._recorded and asked is not None:
+                one.outcome[entry.name] = asked.outcome[entry.name]
+            else:
+                one.outcome[entry.name] = self._result(entry.name, details.get(entry.name, absent))
+        events = [entry.name for entry in self._entries if entry.scope == "event"]
+        if not events:
+            return
+        stated = details.get("events", [] if one.sampled and not kind else absent)
+        if asked is not None and events[0] not in self._recorded:
+            one.events = asked.events
+        elif isinstance(stated, Mapping):
+            one.events = _make_error("events", stated, Role.SCORE)
+        else:
+            one.events = [
+                {name: self._result(name, event.get(name, absent)) for name in events}
+                for event in stated
+            ]
+
+    def _result(self, name: str, detail: Mapping[str, Any]) -> GraderResult:
+        """A grader's answer as the run states it, on the scale of the grader that is there now."""
+        self._tally.done += 1
+        self._tally.resumed += 1
+        grader = self._function.graders[name]
+        role = Role(getattr(grader, "role", Role.SCORE))
+        score = detail.get("score")
+        if not isinstance(score, int | float):
+            return _make_error(name, detail, role)
+        metadata = dict(detail.get("metadata") or {})
+        spread = is_listwise(grader) and "rank" in metadata
+        bounds = (0.0, 1.0) if spread else getattr(grader, "score_range", None)
+        return GraderScore(name, score, str(detail.get("reason", "")), metadata, bounds, role)
+
+
+def _make_error(name: str, detail: Mapping[str, Any], role: Role) -> GraderError:
+    kind, metadata = str(detail.get("kind", "bug")), dict(detail.get("metadata") or {})
+    if kind not in set(ErrorKind):
+        raise ConfigError(f"the kind of a failure is unknown (found {kind!r})")
+    return GraderError(name, ErrorKind(kind), str(detail.get("error", "")), metadata, role)
