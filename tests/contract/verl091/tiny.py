@@ -78,13 +78,13 @@ def ids(text: str) -> list[int]:
     return found
 
 
-def config(folder: Path, *overrides: str) -> Any:
-    """verl's own configuration; the tokenizer stands apart from a model that is never loaded."""
+def model_lines(folder: Path) -> list[str]:
+    """Settings of a run; the tokenizer stands apart from a model that is never loaded."""
     model, words = folder / "model", folder / "words"
     if not model.exists():
         LlamaConfig(architectures=["LlamaForCausalLM"], vocab_size=64).save_pretrained(model)
         tokenizer().save_pretrained(words)
-    lines = [
+    return [
         f"actor_rollout_ref.model.path={model}",
         f"actor_rollout_ref.model.tokenizer_path={words}",
         "actor_rollout_ref.rollout.name=vllm",
@@ -96,11 +96,14 @@ def config(folder: Path, *overrides: str) -> Any:
         "reward.num_workers=1",
         "data.train_batch_size=2",
         "critic.enable=False",
-        *overrides,
     ]
+
+
+def config(folder: Path, *overrides: str) -> Any:
+    """verl's own configuration."""
     defaults = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(str(defaults), version_base=None):
-        return compose("ppo_trainer", overrides=lines)
+        return compose("ppo_trainer", overrides=[*model_lines(folder), *overrides])
 
 
 def batch(responses: list[str], width: int = 4, **columns: list[Any]) -> DataProto:

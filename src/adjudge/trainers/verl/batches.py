@@ -413,7 +413,7 @@ def results_from_columns(
 
 def _read_details(value: Any) -> dict[str, Any]:
     """A row's details, which may be JSON text."""
-    return dict(msgspec.json.decode(value) if isinstance(value, str) else value)
+    return dict(msgspec.json.decode(str(value)) if isinstance(value, str) else value)  # numpy.str_
 
 
 def _nan_to_none(value: Any) -> float | None:

@@ -344,7 +344,7 @@ class JudgeRewardLoopManager:
         self.scorer = make_checked_scorer(config, compute_score)
         self.reader = RowReader(tokenizer, _source_key(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
-        self._by_turn = self.channel.swallows and configured_estimator(config) == ADJUDGE_ESTIMATOR
+        self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._told = False
         self._counts = RewardCounts()
 
@@ -372,7 +372,7 @@ class JudgeRewardLoopManager:
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)
             self._counts.add(result)
-            if self.channel is not MissingRewardChannel.V1_ASYNC:
+            if not self.channel.outages_are_missing:
                 raise
             if not self._told:
                 self._told = True

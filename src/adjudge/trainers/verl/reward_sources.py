@@ -8,6 +8,9 @@ verl 0.9.1, V1 ``sync``        an exception: that rollout is not in the batch, w
 verl 0.9.1, V1 asynchronous    NaN, which ``adjudge_grpo`` leaves out; an exception there drops the
                                rollout's whole group, and an outage would refill for ever
 verl 0.9.1, ``use_v1=False``   NaN, which ``adjudge_grpo`` leaves out; an exception ends the run
+``one_step_off_policy``        the same
+``fully_async_policy``         NaN, which ``adjudge_grpo`` leaves out; an exception ends the run
+                               as if it were finished
 =============================  ==============================================================
 """
 
@@ -130,6 +133,9 @@ def make_reward_source(
 
 AGENT_LOOP_MANAGER = "adjudge.trainers.verl.JudgeAgentLoopManager"
 """The value of ``+actor_rollout_ref.rollout.agent.agent_loop_manager_class``."""
+
+REGISTER_MODULE = "adjudge.trainers.verl.register"
+"""The value of verl's variable ``VERL_USE_EXTERNAL_MODULES``."""
 
 GROUP_SIZE_COLUMN = "judge_group_size"
 """The column in which that manager's rollouts carry their group's size."""
@@ -291,6 +297,8 @@ class MissingRewardChannel(StrEnum):
     V1_SYNC = "0.9.1's V1 trainer, which goes on without a rollout that failed"
     V1_ASYNC = "0.9.1's asynchronous V1 trainers, which replace a group with a failed rollout"
     V0 = "0.9.1's trainer with use_v1=False"
+    ONE_STEP_OFF = "one_step_off_policy"
+    FULLY_ASYNC = "fully_async_policy, which ends as if finished when a rollout fails"
 
     @property
     def absent(self) -> bool:
@@ -300,13 +308,31 @@ class MissingRewardChannel(StrEnum):
     @property
     def swallows(self) -> bool:
         """Whether exceptions of a reward manager never reach the run."""
+        return self.is_v1 or self is MissingRewardChannel.FULLY_ASYNC
+
+    @property
+    def is_v1(self) -> bool:
+        """Whether each rollout has a ``session_id``, and rollout workers can be ours."""
         return self in (MissingRewardChannel.V1_SYNC, MissingRewardChannel.V1_ASYNC)
+
+    @property
+    def outages_are_missing(self) -> bool:
+        """Whether what should end the run must come as missing rewards: nothing else ends it."""
+        return self in (MissingRewardChannel.V1_ASYNC, MissingRewardChannel.FULLY_ASYNC)
 
 
 def detect_channel(config: Any) -> MissingRewardChannel:
-    """Read verl's configuration; ``reward`` is a section of the newer one only."""
+    """Read verl's configuration; ``reward`` is a section of the newer one only.
+
+    ``rollout`` and ``async_training`` are sections of the experimental policies' own files, which
+    leave ``trainer.use_v1`` as it is.
+    """
     if config.get("reward") is None:
         return MissingRewardChannel.LOOP_061
+    if config.get("async_training") is not None:
+        return MissingRewardChannel.FULLY_ASYNC
+    if config.get("rollout") is not None:
+        return MissingRewardChannel.ONE_STEP_OFF
     trainer = config.get("trainer") or {}
     if not trainer.get("use_v1"):
         return MissingRewardChannel.V0
@@ -356,7 +382,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     served = ""
     if what is None and scorer.spec.reward.sample_rate < 1:
         what = "reward.sample_rate"
-    elif what is not None and channel.swallows:
+    elif what is not None and channel.is_v1:
         served = ", or put the spec behind `adjudge serve` and give its address instead"
     if what is not None:
         raise ConfigError(
@@ -378,7 +404,7 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
     """
     address = spec or configured_spec(config) or os.environ.get(SPEC_VARIABLE) or ""
     url = str(address).rstrip("/")
-    if not (detect_channel(config).swallows and url.startswith(("http://", "https://"))):
+    if not (detect_channel(config).is_v1 and url.startswith(("http://", "https://"))):
         return None
     info = fetch_service_info(url, patience_s=_PATIENCE_S)
     if info is None:
@@ -386,6 +412,18 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
     if info.compares_groups is None:
         return None
     return GroupService(url, info, check_group_settings(config, url, info.compares_groups))
+
+
+def _check_registered_everywhere() -> None:
+    """Refuse ``fully_async_policy`` where its trainer's process would not know the estimator."""
+    if REGISTER_MODULE in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
+        return
+    raise ConfigError(
+        "VERL_USE_EXTERNAL_MODULES: fully_async_policy trains in a process that never loads the "
+        f"reward manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
+        f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
+        "env_vars of Ray's runtime environment."
+    )
 
 
 def _batch_mode_hint(channel: MissingRewardChannel) -> str:
@@ -408,10 +446,13 @@ def _check_missing(
             "hide what they need. Set it to False, and name its server in the spec."
         )
     if channel.swallows and spec is not None and spec.missing.policy == "raise":
+        instead = ", or trainer.use_v1=False" if channel.is_v1 else ""
         raise ConfigError(
             f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
-            "'mask', or trainer.use_v1=False."
+            f"'mask'{instead}."
         )
+    if channel is MissingRewardChannel.FULLY_ASYNC:
+        _check_registered_everywhere()
     estimator = configured_estimator(config)
     if channel.absent or always_there or estimator in (None, ADJUDGE_ESTIMATOR):
         return
