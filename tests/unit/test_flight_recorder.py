@@ -373,3 +373,9 @@ def test_samples_of_the_file_are_those_that_were_scored(tmp_path: Path) -> None:
     [found] = SampleReader([tmp_path], {})
     assert (found.messages, found.prompt, found.response) == (messages, "q", "good")
     assert (found.env_reward, found.group, found.extras["level"]) == (0.5, "g", 3)
+
+
+def test_the_judges_reward_is_no_environments(tmp_path: Path) -> None:
+    """``reward`` of a dump may be the environment's; that of a run is not."""
+    recorded(tmp_path, steps=1)
+    assert [sample.env_reward for sample in SampleReader([tmp_path], {})] == [None] * 4

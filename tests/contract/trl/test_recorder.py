@@ -22,7 +22,7 @@ from adjudge.trainers.trl import make_reward
 
 REASON = "not installed here; run `make test-trl`"
 trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")
-pytest.importorskip("torch", reason=f"torch is {REASON}")
+torch: Any = pytest.importorskip("torch", reason=f"torch is {REASON}")
 
 STEPS = 12
 
@@ -93,6 +93,25 @@ def test_grade_and_diff_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> 
     found = json.loads(done.stdout)
     assert found["samples"]["both"] == STEPS * 8 * GROUP
     assert found["joined_by"] == "content"
+
+
+def test_regrade_and_watch_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> None:
+    folder, trainer, spec = run
+    other = spec.parent / "other.toml"
+    other.write_text(spec.read_text().replace('group = "none"', 'group = "centre"'))
+    done = command("regrade", folder, "-s", other, "-o", tmp_path / "out", "--offline", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["recorded"] == ["kindness"]
+    assert found["advantages"]["sign_flips"]["value"] == 0  # a group's mean moves no advantage
+    groups = torch.cat([rewards.view(-1, GROUP) for rewards in trainer.seen])
+    centred = (groups - groups.nanmean(dim=1, keepdim=True)).view(-1).tolist()
+    for record, value in zip(RunRecords(tmp_path / "out"), centred, strict=True):
+        assert (record.reward is None) == math.isnan(value)
+        assert record.reward is None or record.reward == pytest.approx(value, abs=1e-6)
+    done = command("watch", folder, "--once", "--json")
+    assert done.exit_code in (0, 1), done.output
+    assert json.loads(done.stdout)["steps"] == STEPS
 
 
 def test_a_stop_file_ends_the_training_after_its_step(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from itertools import count
 from math import isnan
@@ -185,6 +186,13 @@ def test_a_group_that_straddles_processes(tmp_path: Path) -> None:
         assert f"each of 2 processes has {GROUP // 2} completions" in divided
         assert whole == ""
         assert "num_generations_eval is" in evaluated
+    lines = (tmp_path / "recorded" / "rollouts.jsonl").read_bytes().splitlines()
+    recorded = [json.loads(line) for line in lines]
+    members = Counter((row["step"], row["group"], row["rank"]) for row in recorded)
+    assert set(members.values()) == {GROUP // 2}
+    assert len(members) == 2 * 2  # a step, a group of which each process has half
+    assert len({member[:2] for member in members}) == 2
+    assert sorted(row["index"] for row in recorded) == list(range(2 * GROUP))
 
 
 def test_the_dotted_path_from_a_config_file(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Each holds half of every group. Writes `RANK.json`: how many rewards each call of a spec that judges
 samples by themselves gave, what a spec that compares them said, and what it said before any trainer
-was made.
+was made. What the first gave is recorded.
 """
 
 import json
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     rank = os.environ["RANK"]
     own = folder / f"process{rank}"
     own.mkdir()
-    score, counts = make_reward(spec_file(own)), []
+    score, counts = make_reward(spec_file(own), record=folder / "recorded"), []
 
     async def counted(**given: Any) -> list[float | None]:
         rewards = await score(**given)

@@ -153,6 +153,8 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         # Groups decide about advantages: beside an own response they are equal prompts until said.
         known = {*CONTENT_FIELDS, "group"}
         known |= {"prompt"} if "messages" in {*columns, *mapping} else set()
+        # A run of adjudge's own: `reward` is the judge's, and `env_reward` is there, null or not.
+        known |= {"env_reward"} if "reward_info" in columns else set()
         others = {name: guessed[name] for name in guessed if name not in known}
         return FileReading(mapping=mapping, guessed=others)
     if not any(name in guessed for name in CONTENT_FIELDS):
