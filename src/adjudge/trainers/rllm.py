@@ -1,0 +1,74 @@
+"""rLLM: a reward spec as the evaluator of an agent flow.
+
+    AgentTrainer(agent_flow=flow, evaluator=make_reward("reward.toml"), …)
+
+A missing reward empties the episode, which rLLM then leaves out of its group. A reward of ``None``
+ends the run, NaN spreads in the group, and an evaluator that raises has the rollout played again
+three times and then, by default, ends the run. Workflows (``workflow_class``) ask no evaluator;
+there a judge that raises is silently the sum of the steps' rewards, 0.0, so nothing is offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adjudge.trainers.adapter import Adapter
+
+
+class AdjudgeEvaluator(Adapter):
+    """rLLM's ``Evaluator``; serves the engine's threads, and can be pickled.
+
+    Judges the last step of the last trajectory that has no reward of its own. ``prompt``,
+    ``messages`` and ``response`` are those of its ``chat_completions``, else the task's instruction
+    and its ``model_response``; the task's ``metadata`` are the columns. Raises
+    :class:`~adjudge.errors.ConfigError` for a spec that compares the samples of a group.
+    """
+
+    trainer = "rLLM"
+    call_holds = "one sample"
+
+    def evaluate(self, task: Any, episode: Any) -> Any:
+        """``EvalOutput`` with the reward; where it is missing, the episode loses its trajectories.
+
+        A trajectory to which the flow gave a reward keeps it and stays. The graders' scores are
+        ``signals``. Raises what :meth:`Adapter.ascore` raises.
+        """
+        from rllm.eval.types import EvalOutput, Signal  # noqa: PLC0415
+
+        judged = [one for one in episode.trajectories if one.reward is None and one.steps]
+        if not judged:  # a flow that made nothing, or rewards of its own: nobody reads this one
+            return EvalOutput(reward=0.0, is_correct=False)
+        scored = self.score([self._sample(task, judged[-1].steps[-1])], ["0"])
+        [result] = scored.results
+        parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
+        parts["judge/missing_frac"] = float(result.score is None)
+        parts["judge/cost_usd"] = scored.metrics.get("judge/cost_usd")
+        named = self.rename_metrics(
+            {name: value for name, value in parts.items() if value is not None}
+        )
+        signals = [Signal(name=name, value=value) for name, value in named.items()]
+        if result.score is None:
+            episode.trajectories[:] = [
+                one for one in episode.trajectories if one.reward is not None
+            ]
+        return EvalOutput(
+            reward=result.score or 0.0,  # read by nobody where the episode is empty
+            is_correct=(result.score or 0.0) > 0,  # as rLLM reads a number
+            signals=signals,
+        )
+
+    def _sample(self, task: Any, step: Any) -> Any:
+        columns: Mapping[str, Any] = getattr(task, "metadata", None) or {}
+        fields = self.select_fields(columns)
+        ended = getattr(step.model_output, "finish_reason", None)
+        if ended is not None:
+            fields["finish_reason"] = ended
+        chat = step.chat_completions
+        if len(chat) > 1 and chat[-1].get("role") == "assistant":
+            return self.make_sample(0, 0, list(chat[:-1]), [chat[-1]], fields)
+        return self.make_sample(0, 0, task.instruction, step.model_response, fields)
+
+
+make_reward = AdjudgeEvaluator
+"""The adapter by its name: ``adjudge.make_reward("reward.toml", trainer="rllm")``."""

@@ -1,0 +1,83 @@
+"""rLLM's plug-in without rLLM: what graders see, and how missing is said."""
+
+import pickle
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import adjudge
+from adjudge.errors import ConfigError
+from adjudge.rewards import RewardSpec
+from adjudge.trainers.rllm import AdjudgeEvaluator
+
+RIGHT: dict[str, Any] = {"graders": [{"name": "right", "type": "answer"}]}
+CHAT = [{"role": "system", "content": "S"}, {"role": "user", "content": "2 + 2?"}]
+
+
+@pytest.fixture(autouse=True)
+def result_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rLLM's result types."""
+    for name in ("rllm", "rllm.eval", "rllm.eval.types"):
+        module = ModuleType(name)
+        vars(module).update(EvalOutput=SimpleNamespace, Signal=SimpleNamespace)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def trajectory(text: str, reward: float | None = None, chat: Any = CHAT) -> Any:
+    said = [*chat, {"role": "assistant", "content": text}] if chat else []
+    output = SimpleNamespace(finish_reason="length")
+    step = SimpleNamespace(chat_completions=said, model_response=text, model_output=output)
+    return SimpleNamespace(steps=[step], reward=reward)
+
+
+def evaluate(*trajectories: Any, **metadata: Any) -> tuple[Any, list[Any]]:
+    evaluator = adjudge.make_reward(RewardSpec.from_dict(RIGHT), trainer="rllm")
+    episode = SimpleNamespace(trajectories=list(trajectories))
+    task = SimpleNamespace(instruction="2 + 2?", metadata=metadata)
+    return evaluator.evaluate(task, episode), episode.trajectories
+
+
+def test_the_reward_and_its_parts() -> None:
+    found, left = evaluate(trajectory(r"\boxed{4}"), answer="4")
+    assert (found.reward, found.is_correct, len(left)) == (1.0, True, 1)
+    signals = {one.name: one.value for one in found.signals}
+    assert signals == {"judge/right_score": 1.0, "judge/outcome": 1.0, "judge/missing_frac": 0.0}
+    assert evaluate(trajectory(r"\boxed{5}"), answer="4")[0].is_correct is False
+
+
+def test_a_missing_reward_empties_the_episode() -> None:
+    found, left = evaluate(trajectory(r"\boxed{4}"))  # no reference
+    assert left == []
+    assert [(one.name, one.value) for one in found.signals] == [("judge/missing_frac", 1.0)]
+
+
+def test_a_trajectory_with_a_reward_of_the_flow_stays() -> None:
+    own = trajectory("helper", reward=0.5)
+    _, left = evaluate(own, trajectory(r"\boxed{4}"))
+    assert left == [own]
+    assert evaluate(own)[1] == [own]  # nothing to judge
+    assert evaluate()[1] == []
+
+
+def test_graders_see_the_conversation_or_the_task() -> None:
+    evaluator = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT))
+    task = SimpleNamespace(instruction="from the task", metadata={"answer": "4"})
+    sample = evaluator._sample(task, trajectory("four").steps[0])
+    assert (sample.prompt, sample.response) == ("2 + 2?", "four")
+    assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
+    assert sample.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
+    sample = evaluator._sample(task, trajectory("four", chat=None).steps[0])
+    assert (sample.prompt, sample.response, sample.messages) == ("from the task", "four", None)
+
+
+def test_a_spec_that_compares_a_group_is_refused() -> None:
+    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
+    with pytest.raises(ConfigError, match="rLLM scores each rollout alone"):
+        AdjudgeEvaluator(spec)
+
+
+def test_an_evaluator_travels_to_other_processes() -> None:
+    made = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT))
+    assert pickle.loads(pickle.dumps(made)).spec == made.spec
