@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from adjudge.hosts import is_loopback
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
+from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import find_environment_problem
@@ -35,7 +36,7 @@ from adjudge_lab.rl.trainer_settings import (
     check_trl_settings,
     flatten_settings,
 )
-from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
+from adjudge_lab.rl.verl.inputs import verl_version
 
 TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 """What :func:`total_costs` gives."""

@@ -382,13 +382,18 @@ _CALL_METRICS = ("judge/latency_p50", "judge/latency_p99", "judge/cost_usd")
 
 
 def flat_loop_row(
-    result: RewardResult, keys: Sequence[str], metrics: Mapping[str, float] | None = None
+    result: RewardResult,
+    keys: Sequence[str],
+    metrics: Mapping[str, float] | None = None,
+    *,
+    absent: float | None = None,
 ) -> dict[str, Any]:
-    """One row of all columns for verl 0.9.1: numbers, None where a part is missing, and text.
+    """One row of all columns for verl 0.9.1: numbers, ``absent`` where one is missing, and text.
 
     Of ``metrics``, those of the row's judge calls are in ``details``; the others are its columns'.
     """
-    row: dict[str, Any] = {key: result.reward_info.get(key) for key in keys}
+    parts = {key: result.reward_info.get(key) for key in keys}
+    row: dict[str, Any] = {key: absent if part is None else part for key, part in parts.items()}
     plain = plain_details(result)
     if calls := {name: metrics[name] for name in _CALL_METRICS if metrics and name in metrics}:
         plain["metrics"] = calls

@@ -11,8 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from adjudge.errors import ConfigError
 from adjudge.trainers.verl.step_metrics import make_metrics_trainer
 from adjudge.trainers.verl.trainer import make_judge_trainer
+from adjudge.trainers.verl.versions import installed_verl, parse_release
 
 
 class JudgeTaskRunnerMixin:
@@ -82,8 +84,16 @@ def main(runner: type | None = None) -> None:
     import ray  # noqa: PLC0415  (heavy)
     from verl.trainer import main_ppo  # noqa: PLC0415  (heavy)
 
+    old = (parse_release(installed_verl()) or (0, 9)) < (0, 7)
+    if not old and find_spec("verl.trainer.main_ppo_v0") is None:
+        raise ConfigError(
+            "adjudge.trainers.verl.main_ppo: is for verl 0.6.1 and 0.9 (found "
+            f"{installed_verl()}). Use verl.trainer.main_ppo; judge metrics are in its validation "
+            "alone."
+        )
+
     def train(config: Any) -> None:
-        if find_spec("verl.trainer.main_ppo_v0") is None:
+        if old:
             made = runner or make_task_runner()
         else:
             _prepare(config)

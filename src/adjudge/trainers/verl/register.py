@@ -17,6 +17,7 @@ from importlib.util import find_spec
 
 from adjudge.trainers.verl.advantage import ADJUDGE_ESTIMATOR, adjudge_grpo
 from adjudge.trainers.verl.reward_managers import JudgeRewardLoopManager, JudgeRewardManager
+from adjudge.trainers.verl.versions import check_verl_version, installed_verl
 
 MANAGER_NAME = "adjudge"
 """The value of ``reward_model.reward_manager`` (0.9.1: ``reward.reward_manager.name``)."""
@@ -26,7 +27,11 @@ compute_score = JudgeRewardManager
 
 
 def register_adjudge() -> None:
-    """Put the managers and the estimator into verl's registries; again is fine."""
+    """Put the managers and the estimator into verl's registries; again is fine.
+
+    Raises :class:`~adjudge.errors.ConfigError` for a verl in which they do not work.
+    """
+    check_verl_version(installed_verl())
     from verl.trainer.ppo.core_algos import register_adv_est  # noqa: PLC0415  (heavy)
 
     register_adv_est(ADJUDGE_ESTIMATOR)(adjudge_grpo)

@@ -66,6 +66,7 @@ from adjudge.trainers.verl.reward_sources import (
     refuse_verl_schedules,
 )
 from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
+from adjudge.trainers.verl.versions import installed_verl, takes_none
 from adjudge.types import GraderError, RewardResult, RewardSample
 
 _MAX_CHARACTERS = 2000
@@ -345,6 +346,7 @@ class JudgeRewardLoopManager:
         self.reader = RowReader(tokenizer, _source_key(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
+        self._absent = None if takes_none(installed_verl()) else math.nan
         self._told = False
         self._counts = RewardCounts()
 
@@ -411,7 +413,11 @@ class JudgeRewardLoopManager:
     ) -> dict[str, Any]:
         keys = self.scorer.info_keys
         old = self.channel is MissingRewardChannel.LOOP_061
-        row = loop_row(result, keys) if old else flat_loop_row(result, keys, metrics)
+        row = (
+            loop_row(result, keys)
+            if old
+            else flat_loop_row(result, keys, metrics, absent=self._absent)
+        )
         return {
             "reward_score": math.nan if result.score is None else result.score,
             "reward_extra_info": row,

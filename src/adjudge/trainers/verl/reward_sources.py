@@ -39,6 +39,11 @@ from adjudge.trainers.verl.advantage import (
     configured_estimator,
     raises_on_missing,
 )
+from adjudge.trainers.verl.versions import (
+    check_verl_version,
+    installed_verl,
+    loads_manager_in_trainer,
+)
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -362,6 +367,7 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     Raises :class:`~adjudge.errors.ConfigError` where one rollout at a time, or the way in which
     this verl takes missing rewards, is not enough.
     """
+    check_verl_version(installed_verl())
     channel = detect_channel(config)
 
     def made_of(spec: Any) -> Scorer | GroupService:
@@ -415,12 +421,12 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
 
 
 def _check_registered_everywhere() -> None:
-    """Refuse ``fully_async_policy`` where its trainer's process would not know the estimator."""
+    """Refuse a run whose trainer's process would not know the estimator."""
     if REGISTER_MODULE in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
         return
     raise ConfigError(
-        "VERL_USE_EXTERNAL_MODULES: fully_async_policy trains in a process that never loads the "
-        f"reward manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
+        "VERL_USE_EXTERNAL_MODULES: this verl trains in a process that never loads the reward "
+        f"manager, and so does not know {ADJUDGE_ESTIMATOR!r}. Set "
         f"VERL_USE_EXTERNAL_MODULES={REGISTER_MODULE} for all processes: in the shell, or in "
         "env_vars of Ray's runtime environment."
     )
@@ -451,7 +457,9 @@ def _check_missing(
             f"{spec.where}: missing.policy: 'raise' cannot end a run of {channel}. Use "
             f"'mask'{instead}."
         )
-    if channel is MissingRewardChannel.FULLY_ASYNC:
+    if channel is MissingRewardChannel.FULLY_ASYNC or not (
+        always_there or loads_manager_in_trainer(installed_verl())
+    ):
         _check_registered_everywhere()
     estimator = configured_estimator(config)
     if channel.absent or always_there or estimator in (None, ADJUDGE_ESTIMATOR):

@@ -24,6 +24,7 @@ import msgspec
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.runs.folder import hold_lock
+from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.methods import validation_metrics
 from adjudge_lab.judge_training.run import (
@@ -41,7 +42,7 @@ from adjudge_lab.judge_training.verl.inputs import (
     verl_steps,
     write_judge_files,
 )
-from adjudge_lab.rl.verl.inputs import installed_verl, verl_version
+from adjudge_lab.rl.verl.inputs import verl_version
 from adjudge_lab.rl.verl.run import LaunchFunction, format_command
 
 LATEST_CHECKPOINT_FILE = "latest_checkpointed_iteration.txt"

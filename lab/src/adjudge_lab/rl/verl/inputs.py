@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.messages import content_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
+from adjudge.trainers.verl.versions import installed_verl
 from adjudge.types import Role
 from adjudge_lab.environments.tasks import read_row_rubrics
 from adjudge_lab.rl.episodes import draw_training_seeds
@@ -35,14 +35,6 @@ from adjudge_lab.rl.rewards import build_single_turn_task, dry_run_spec, is_stan
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.scaffold import add_scaffold_message, build_scaffold_message
 from adjudge_lab.rl.trainer_settings import flatten_settings
-
-
-def installed_verl() -> str | None:
-    """The version of verl in this environment; ``None`` without one."""
-    try:
-        return version("verl")
-    except PackageNotFoundError:
-        return None
 
 
 def verl_version() -> str:
