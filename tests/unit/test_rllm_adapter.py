@@ -34,7 +34,7 @@ def trajectory(text: str, reward: float | None = None, chat: Any = CHAT) -> Any:
 
 def evaluate(*trajectories: Any, **metadata: Any) -> tuple[Any, list[Any]]:
     evaluator = adjudge.make_reward(RewardSpec.from_dict(RIGHT), trainer="rllm")
-    episode = SimpleNamespace(trajectories=list(trajectories))
+    episode = SimpleNamespace(id="7:0", trajectories=list(trajectories))
     task = SimpleNamespace(instruction="2 + 2?", metadata=metadata)
     return evaluator.evaluate(task, episode), episode.trajectories
 

@@ -45,7 +45,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name, names in modules.items():
         parts = name.split(".")
         for count in range(1, len(parts)):
-            monkeypatch.setitem(sys.modules, ".".join(parts[:count]), ModuleType("package"))
+            package = ".".join(parts[:count])
+            monkeypatch.setitem(sys.modules, package, ModuleType(package))
         module = ModuleType(name)
         vars(module).update(names)
         monkeypatch.setitem(sys.modules, name, module)

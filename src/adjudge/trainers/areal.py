@@ -18,14 +18,16 @@ member shifts all groups after it. It is refused.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.types import RewardResult
 
 
@@ -37,18 +39,23 @@ class _ArealAdapter(Adapter):
     trainer = "AReaL"
     call_holds = "one sample"
 
-    async def judge(self, prompt: str, response: str, row: Mapping[str, Any]) -> RewardResult:
+    async def judge(
+        self, prompt: str, response: str, row: Mapping[str, Any], group: str
+    ) -> RewardResult:
         fields = self.select_fields(row)
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
             sample = self.make_sample(0, 0, messages, answer, fields)
         else:
             sample = self.make_rendered_sample(0, 0, prompt, response, fields)
-        return (await self.ascore([sample], ["0"])).results[0]
+        return (await self.ascore([sample], [group])).results[0]
 
 
 def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> Any:
-    """An ``AdjudgeWorkflow``: ``options`` are those of AReaL's ``RLVRWorkflow``, and ``columns``.
+    """An ``AdjudgeWorkflow``: ``options`` are those of AReaL's ``RLVRWorkflow``.
+
+    Beside them ``columns`` names the row's column of a field, and ``record`` a folder that the run
+    is recorded in.
 
     Raises :class:`~adjudge.errors.ConfigError` for a spec that compares the samples of a group, and
     for a version of AReaL in which a group that lost a member is wrong.
@@ -78,11 +85,12 @@ def workflow_class() -> type[Any]:
             *args: Any,
             spec: RewardSpec | Path | str | None = None,
             columns: Mapping[str, str] | None = None,
+            record: str | None = None,
             **options: Any,
         ) -> None:
             _check_version()
             super().__init__("adjudge", *args, **options)  # a name: a function gets a pool
-            self.adapter = _ArealAdapter(spec, columns=columns)
+            self.adapter = _find_adapter(spec, columns, record)
             self.reward_fn = self.async_reward_fn = self._judge
 
         async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
@@ -95,7 +103,8 @@ def workflow_class() -> type[Any]:
             self, prompt: str, _: str, __: list[int], completion_ids: list[int], /, **row: Any
         ) -> float:
             answer = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
-            result = await self.adapter.judge(prompt, answer, row)
+            group = str(workflow_context.get().task_id)
+            result = await self.adapter.judge(prompt, answer, row, group)
             parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
             parts["judge/missing_frac"] = float(result.score is None)
             present = {name: value for name, value in parts.items() if value is not None}
@@ -107,6 +116,23 @@ def workflow_class() -> type[Any]:
 
     AdjudgeWorkflow.__qualname__ = "AdjudgeWorkflow"
     return AdjudgeWorkflow
+
+
+def _find_adapter(
+    spec: RewardSpec | Path | str | None, columns: Mapping[str, str] | None, record: str | None
+) -> _ArealAdapter:
+    """One for each spec's file in a process: AReaL makes a new workflow for every batch."""
+    if isinstance(spec, RewardSpec):
+        return _ArealAdapter(spec, columns=columns, record=record)
+    path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
+    return _cached_adapter(path, tuple((columns or {}).items()), record)
+
+
+@lru_cache(maxsize=16)
+def _cached_adapter(
+    spec: str, columns: tuple[tuple[str, str], ...], record: str | None
+) -> _ArealAdapter:
+    return _ArealAdapter(spec, columns=dict(columns), record=record)
 
 
 def _check_version() -> None:

@@ -39,7 +39,8 @@ class AdjudgeEvaluator(Adapter):
         judged = [one for one in episode.trajectories if one.reward is None and one.steps]
         if not judged:  # a flow that made nothing, or rewards of its own: nobody reads this one
             return EvalOutput(reward=0.0, is_correct=False)
-        scored = self.score([self._sample(task, judged[-1].steps[-1])], ["0"])
+        group = str(episode.id).rpartition(":")[0]  # of task and number
+        scored = self.score([self._sample(task, judged[-1].steps[-1])], [group])
         [result] = scored.results
         parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
         parts["judge/missing_frac"] = float(result.score is None)

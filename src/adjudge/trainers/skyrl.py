@@ -26,20 +26,10 @@ from adjudge.types import RewardResult
 
 ENVIRONMENT, ESTIMATOR = "adjudge", "adjudge_grpo"
 
-_ALGORITHM = "trainer.algorithm."
 _SETTINGS: Mapping[str, tuple[Any, str]] = {
-    f"{_ALGORITHM}advantage_estimator": (
-        ESTIMATOR,
-        "other estimators spread a missing reward, which is NaN, over the batch",
-    ),
-    f"{_ALGORITHM}dynamic_sampling.type": (
-        None,
-        "it takes a group with a missing reward for one without spread, and drops it",
-    ),
-    f"{_ALGORITHM}advantage_batch_normalize": (
-        False,
-        "it counts the 0 of a missing reward among the advantages of the batch",
-    ),
+    "advantage_estimator": (ESTIMATOR, "others spread a missing reward, NaN, over the batch"),
+    "dynamic_sampling.type": (None, "it drops a group with a missing reward"),
+    "advantage_batch_normalize": (False, "it counts the 0 of a missing reward in the batch"),
 }
 
 
@@ -47,37 +37,36 @@ def make_reward(
     spec: RewardSpec | Path | str | None = None,
     *,
     config: Any,
-    columns: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> SkyRLReward:
     """Check SkyRL's ``config``, and register the environment and the estimator in this process.
 
-    ``columns`` names the dataset's column of a field. Raises
+    ``options`` are those of :class:`~adjudge.trainers.adapter.Adapter`. Raises
     :class:`~adjudge.errors.ConfigError` for a spec that compares the samples of a group, and for
     settings under which a missing reward would change other rows.
     """
-    reward = SkyRLReward(spec, columns=columns)
+    reward = SkyRLReward(spec, **options)
     for key, (allowed, why) in _SETTINGS.items():
-        found = config
+        found = config.trainer.algorithm
         for name in key.split("."):
             found = getattr(found, name, None)
         if (found or None) != (allowed or None):
-            raise ConfigError(f"{key}: must be {allowed!r}, since {why} (found {found!r})")
+            raise ConfigError(
+                f"trainer.algorithm.{key}: must be {allowed!r}, since {why} (found {found!r})"
+            )
     register(reward)
     return reward
 
 
 def register(reward: SkyRLReward) -> None:
     """Make ``adjudge`` and ``adjudge_grpo`` known to SkyRL; a second call replaces the reward."""
-    from skyrl.backends.skyrl_train.utils.ppo_utils import (  # noqa: PLC0415
-        AdvantageEstimatorRegistry,
-    )
-    from skyrl_gym.envs.registration import register as register_env  # noqa: PLC0415
-    from skyrl_gym.envs.registration import registry  # noqa: PLC0415
+    from skyrl.backends.skyrl_train.utils import ppo_utils  # noqa: PLC0415
+    from skyrl_gym.envs import registration  # noqa: PLC0415
 
-    registry.pop(ENVIRONMENT, None)
-    register_env(id=ENVIRONMENT, entry_point=judged_env_class(), kwargs={"reward": reward})
-    if ESTIMATOR not in AdvantageEstimatorRegistry.list_available():
-        AdvantageEstimatorRegistry.register(ESTIMATOR, compute_present_grpo_advantage)
+    registration.registry.pop(ENVIRONMENT, None)
+    registration.register(ENVIRONMENT, judged_env_class(), {"reward": reward})
+    if ESTIMATOR not in (estimators := ppo_utils.AdvantageEstimatorRegistry).list_available():
+        estimators.register(ESTIMATOR, compute_present_grpo_advantage)
 
 
 class SkyRLReward(Adapter):
@@ -97,7 +86,7 @@ class SkyRLReward(Adapter):
         if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
             own = {"reference": truth, **own}
         sample = self.make_sample(0, 0, prompt, completion, self.select_fields(own))
-        return self.score([sample], ["0"]).results[0]
+        return self.score([sample], [sample.prompt or ""]).results[0]
 
 
 @cache

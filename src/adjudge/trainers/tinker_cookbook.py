@@ -28,7 +28,7 @@ Messages = list[dict[str, Any]]
 class TinkerReward(Adapter):
     """A reward spec for tinker-cookbook; pickled with the environments that hold it.
 
-    ``name`` opens the names of its metrics, ``columns`` names the column of a field. Raises
+    Its options are those of :class:`~adjudge.trainers.adapter.Adapter`. Raises
     :class:`~adjudge.errors.ConfigError` for a spec that compares the samples of a group, which one
     step does not see.
     """
@@ -70,7 +70,7 @@ class TinkerReward(Adapter):
         """
         fields = {**self.select_fields(columns), "finish_reason": finish_reason}
         sample = self.make_sample(0, 0, prompt, completion, fields)
-        scored = await self.ascore([sample], ["0"])
+        scored = await self.ascore([sample], [sample.prompt or ""])
         [result] = scored.results
         if result.score is None:
             raise make_missing_failure(result)
