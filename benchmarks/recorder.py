@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from adjudge.rewards import RewardSample, RewardSpec
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer
 
 GROUP = 8

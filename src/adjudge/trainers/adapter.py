@@ -23,8 +23,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.messages import first_question, last_answer
 from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.types import AnySample, RewardResult, RewardSample
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,14 +25,12 @@ from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import write_json
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.sentinel import SentinelAction
-from adjudge.trainers.recorder_thread import (
-    CLOSE_S,
-    RecordedCall,
-    RecorderThread,
-    exclusive_folder,
-)
+from adjudge.trainers.progress import RecordedCall
 from adjudge.version import __version__
+
+if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
+    from adjudge.runs.sentinel import SentinelAction
+    from adjudge.trainers.recorder_thread import RecorderThread
 
 RECORD_VARIABLE = "ADJUDGE_RECORD"
 """The environment variable that names the folder where a trainer takes only a dotted path."""
@@ -94,6 +92,8 @@ class FlightRecorder:
         Raises :class:`~adjudge.errors.RunFolderError` for the folder of anything else, and for one
         that cannot be used.
         """
+        from adjudge.trainers.recorder_thread import exclusive_folder  # noqa: PLC0415  (see above)
+
         facts = _describe_run(spec, graders)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class FlightRecorder:
         if (reason := self.stop_reason) is not None:
             raise TrainingStopped(f"{self.folder}: the run is stopped: {reason}")
 
-    def flush(self, timeout_s: float = CLOSE_S) -> bool:
+    def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until what was recorded here is written; whether it is."""
         writer = self._writer
         return writer is None or writer.pid != os.getpid() or writer.flush(timeout_s)
@@ -140,6 +140,8 @@ class FlightRecorder:
             writer.close()
 
     def _writer_here(self) -> RecorderThread:
+        from adjudge.trainers.recorder_thread import RecorderThread  # noqa: PLC0415  (see above)
+
         with self._lock:
             if self._writer is None or self._writer.pid != os.getpid():
                 self._writer = RecorderThread(self.folder, **self._options)

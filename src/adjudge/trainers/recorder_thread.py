@@ -27,9 +27,10 @@ from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, senti
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import batch_metrics
+from adjudge.trainers.progress import RecordedCall
 from adjudge.types import AnySample, GradedSample, RewardResult
 
-CLOSE_S = 10.0
+_CLOSE_S = 10.0
 """How long the end of a process waits for what is still to be written."""
 
 _LOCK = ".recorder.lock"
@@ -45,31 +46,6 @@ _IDLE_S = 1.0
 _TAIL_BYTES = 1 << 16
 
 _log = logging.getLogger("adjudge")
-
-
-@dataclass(frozen=True)
-class TrainerProgress:
-    """Where a trainer is when it asks for rewards; ``None`` is not known.
-
-    ``step`` is its own count, ``policy_version`` the number of updates behind the policy that wrote
-    the answers; ``evaluating``: they are not trained on.
-    """
-
-    step: int | None = None
-    policy_version: int | None = None
-    evaluating: bool = False
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
-
-    samples: Sequence[AnySample]
-    judged: Sequence[GradedSample]
-    results: Sequence[RewardResult]
-    metrics: Mapping[str, float]
-    progress: TrainerProgress
-    whole_groups: bool = True
 
 
 @contextmanager
@@ -233,7 +209,7 @@ class RecorderThread:
         """Write what waits and the last counts, and end the thread."""
         if self._thread.is_alive() and self.pid == os.getpid():
             self._queue.put(None)
-            self._thread.join(CLOSE_S)
+            self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         while True:

@@ -17,8 +17,8 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
+from adjudge.trainers.progress import RecordedCall, TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder_thread import RecordedCall, TrainerProgress
 from adjudge.types import AnySample, GradedSample, GraderError, Provenance, RewardResult, Usage
 
 _log = logging.getLogger("adjudge")

@@ -26,8 +26,8 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean, std
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.metrics import batch_metrics
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import SPEC_VARIABLE
 from adjudge.types import GradedSample, RewardResult
 

@@ -11,7 +11,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.messages import first_question, last_answer, prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
-from adjudge.trainers.recorder_thread import TrainerProgress
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.trl_environments import read_environment_rewards
 from adjudge.types import RewardSample
 

@@ -16,6 +16,7 @@ vf: Any = pytest.importorskip(
 from adjudge.errors import ConfigError, GradingFailure  # noqa: E402
 from adjudge.mock import MockSettings, start_mock  # noqa: E402
 from adjudge.trainers import make_trainer_reward  # noqa: E402
+from adjudge.trainers.recorder import FlightRecorder  # noqa: E402
 from adjudge.trainers.scoring import SPEC_VARIABLE  # noqa: E402
 from adjudge.trainers.verifiers import to_verifiers_usage  # noqa: E402
 from adjudge.types import Usage  # noqa: E402
@@ -246,3 +247,18 @@ def test_a_reward_made_for_a_module_of_one_s_own(spec: Path) -> None:
     assert trace.metrics["quality/quality_score"] == 1.0
     with pytest.raises(GradingFailure, match="no reward: unparsable"):
         asyncio.run(quality(task.data, trace_of(task, "fail")))
+
+
+def test_rollouts_of_one_task_are_recorded_as_a_group(spec: Path, tmp_path: Path) -> None:
+    recorder = FlightRecorder(tmp_path / "run")
+    reward = make_trainer_reward(spec, "verifiers", record=recorder)
+    task = Plain(Data(prompt="What is it?", idx=7), config(spec=str(spec)))
+    for reply in ("good answer", "an answer"):
+        asyncio.run(reward(task.data, trace_of(task, reply)))
+    with pytest.raises(GradingFailure):
+        asyncio.run(reward(task.data, trace_of(task, "fail")))
+    recorder.close()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").open()]
+    assert [row["reward"] for row in rows] == [1.0, 0.25, None]
+    assert {row["group"] for row in rows} == {"task 7"}
+    assert rows[2]["missing"]["kind"] == "unparsable"

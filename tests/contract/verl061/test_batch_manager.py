@@ -299,3 +299,20 @@ def test_a_pickled_manager_scores_the_same(spec: str) -> None:
     assert torch.equal(again(data), one(data))
     marks = pickle.loads(pickle.dumps(one(data, return_dict=True)["reward_extra_info"]["uid"]))
     assert isinstance(marks[2], MissingRewardUid)
+
+
+def test_a_batch_is_recorded_with_its_step_and_evaluations_stand_apart(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADJUDGE_RECORD", str(tmp_path / "run"))
+    one = manager(spec)
+    tensor, _ = compute_reward(tiny.batch(RESPONSES, meta={"global_steps": 5}), one)
+    compute_reward(tiny.batch(["good", "poor"], meta={"global_steps": 5, "validate": True}), one)
+    one.source.recorder.close()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").open()]
+    assert [row["step"] for row in rows] == [5] * 8
+    for row, given in zip(rows, tensor.sum(dim=1).tolist(), strict=True):
+        assert row["reward"] == (None if row["missing"] else pytest.approx(given))
+    assert [row["missing"] and row["missing"]["kind"] for row in rows][2] == "unparsable"
+    held_out = (tmp_path / "run" / "evaluation_rollouts.jsonl").read_text().splitlines()
+    assert len(held_out) == 2

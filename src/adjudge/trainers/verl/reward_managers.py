@@ -25,7 +25,7 @@ from adjudge.errors import (
     TrainingStopped,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.recorder_thread import TrainerProgress
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,

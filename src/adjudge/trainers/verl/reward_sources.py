@@ -30,8 +30,8 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.metrics import batch_metrics
+from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import open_recorder
-from adjudge.trainers.recorder_thread import TrainerProgress
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
     ADJUDGE_ESTIMATOR,
