@@ -21,6 +21,7 @@ SHIPPED_TRAINERS = {
     "areal": "adjudge.trainers.areal:make_reward",
     "miles": "adjudge.trainers.slime:make_reward",
     "ms-swift": "adjudge.trainers.ms_swift:make_reward",
+    "openrlhf": "adjudge.trainers.openrlhf:make_reward",
     "rllm": "adjudge.trainers.rllm:make_reward",
     "skyrl": "adjudge.trainers.skyrl:make_reward",
     "slime": "adjudge.trainers.slime:make_reward",

@@ -1,0 +1,187 @@
+"""OpenRLHF: a reward spec as its agent, which sees whole groups, or as its reward function.
+
+OpenRLHF takes Python files. ``--train.agent_func_path agent.py``::
+
+    import adjudge
+    AgentExecutor = adjudge.make_reward("reward.toml", trainer="openrlhf", estimator="dr_grpo")
+
+generates as OpenRLHF does, waits for the group's other answers and judges them together. A missing
+reward becomes its group's mean, which the named estimators take off again. (An answer without
+action tokens would leave the loss, too, but a step of such answers alone has a loss of NaN.)
+``--reward.remote_url reward.py`` scores each answer alone::
+
+    from adjudge.trainers.openrlhf import make_reward_func
+    reward_func = make_reward_func("reward.toml", dynamic_filtering=True)
+
+and can leave out a whole group only: NaN, which dynamic filtering drops and replaces. Without
+dynamic filtering nothing means "missing" there, and the step ends.
+
+OpenRLHF does not tell its rollout actors how it was started, so these files say it once more.
+Nothing here imports OpenRLHF before it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adjudge.errors import ConfigError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import mean
+from adjudge.trainers.adapter import Adapter, make_missing_failure
+
+_ESTIMATORS = ("dr_grpo", "rloo")  # which do nothing with a reward but take a mean off
+
+
+def make_reward(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    estimator: str,
+    columns: Mapping[str, str] | None = None,
+) -> type:
+    """The class ``AgentExecutor`` of the file that ``--train.agent_func_path`` names.
+
+    ``estimator`` is what ``--algo.advantage.estimator`` says, ``dr_grpo`` or ``rloo``; others only
+    under ``missing.policy = "raise"``. ``columns`` names the field ``label`` otherwise. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    from openrlhf.utils.agent import SingleTurnAgentExecutor  # noqa: PLC0415  (the trainer's)
+
+    adapter = GroupExecution(spec, estimator, columns=columns)
+
+    class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]  # not installed for mypy
+        async def execute(
+            self, prompt: str, label: Any, sampling_params: Any, *given: Any, **more: Any
+        ) -> Any:
+            generated = super().execute(prompt, label, sampling_params, *given, **more)
+            tokenizer = more["hf_tokenizer"] if "hf_tokenizer" in more else given[1]
+            return await adapter.execute(prompt, label, sampling_params, tokenizer, generated)
+
+    return AgentExecutor
+
+
+def make_reward_func(
+    spec: RewardSpec | Path | str | None = None,
+    *,
+    dynamic_filtering: bool = False,
+    columns: Mapping[str, str] | None = None,
+) -> Callable[[list[str], list[str], list[Any]], dict[str, Any]]:
+    """The ``reward_func`` of the file that ``--reward.remote_url`` names.
+
+    ``dynamic_filtering`` is whether ``--algo.dynamic_filtering_enable`` is set. Then a missing
+    reward is NaN, and OpenRLHF replaces its group; else the function raises
+    :class:`~adjudge.errors.GradingFailure`, and OpenRLHF ends. Raises
+    :class:`~adjudge.errors.ConfigError` for a spec that compares a group.
+    """
+    adapter = _SampleAdapter(spec, columns=columns)
+
+    def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
+        [query], [prompt], [label] = queries, prompts, labels
+        if not query.startswith(prompt):
+            raise ConfigError(f"queries: must begin with the prompt (found {query[:80]!r})")
+        fields = adapter.select_fields(_columns(label))
+        sample = adapter.make_rendered_sample(0, 0, prompt, query[len(prompt) :], fields)
+        result = adapter.score([sample], ["0"]).results[0]
+        if result.score is None and not dynamic_filtering:
+            raise make_missing_failure(result)
+        score = math.nan if result.score is None else result.score
+        return {"rewards": score, "scores": score, "extra_logs": {}}
+
+    return reward_func
+
+
+class _SampleAdapter(Adapter):
+    trainer = "OpenRLHF's --reward.remote_url"
+    call_holds = "one sample"
+
+
+@dataclass
+class _Group:
+    """The answers to one prompt while they are generated; ``params`` keeps its id from reuse."""
+
+    params: Any
+    size: int = 0
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    judged: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class GroupExecution(Adapter):
+    """Judges the answers to a prompt together, when the last one is generated."""
+
+    trainer = "OpenRLHF"
+
+    def __init__(
+        self,
+        spec: RewardSpec | Path | str | None,
+        estimator: str,
+        *,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(spec, columns=columns)
+        if estimator not in _ESTIMATORS and self.spec.missing.policy != "raise":
+            raise ConfigError(
+                f"--algo.advantage.estimator: must be one of {', '.join(_ESTIMATORS)}, where a "
+                f"missing reward can be left out (found {estimator!r}). In the place of "
+                "'group_norm', use 'dr_grpo' and reward.group = 'z_score' in the spec."
+            )
+        self._stretches = estimator == "rloo"  # whose mean of the others counts the missing
+        self._open: dict[int, _Group] = {}
+
+    async def execute(
+        self, prompt: str, label: Any, params: Any, tokenizer: Any, generating: Any
+    ) -> dict[str, Any]:
+        """One answer: OpenRLHF starts all of a group at once, with one object ``params``."""
+        group = self._open.setdefault(id(params), _Group(params))
+        group.size += 1
+        await asyncio.sleep(0)  # all of the group are here
+        output: dict[str, Any] = await generating  # what one of them raises ends the whole call
+        group.outputs.append(output)
+        if len(group.outputs) == group.size:
+            del self._open[id(params)]
+            await self._judge(group.outputs, prompt, label, tokenizer)
+            group.judged.set()
+        await group.judged.wait()
+        return output
+
+    async def _judge(
+        self, outputs: Sequence[dict[str, Any]], prompt: str, label: Any, tokenizer: Any
+    ) -> None:
+        fields = self.select_fields(_columns(label))
+        samples = []
+        for place, output in enumerate(outputs):
+            [(start, end)] = output["action_ranges"]
+            tokens = output["observation_tokens"][start:end]
+            text = tokenizer.decode(tokens, skip_special_tokens=True)
+            ended = {"finish_reason": "length" if output["truncated"] else "stop"}
+            samples.append(self.make_rendered_sample(place, place, prompt, text, fields | ended))
+        results = (await self.ascore(samples, ["0"] * len(samples))).results
+        rewards = [result.score for result in results]
+        # What is logged, and what dynamic filtering compares with its range.
+        scores = rewards
+        if self.spec.reward.group != "none":
+            scores = [result.reward_info.get("outcome") for result in results]
+        n, m = len(results), sum(reward is not None for reward in rewards)
+        stretch = m * (n - 1) / (n * (m - 1)) if self._stretches and 1 < m < n else 1.0
+        centre, score = _mean_of_present(rewards), _mean_of_present(scores)
+        if m < n:
+            self.warn("a missing reward goes to OpenRLHF as the mean of its group, advantage 0")
+        for place, output in enumerate(outputs):
+            reward, own = rewards[place], scores[place]
+            output["reward"] = centre if reward is None else centre + stretch * (reward - centre)
+            output["scores"] = score if own is None else own
+            output["extra_logs"] = {"judge/missing_frac": float(reward is None)}
+            if m == 0:  # all are equal, so their advantages are 0; NaN is dropped by filtering
+                output["reward"], output["scores"] = 0.0, math.nan
+
+
+def _mean_of_present(values: Sequence[float | None]) -> float:
+    found = mean([value for value in values if value is not None])
+    return math.nan if found is None else found
+
+
+def _columns(label: Any) -> dict[str, Any]:
+    return {} if label is None else {"label": label, "reference": label}
