@@ -18,9 +18,12 @@ from tests.contract.plugins.scripted import SPEC, find_source, write_response
 
 from adjudge.engine.child_server import start_child_server
 from adjudge.service.formats.nemo_gym import aggregate_metrics
-from adjudge_lab.conformance.source import stand_in
+from adjudge_lab.conformance.driver import Batch
+from adjudge_lab.conformance.drivers.nemo_rl import NeMoRLDriver
+from adjudge_lab.conformance.source import TrainerSource, stand_in
 
 sys.path.insert(0, str(find_source("nemo_gym")))
+torch = pytest.importorskip("torch")  # before the modules that stand in for others
 for needed in ("pandas", "wandb", "fastapi", "omegaconf", "ray", "openai"):
     pytest.importorskip(needed, reason=f"NeMo-Gym needs {needed}; run `make test-plugins`")
 if importlib.util.find_spec("itsdangerous") is None:  # of cookies, which are not used here
@@ -207,3 +210,37 @@ def test_gyms_agent_reads_our_metrics(url: str) -> None:
 
     found = asyncio.run(ask())
     assert found.key_metrics["mean/reward"] == pytest.approx(3 / 9)
+
+
+@pytest.mark.parametrize(
+    "scores", [[1.0, None, 0.5, 0.0], [None, 1.0, 0.0, 0.5, 1.0, 0.25, 0.0, None]]
+)
+def test_marked_rows_leave_nemo_rls_groups_where_it_is_patched(
+    tmp_path: Path, scores: list[float | None]
+) -> None:
+    """By wire, Gym's agent, NeMo-RL's reader of masks, its filter and its (patched) estimator."""
+    checkout = find_source("nemo_patched")
+    reader: dict[str, Any] = {"torch": torch, "Any": Any}
+    TrainerSource("nemo_rl", "nemo-rl", checkout).load_names(
+        "experience/rollouts.py", ["_extract_mask_sample_flags"], reader
+    )
+    with start_service(toml_spec(tmp_path), "--format", "nemo-gym-marked") as url:
+        rows = asyncio.run(run_agent(url, [write_response(score) for score in scores]))
+    masks = reader["_extract_mask_sample_flags"]([{"full_result": row} for row in rows]).tolist()
+    assert masks == [score is None for score in scores]
+    assert {row["_ng_failure_class"] for row in rows if "_ng_failure_class" in row} == {
+        "judge_failed"
+    }
+    told = tuple(None if mask else row["reward"] for mask, row in zip(masks, rows, strict=True))
+    assert told == tuple(scores)
+    driver = NeMoRLDriver(checkout)
+    present = tuple(score for score in scores if score is not None)
+    for setting in driver.settings:
+        whole, alone = (
+            driver.run_step(
+                Batch(groups=(group,), lengths=((3,) * len(group),)), "mask_sample", setting
+            ).advantages[0]
+            for group in (told, present)
+        )
+        left = [value for value, mask in zip(whole, masks, strict=True) if not mask]
+        assert left == pytest.approx(alone, abs=1e-6)
