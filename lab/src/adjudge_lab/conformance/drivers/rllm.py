@@ -118,7 +118,7 @@ class RLLMDriver:
         self._process_workflow = self._scope[process]
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
-        """RLLM's advantages, and the mean reward that it logs."""
+        """The advantages of rLLM, and the mean reward that it logs."""
         take, size = self._scope, len(batch.groups[0])
         telling = _WAYS[way]
         episodes = asyncio.run(self._roll_out(batch, telling))
