@@ -182,6 +182,34 @@ def test_a_graded_run_is_regraded_too(case: Case, tmp_path: Path) -> None:
     assert case.calls == asked
 
 
+def test_a_run_without_settings_is_matched_by_names(case: Case, tmp_path: Path) -> None:
+    """As `adjudge train` and older versions write it."""
+    before = case.record()
+    (case.run / "run.json").write_text('{"kind": "train"}')
+    changed = case.write("changed", SPEC.replace("{response}", "Please: {response}"))
+    done = case.regrade(changed, "-o", str(tmp_path / "out"), "--offline")
+    assert done.exit_code == 0, done.output
+    assert "those of the same names answer" in done.stderr
+    assert rewards(tmp_path / "out") == before
+    asked = case.regrade(changed, "--dry-run").stderr
+    assert "asked: quality (the run does not say its graders' settings" in asked
+
+
+@pytest.mark.parametrize("detail", ['"a text"', '{"error": "x", "kind": "__class__"}'])
+def test_a_record_that_says_something_else_is_refused(
+    case: Case, tmp_path: Path, detail: str
+) -> None:
+    case.record()
+    path = case.run / "rollouts.jsonl"
+    lines = path.read_text().splitlines()
+    row = json.loads(lines[3])
+    row["details"]["quality"] = json.loads(detail)
+    path.write_text("\n".join([*lines[:3], json.dumps(row), *lines[4:]]) + "\n")
+    done = case.regrade(case.spec, "-o", str(tmp_path / "out"), "--offline")
+    assert done.exit_code == 2
+    assert "quality" in done.stderr
+
+
 def test_events_and_gates_come_back_as_they_were(tmp_path: Path) -> None:
     text = """
         graders = [

@@ -85,7 +85,7 @@ def regrade(
     require_stats()
     records, loaded = RunRecords(run), RewardSpec.load(spec)
     loaded = loaded if step is None else loaded.at_step(step)
-    plan = plan_regrading(records, loaded, loaded.build_graders())
+    plan = plan_regrading(records, loaded, loaded.build_graders(), by_name=offline)
     _print_plan(plan)
     if offline and plan.asked:
         raise ConfigError(

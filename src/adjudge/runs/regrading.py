@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.config import compare_settings, flatten, format_setting
-from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.graders.base import is_listwise
 from adjudge.judges.table import NOT_ABOUT_REPLIES
 from adjudge.rewards.batch_grader import BatchGrader
@@ -35,7 +35,8 @@ from adjudge.types import (
 )
 
 _NOT_ABOUT_ANSWERS = {"weight", "essential"}
-_NO_SETTINGS = "the run does not say its graders' settings; they are matched by name"
+_NO_SETTINGS = "the run does not say its graders' settings; --offline goes by their names"
+_BY_NAME = "the run does not say its graders' settings: those of the same names answer"
 
 
 @dataclass
@@ -51,9 +52,13 @@ class RegradingPlan:
 
 
 def plan_regrading(
-    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any]
+    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any], *, by_name: bool = False
 ) -> RegradingPlan:
-    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built."""
+    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built.
+
+    A run of ``adjudge train``, or of an older version, does not say its graders' settings: all are
+    asked, or with ``by_name`` those of the same names answer.
+    """
     plan = RegradingPlan()
     first = next(iter(records), None)
     if first is None:
@@ -61,11 +66,13 @@ def plan_regrading(
     known = set(first.scores)
     before = records.facts.get("settings")
     now = describe_settings(spec, graders)
-    if before is None:
-        plan.notes.append(_NO_SETTINGS)
+    if before is None and by_name:
+        plan.notes.append(_BY_NAME)
     for entry in spec.graders:
         if entry.name not in known:
             plan.asked[entry.name] = "the run has no such grader"
+        elif before is None and not by_name:
+            plan.asked[entry.name] = _NO_SETTINGS
         elif before is not None and (why := _find_change(entry, spec, before, now)):
             plan.asked[entry.name] = why
         else:
@@ -257,14 +264,19 @@ class _RecordedGrader:
                 for event in stated
             ]
 
-    def _result(self, name: str, detail: Mapping[str, Any]) -> GraderResult:
+    def _result(self, name: str, detail: Any) -> GraderResult:
         """A grader's answer as the run states it, on the scale of the grader that is there now."""
         self._tally.done += 1
         self._tally.resumed += 1
+        if not isinstance(detail, Mapping):
+            raise RunFolderError(
+                f"{self._path}: what {name} answered is no table (found {type(detail).__name__}). "
+                "Give a run whose files are as adjudge wrote them."
+            )
         grader = self._function.graders[name]
         role = Role(getattr(grader, "role", Role.SCORE))
         score = detail.get("score")
-        if not isinstance(score, int | float):
+        if type(score) is not int and type(score) is not float:
             return _make_error(name, detail, role)
         metadata = dict(detail.get("metadata") or {})
         spread = is_listwise(grader) and "rank" in metadata
@@ -275,5 +287,8 @@ class _RecordedGrader:
 def _make_error(name: str, detail: Mapping[str, Any], role: Role) -> GraderError:
     kind, metadata = str(detail.get("kind", "bug")), dict(detail.get("metadata") or {})
     if kind not in set(ErrorKind):
-        raise ConfigError(f"the kind of a failure is unknown (found {kind!r})")
+        raise RunFolderError(
+            f"details: the kind of a failure of {name} is unknown (found {kind!r:.80}; allowed: "
+            f"{', '.join(ErrorKind)})"
+        )
     return GraderError(name, ErrorKind(kind), str(detail.get("error", "")), metadata, role)
