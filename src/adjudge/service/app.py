@@ -164,7 +164,8 @@ class Service:
             raise RequestRefused(
                 422,
                 ErrorKind.UNSUPPORTED,
-                f"this spec compares the samples of a group ({what}): send them to /group_judge",
+                f"this spec compares the samples of a group ({what}): send them to /group_judge, "
+                "or with NeMo-Gym's _ng_group_id and _ng_rollout_index",
             )
         for request in requests:
             if request.metadata or request.messages or request.images:

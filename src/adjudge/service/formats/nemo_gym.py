@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from adjudge.messages import content_text, last_answer
-from adjudge.service.formats.base import Format, ScoreFunction, invalid_request, label_to_answer
+from adjudge.service.formats.base import Format, ScoreFunction, label_to_answer
 from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
@@ -100,9 +100,9 @@ class _NemoRow(msgspec.Struct):
 
     responses_create_params: _NemoInput
     response: _NemoOutput
-    group_id: str | None = msgspec.field(name="_ng_group_id", default=None)
-    group_attempt: int = msgspec.field(name="_ng_group_attempt", default=0)
-    rollout_index: int | None = msgspec.field(name="_ng_rollout_index", default=None)
+    group_id: str | int | None = msgspec.field(name="_ng_group_id", default=None)
+    group_attempt: int | None = msgspec.field(name="_ng_group_attempt", default=None)
+    rollout_index: int | str | None = msgspec.field(name="_ng_rollout_index", default=None)
 
 
 _nemo_decoder = msgspec.json.Decoder(_NemoRow)
@@ -116,7 +116,7 @@ class NemoGym(Format):
     The row's other fields, and those in ``verifier_metadata``, are the sample's; the first there is
     of ``expected_answer``, ``reference``, ``ground_truth``, ``answer``, ``label`` is the reference.
     ``mark_failures``: a failed judge is Gym's own mark instead of an error. A row with
-    ``_ng_group_id`` is a sample of its group, for specs that compare.
+    ``_ng_group_id`` and ``_ng_rollout_index`` is a sample of its group, for specs that compare.
     """
 
     path = "/verify"
@@ -139,15 +139,10 @@ class NemoGym(Format):
             "metadata": fields or None,
             "messages": [*before, *after],
         }
-        if asked.group_id is None:
+        if asked.group_id is None or asked.rollout_index is None:
             return [JudgeRequest(**sample)]
-        if asked.rollout_index is None:
-            raise invalid_request(
-                "_ng_rollout_index: is missing beside _ng_group_id. Send each rollout's place in "
-                "its group"
-            )
         # The size stands in the service's settings; another attempt is another group.
-        group, place = f"{asked.group_id}#{asked.group_attempt}", str(asked.rollout_index)
+        group, place = f"{asked.group_id}#{asked.group_attempt or 0}", str(asked.rollout_index)
         return [GroupRequest(**sample, group_id=group, group_size=0, request_id=place)]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
