@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adjudge.service.server import start_service
 
 RIGHT = '[[graders]]\nname = "right"\ntype = "answer"\n'
@@ -65,3 +67,30 @@ def test_a_spec_without_groups_judges_each_row_and_again(tmp_path: Path) -> None
         assert ask(f"{url}/verify", sent) == (200, {**sent, "reward": 1.0})
         _, found = ask(f"{url}/aggregate_metrics", {"verify_responses": [{"reward": 1.0}]})
         assert found["key_metrics"] == {"mean/reward": 1.0}
+
+
+def test_a_vector_of_rewards_is_named_in_each_row_and_group(tmp_path: Path) -> None:
+    """What NeMo-RL's GDPO reads by place: the same graders in the same order in every row."""
+    brief = """[[graders]]
+name = "brief"
+type = "length_penalty"
+min_length = 0
+max_length = 9
+penalty_rate = 0.5
+weight = 0.1
+"""
+    rows = [row("\\boxed{4}"), row("\\boxed{5} ", reward_components={"old": 1.0})]
+    expected = [{"right": 1.0, "brief": 0.0}, {"right": 0.0, "brief": -0.5}]
+    with start_service(spec(tmp_path, brief)) as url:
+        for sent, components in zip(rows, expected, strict=True):
+            status, found = ask(f"{url}/verify", sent)
+            assert (status, found["reward_components"]) == (200, components)
+            assert found["reward"] == components["right"] + 0.1 * components["brief"]
+            assert list(found["reward_components"]) == ["right", "brief"]
+    gdpo = brief + '[reward]\ngroup = "gdpo"\n'
+    with start_service(spec(tmp_path, gdpo), group_size=2) as url:
+        group = [{**one, "_ng_group_id": "g", "_ng_rollout_index": i} for i, one in enumerate(rows)]
+        with ThreadPoolExecutor(2) as pool:
+            answers = [one for _, one in pool.map(lambda one: ask(f"{url}/verify", one), group)]
+    assert [one["reward_components"] for one in answers] == expected
+    assert [one["reward"] for one in answers] == pytest.approx([1.1 / 2**0.5, -1.1 / 2**0.5])

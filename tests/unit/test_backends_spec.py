@@ -123,6 +123,19 @@ def test_a_judges_reason_model_and_cost_are_carried_through(beside: Path) -> Non
     assert response.metadata == {"judges": ["judge-1"], "cost_usd": 0.25}
 
 
+def test_what_several_graders_bring_to_a_score_is_named(beside: Path) -> None:
+    """Normalised, not weighted, in the order of the spec; nothing where there is no score."""
+    brief = {"name": "brief", "type": "length_penalty", "min_length": 0, "max_length": 2}
+    graders = [{**brief, "penalty_rate": 0.5, "weight": 0.1}, *JUDGED["graders"]]
+    asked = [ask("four"), ask("fail with timeout.")]
+    found, failed = scored({**JUDGED, "graders": graders}, *asked, folder=beside)
+    assert found.reward_components == {"brief": -1.0, "quality": 0.75}
+    assert found.score == pytest.approx(0.75 - 0.1)
+    assert (failed.score, failed.reward_components) == (None, None)
+    [alone] = scored(JUDGED, ask("four"), folder=beside)
+    assert alone.reward_components is None
+
+
 SENT = [kind for kind in ErrorKind if kind is not ErrorKind.AUTH]
 
 

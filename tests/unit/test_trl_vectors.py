@@ -86,7 +86,11 @@ class Trainer:
                 asyncio.ensure_future(one(prompts, texts, **given, **logs))
                 for one in self.reward_funcs
             ]
-            return [await task for task in tasks]
+            await asyncio.wait(tasks)
+            for error in [task.exception() for task in tasks]:
+                if error is not None:
+                    raise error
+            return [task.result() for task in tasks]
 
         said = asyncio.run(together())
         return {one.__name__: part for one, part in zip(self.reward_funcs, said, strict=True)}

@@ -94,16 +94,17 @@ def component_values(
     normalise: bool = True,
     not_applicable: NotApplicable = "score",
 ) -> dict[str, float] | GraderError:
-    """What each score and penalty that counts is before :func:`aggregate` adds it, by name.
+    """What each score and penalty that counts is before :func:`aggregate` adds it, by its name.
 
-    The ``GraderError`` is that of :func:`aggregate`: one missing component leaves the sample
-    without any. A gate multiplies and is no component.
+    In the order of ``terms``. The ``GraderError`` is that of :func:`aggregate`: one missing
+    component leaves the sample without any. A gate multiplies and is no component.
     """
     values = _collect_values(results, terms, normalise, not_applicable)
     if not isinstance(values, tuple):
         return values
     scores, _, penalties = values
-    return {term.name: value for term, value in (*scores, *penalties)}
+    found = {term.name: value for term, value in (*scores, *penalties)}
+    return {term.name: found[term.name] for term in terms if term.name in found}
 
 
 _TermValues = list[tuple[AggregateTerm, float]]

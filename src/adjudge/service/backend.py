@@ -101,6 +101,7 @@ def check_response(
         response.confidence,
         {**metadata, **facts} if metadata else facts,
         error,
+        reward_components=None if score is None else response.reward_components,
     )
 
 

@@ -130,6 +130,13 @@ class GroupJudge:
             ]
         return everything, self._reducer.reward(everything)
 
+    def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
+        """What each grader brings to the rewards of a group.
+
+        Trainers read them by place, so a grader that had nothing to judge has its stated score.
+        """
+        return self._reducer.components(judged, whole_groups=False)
+
     @property
     def compares_samples(self) -> bool:
         """Whether a grader will need the samples themselves again."""
@@ -426,9 +433,10 @@ class Rendezvous:
             name: member.refusal or _aborted_response(member.request)
             for name, member in group.samples.items()
         }
-        for member, one, reward in zip(there, everything, rewards, strict=True):
+        parts = self._judging.components(everything)
+        for member, one, reward, components in zip(there, everything, rewards, parts, strict=True):
             answers[_request_id(member.request)] = result_to_response(
-                member.request, one, reward, self._judging.names, len(there)
+                member.request, one, reward, self._judging.names, components, len(there)
             )
         for answer in answers.values():
             _add_counts(answer, counts)

@@ -108,6 +108,9 @@ class DampedBackend:
         if confidence < self._damping.below:
             response.metadata = {**(response.metadata or {}), "damped": score}
             response.score = score * self._damping.factor
+            if (parts := response.reward_components) is not None:
+                damped = {name: part * self._damping.factor for name, part in parts.items()}
+                response.reward_components = damped
 
     async def aclose(self) -> None:
         """See :class:`~adjudge.service.backend.Backend`."""
@@ -210,8 +213,16 @@ class SpecBackend:
         except (JudgeAuthError, ConfigError) as error:
             answers = self._fail_all(asked, error)
         else:
-            triples = zip(asked, judged, self.function.reward(judged), strict=True)
-            answers = [result_to_response(*triple, self.grader_names) for triple in triples]
+            rewards = self.function.reward(judged)
+            parts: list[dict[str, float] | None] = [None] * len(judged)
+            if len(self.spec.counting) > 1:
+                parts = self.function.components(judged, whole_groups=False)
+            answers = [
+                result_to_response(request, one, reward, self.grader_names, components)
+                for request, one, reward, components in zip(
+                    asked, judged, rewards, parts, strict=True
+                )
+            ]
         for sample, answer in zip(samples, answers, strict=True):
             found[sample.original_index] = answer
         return [found[place] for place in range(len(requests))]

@@ -130,13 +130,16 @@ def result_to_response(
     judged: GradedSample,
     result: RewardResult,
     names: Iterable[str],
+    components: Mapping[str, float] | None = None,
     members: int = 1,
 ) -> JudgeResponse:
     """What the graders ``names`` said, as the answer to ``request``.
 
     ``detailed_scores`` is each grader's own score by name, on its own scale, ``None`` where it is
-    missing. ``members``: in a group of so many, this sample's share of what ranking all cost.
-    ``confidence`` where exactly one grader stated one.
+    missing. ``components`` are those of the reward (:meth:`RewardReducer.components
+    <adjudge.rewards.reducer.RewardReducer.components>`); one alone is none. ``members``: in a
+    group of so many, this sample's share of what ranking all cost. ``confidence`` where exactly one
+    grader stated one.
     """
     named = {name: result.reward_info.get(f"{name}_score") for name in names}
     response = JudgeResponse(
@@ -146,9 +149,11 @@ def result_to_response(
         detailed_scores=named,
         confidence=_stated_confidence(judged),
         metadata=_judge_costs(judged, members),
+        reward_components=dict(components) if components and len(components) > 1 else None,
     )
     if result.missing is not None:
         response.score, response.error = None, _missing_error(result.missing, judged)
+        response.reward_components = None
     return response
 
 
