@@ -59,11 +59,14 @@ def step(env: JudgedEnv, text: str, **extra: Any) -> Any:
 @pytest.mark.usefixtures("cookbook")
 def test_a_step_has_the_reward_and_its_parts() -> None:
     reward = adjudge.make_reward(RewardSpec.from_dict(RIGHT), trainer="tinker-cookbook")
-    env = reward.make_env(Renderer(), "2 + 2?", answer="4")
+    env = reward.make_env(Renderer(), "2 + 2?", answer="4", prompt="a column")
     assert asyncio.run(env.initial_observation()) == ("2 + 2?", ["<end>"])
     found = step(env, r"It is \boxed{4}.")
     assert (found.reward, found.episode_done, found.next_observation) == (1.0, True, [])
-    assert found.metrics == {"judge/right_score": 1.0, "judge/outcome": 1.0}
+    assert found.metrics == {
+        "judge/right_score": 1.0,
+        "judge/outcome": 1.0,
+    }
     assert step(env, r"\boxed{5}").reward == 0.0
 
 

@@ -225,6 +225,17 @@ class Adapter:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))
 
+    def sample_metrics(self, scored: ScorerResult) -> dict[str, float]:
+        """What to log beside one sample: the parts of its reward, whether it is missing, its cost.
+
+        What is not there is absent, never 0.
+        """
+        [result] = scored.results
+        parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
+        parts["judge/missing_frac"] = float(result.score is None)
+        parts["judge/cost_usd"] = scored.metrics.get("judge/cost_usd")
+        return self.rename_metrics({k: value for k, value in parts.items() if value is not None})
+
     def rename_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """What to log: ``judge/…``, or ``judge/NAME/…`` for an adapter with a name of its own."""
         prefix = self.metric_prefix

@@ -27,8 +27,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter
-from adjudge.trainers.scoring import SPEC_VARIABLE
-from adjudge.types import RewardResult
+from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
 
 
 class _MissingReward(Exception):
@@ -41,14 +40,14 @@ class _ArealAdapter(Adapter):
 
     async def judge(
         self, prompt: str, response: str, row: Mapping[str, Any], group: str
-    ) -> RewardResult:
+    ) -> ScorerResult:
         fields = self.select_fields(row)
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
             sample = self.make_sample(0, 0, messages, answer, fields)
         else:
             sample = self.make_rendered_sample(0, 0, prompt, response, fields)
-        return (await self.ascore([sample], [group])).results[0]
+        return await self.ascore([sample], [group])
 
 
 def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> Any:
@@ -104,12 +103,10 @@ def workflow_class() -> type[Any]:
         ) -> float:
             answer = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
             group = str(workflow_context.get().task_id)
-            result = await self.adapter.judge(prompt, answer, row, group)
-            parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
-            parts["judge/missing_frac"] = float(result.score is None)
-            present = {name: value for name, value in parts.items() if value is not None}
+            scored = await self.adapter.judge(prompt, answer, row, group)
             tracker = stats_tracker.get(workflow_context.stat_scope())
-            tracker.scalar(**self.adapter.rename_metrics(present))
+            tracker.scalar(**self.adapter.sample_metrics(scored))
+            [result] = scored.results
             if result.score is None:
                 raise _MissingReward
             return result.score

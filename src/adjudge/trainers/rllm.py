@@ -42,13 +42,8 @@ class AdjudgeEvaluator(Adapter):
         group = str(episode.id).rpartition(":")[0]  # of task and number
         scored = self.score([self._sample(task, judged[-1].steps[-1])], [group])
         [result] = scored.results
-        parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
-        parts["judge/missing_frac"] = float(result.score is None)
-        parts["judge/cost_usd"] = scored.metrics.get("judge/cost_usd")
-        named = self.rename_metrics(
-            {name: value for name, value in parts.items() if value is not None}
-        )
-        signals = [Signal(name=name, value=value) for name, value in named.items()]
+        named = self.sample_metrics(scored).items()
+        signals = [Signal(name=name, value=value) for name, value in named]
         if result.score is None:
             episode.trajectories[:] = [
                 one for one in episode.trajectories if one.reward is not None

@@ -22,7 +22,7 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter
-from adjudge.types import RewardResult
+from adjudge.trainers.scoring import ScorerResult
 
 ENVIRONMENT, ESTIMATOR = "adjudge", "adjudge_grpo"
 
@@ -75,8 +75,8 @@ class SkyRLReward(Adapter):
     trainer = "SkyRL"
     call_holds = "one sample"
 
-    def judge(self, prompt: Any, completion: Any, **columns: Any) -> RewardResult:
-        """The result of one rollout; its ``score`` is ``None`` where it is missing.
+    def judge(self, prompt: Any, completion: Any, /, **columns: Any) -> ScorerResult:
+        """The one result of a rollout, whose ``score`` is ``None`` where it is missing.
 
         ``columns`` are an environment's ``extras``: their ``reward_spec.ground_truth`` is the
         reference, and the keys of their ``extra_info`` are fields. Raises what
@@ -86,7 +86,7 @@ class SkyRLReward(Adapter):
         if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
             own = {"reference": truth, **own}
         sample = self.make_sample(0, 0, prompt, completion, self.select_fields(own))
-        return self.score([sample], [sample.prompt or ""]).results[0]
+        return self.score([sample], [sample.prompt or ""])
 
 
 @cache
@@ -109,11 +109,8 @@ def judged_env_class() -> type[Any]:
 
         def step(self, action: str) -> Any:
             answer = [{"role": "assistant", "content": action}]
-            result = self.reward.judge(self.prompt, answer, **self.extras)
-            parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
-            parts["judge/missing_frac"] = float(result.score is None)
-            present = {name: value for name, value in parts.items() if value is not None}
-            self.parts = self.reward.rename_metrics(present)
+            scored = self.reward.judge(self.prompt, answer, **self.extras)
+            [result], self.parts = scored.results, self.reward.sample_metrics(scored)
             score = math.nan if result.score is None else result.score
             return BaseTextEnvStepOutput(
                 observations=[], reward=score, done=True, metadata={"adjudge": result.details}

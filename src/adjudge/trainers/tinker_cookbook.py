@@ -37,7 +37,7 @@ class TinkerReward(Adapter):
     call_holds = "one sample"
 
     def make_env(
-        self, renderer: Any, question: str, *, prefix: Sequence[Any] = (), **columns: Any
+        self, renderer: Any, question: str, /, *, prefix: Sequence[Any] = (), **columns: Any
     ) -> JudgedEnv:
         """An environment of one turn: ``question`` after the messages ``prefix``, then a reward.
 
@@ -59,6 +59,7 @@ class TinkerReward(Adapter):
         self,
         prompt: str | Messages,
         completion: str | Messages,
+        /,
         *,
         finish_reason: str = "stop",
         **columns: Any,
@@ -74,10 +75,9 @@ class TinkerReward(Adapter):
         [result] = scored.results
         if result.score is None:
             raise make_missing_failure(result)
-        parts = {f"judge/{part}": value for part, value in result.reward_info.items()}
-        parts["judge/cost_usd"] = scored.metrics.get("judge/cost_usd")
-        present = {name: value for name, value in parts.items() if value is not None}
-        return result.score, self.rename_metrics(present)
+        metrics = self.sample_metrics(scored)
+        del metrics[f"{self.metric_prefix}missing_frac"]  # those that are missing are not logged
+        return result.score, metrics
 
 
 make_reward = TinkerReward
@@ -109,12 +109,9 @@ class JudgedEnv:
 
         message, _ = self.renderer.parse_response(action)
         answer = [{"role": "assistant", "content": get_text_content(message)}]
-        score, metrics = await self.reward.judge(
-            self.messages,
-            answer,
-            finish_reason=(extra or {}).get("stop_reason", "stop"),
-            **self.columns,
-        )
+        ended = {"finish_reason": (extra or {}).get("stop_reason", "stop")}
+        judge = self.reward.judge
+        score, metrics = await judge(self.messages, answer, **{**self.columns, **ended})
         return StepResult(
             reward=score,
             episode_done=True,
