@@ -17,9 +17,11 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.trainer.ppo.reward import load_reward_manager, resolve_reward_manager_cls
 from verl.trainer.ppo.v1 import PPOTrainerSync, get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable, MissingRewardError
 from adjudge.trainers.verl import JudgeRewardLoopManager
+from adjudge.trainers.verl.batches import RowReader, last_output
 from adjudge.trainers.verl.main_ppo import MetricsTaskRunnerMixin, make_metrics_runner
 from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
 
@@ -118,6 +120,39 @@ def test_of_several_outputs_the_last_counts_whatever_the_padding(folder: Path, s
         },
     )
     assert run(folder, spec, V0, data)[0]["reward_score"] == 1.0
+    chat = np.array([[{"role": "user", "content": "2 + 3 ?"}]] * 2)
+    data.non_tensor_batch["raw_prompt"] = chat
+    [sample] = (reader := RowReader(tiny.tokenizer())).read(last_output(data)).samples
+    assert (sample.prompt, sample.messages) == ("2 + 3 ?", None)  # no half of a trajectory
+    assert "several outputs" in str(reader.without_messages)
+    carried = [{"extras": {"messages": [*chat[0], {"role": "assistant", "content": "good"}]}}] * 2
+    data.non_tensor_batch["tool_extra_fields"] = tiny.objects(carried)
+    assert len(reader.read(last_output(data)).samples[0].messages or []) == 2
+
+
+def test_a_rollout_of_several_outputs_counts_once_in_its_group(folder: Path, spec: str) -> None:
+    """As verl's own `grpo` has it; and what is missing is out, all its outputs with it."""
+    resolve_reward_manager_cls(config(folder, spec))
+    keys = ["u_0_0", "u_0_1", "u_1_0", "u_2_0", "u_2_1", "u_2_2", "u_3_0", "w_0_0", "w_1_0"]
+    worth = [1.0, 1.0, 0.0, 0.75, 0.75, 0.75, 0.25, 1.0, 0.0]
+
+    def advantages(estimator: str, rewards: list[float], rows: list[int]) -> Any:
+        tensors = {"token_level_rewards": torch.tensor(rewards)[rows, None] * torch.eye(2)[1]}
+        tensors["response_mask"] = torch.ones(len(rows), 2)
+        uids = tiny.objects([keys[row][0] for row in rows])
+        data = tiny.DataProto.from_dict(tensors=tensors, non_tensors={"uid": uids})
+        done = compute_advantage_for_multi_trajectories(
+            data, [keys[row] for row in rows], estimator, config={}
+        )
+        return done.batch["advantages"]
+
+    rows = list(range(len(keys)))
+    assert torch.equal(advantages("adjudge_grpo", worth, rows), advantages("grpo", worth, rows))
+    gone = [*worth[:3], *[math.nan] * 3, *worth[6:]]
+    here = [0, 1, 2, 6, 7, 8]
+    found = advantages("adjudge_grpo", gone, rows)
+    assert torch.equal(found[here], advantages("grpo", worth, here))
+    assert not found[3:6].any()
 
 
 def test_scores_stand_on_the_last_valid_token() -> None:

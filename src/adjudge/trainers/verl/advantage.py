@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -69,10 +70,15 @@ def find_calling_config(function: str = "load_reward_manager") -> Any:
     verl 0.6.1 builds reward managers without it, in the trainer's process and (with
     ``launch_reward_fn_async``) in a Ray task, so the caller's frame is the only place to see it.
     """
-    caller: FrameType | None = sys._getframe(1)  # noqa: SLF001  (see above)
+    return _find_calling_local(function, "config")
+
+
+def _find_calling_local(function: str, name: str) -> Any:
+    """A variable of the nearest call of ``function`` that we are inside of, or ``None``."""
+    caller: FrameType | None = sys._getframe(1)  # noqa: SLF001  (verl passes no more)
     while caller is not None and caller.f_code.co_name != function:
         caller = caller.f_back
-    return None if caller is None else caller.f_locals.get("config")
+    return None if caller is None else caller.f_locals.get(name)
 
 
 class MissingRewardUid(str):
@@ -264,7 +270,41 @@ def adjudge_grpo(
     are not credited to what came after: turns then have advantages of their own, by the formula of
     :func:`~adjudge.rewards.groups.turn_advantages`. In a group without such rewards, all turns have
     the rollout's.
+
+    Where verl's V1 trainers call, rows may be outputs of one rollout. As in verl's own ``grpo`` the
+    last stands for it in its group, and the others get its advantage.
     """
+    keys = _find_calling_local("compute_advantage_for_multi_trajectories", "batch_keys")
+    last = _last_outputs(keys or ())
+    if len(last) != len(index) or last == list(range(len(last))):
+        return _leave_missing_out(token_level_rewards, response_mask, index, config)
+    rows = sorted(set(last))
+    found, _ = _leave_missing_out(
+        token_level_rewards[rows], response_mask[rows], index[rows], config
+    )
+    spread = response_mask.new_zeros(response_mask.shape, dtype=found.dtype)
+    spread[rows] = found
+    outputs = Counter(last)
+    for row, final in enumerate(last):
+        if outputs[final] > 1:
+            first = response_mask[final].int().argmax()
+            spread[row] = found[rows.index(final), first] * response_mask[row]
+    return spread, spread
+
+
+def _last_outputs(keys: Sequence[str]) -> list[int]:
+    """For each key ``{uid}_{session}_{output}``, the row of that rollout's last output."""
+    final: dict[str, int] = {}
+    for row, key in enumerate(keys):
+        rollout, _, output = key.rpartition("_")
+        if rollout not in final or int(keys[final[rollout]].rpartition("_")[2]) < int(output):
+            final[rollout] = row
+    return [final[key.rpartition("_")[0]] for key in keys]
+
+
+def _leave_missing_out(
+    token_level_rewards: Any, response_mask: Any, index: Any, config: Any
+) -> tuple[Any, Any]:
     import torch  # noqa: PLC0415  (heavy)
 
     divide = True if config is None else config.get("norm_adv_by_std_in_grpo", True)

@@ -157,12 +157,15 @@ def _unreadable_messages(why: str) -> GradingFailure:
 MASK_COLUMN = "judge_response_mask"
 """The column in which rollouts of verl 0.9.1 bring their response mask to reward actors."""
 
+OUTPUTS_COLUMN = "judge_outputs"
+"""The column that says of how many outputs of one rollout a row is the last."""
+
 # Columns that are about the rollout itself, or of use to verl only.
 _NOT_FIELDS = {
-    MASK_COLUMN, "details", "extra_info", "judge_group_size", "judge_metrics", "messages",
-    "multi_modal_data", "multi_modal_inputs", "prompt_len", "raw_prompt", "raw_prompt_ids",
-    "response_len", "reward_extra_info", "reward_model", "tool_extra_fields", "tools_kwargs", "uid",
-    "__num_turns__",
+    MASK_COLUMN, OUTPUTS_COLUMN, "details", "extra_info", "judge_group_size", "judge_metrics",
+    "messages", "multi_modal_data", "multi_modal_inputs", "prompt_len", "raw_prompt",
+    "raw_prompt_ids", "response_len", "reward_extra_info", "reward_model", "tool_extra_fields",
+    "tools_kwargs", "uid", "__num_turns__",
 }  # fmt: skip
 
 
@@ -265,6 +268,9 @@ class RowReader:
         given = parse_conversation(carried) or parse_conversation(own.get("messages"))
         if given is not None:
             return given
+        if own.get(OUTPUTS_COLUMN, 1) > 1:
+            self.without_messages = "the last of a rollout's several outputs is not all it said"
+            return None
         opening = parse_conversation(own.get("raw_prompt"))
         if opening is None:
             self.without_messages = (
@@ -299,6 +305,8 @@ def last_output(data: Any) -> Any:
     verl 0.9.1 pads the outputs of one rollout each as a whole, so that attention masks of several
     do not line up with prompts and responses; ``prompt_len`` and ``response_len`` tell.
     """
+    import numpy as np  # noqa: PLC0415  (verl's)
+
     row = data[-1:]
     if len(data) == 1 or not {"prompt_len", "response_len"} <= row.non_tensor_batch.keys():
         return row
@@ -308,7 +316,8 @@ def last_output(data: Any) -> Any:
         "responses": row.batch["responses"][:, :response],
         "attention_mask": row.batch["attention_mask"][:, : prompt + response],
     }
-    return type(data).from_dict(tensors=tensors, non_tensors=row.non_tensor_batch)
+    columns = {**row.non_tensor_batch, OUTPUTS_COLUMN: np.array([len(data)])}
+    return type(data).from_dict(tensors=tensors, non_tensors=columns)
 
 
 class _Prompts:
