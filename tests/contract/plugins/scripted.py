@@ -43,17 +43,21 @@ def write_response(reward: float | None) -> str:
     return f"This one is worth {reward}."
 
 
-def find_source(folder: str) -> Path:
-    """A trainer's checkout or unzipped wheel; skips the module without it."""
+def find_source(*folders: str) -> Path:
+    """A trainer's checkout or unzipped wheel, the first there is; skips the module without it.
+
+    Folders have the names of ``docs/conformance/trainers.toml``, where ``make conformance`` fetches
+    them, or others.
+    """
     given = os.environ.get("ADJUDGE_TRAINER_SOURCES")
     if given is None:
         pytest.skip(
             "ADJUDGE_TRAINER_SOURCES names no folder of trainers' sources", allow_module_level=True
         )
-    path = Path(given) / folder
-    if not path.is_dir():
-        pytest.skip(f"{path} is not there", allow_module_level=True)
-    return path
+    for folder in folders:
+        if (path := Path(given) / folder).is_dir():
+            return path
+    pytest.skip(f"{given}: has no folder {' or '.join(folders)}", allow_module_level=True)
 
 
 def check_failures(driver: TrainerDriver) -> tuple[Conformance, set[str]]:
