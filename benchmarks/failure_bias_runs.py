@@ -256,7 +256,7 @@ def train(arm: Arm, start: Start) -> tuple[list[Seen], Any]:
             train_dataset=datasets.Dataset.from_list(prompts),
             args=trl.GRPOConfig(
                 output_dir=folder, logging_steps=1, report_to=[],
-                use_cpu=True, bf16=False, activation_checkpointing=False, disable_tqdm=True,
+                use_cpu=True, bf16=False, disable_tqdm=True,
                 dataloader_pin_memory=False, **settings,
             ),
         )  # fmt: skip

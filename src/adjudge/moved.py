@@ -30,7 +30,6 @@ MOVED_MODULES = {
     "adjudge.judges.transport": "adjudge.judges.wire.transport",
     "adjudge.rewards.combine": "adjudge.rewards.aggregate",
     "adjudge.runner.question": "adjudge.runner.binding",
-    "adjudge.service.formats.nemo_gym": "adjudge.service.formats.trainers",
     "adjudge.studies.matrix.parametric": "adjudge_lab.studies.parametric_judge",
     "adjudge.training.judging": "adjudge_lab.rl.rewards",
     "adjudge.training.served": "adjudge_lab.rl.rewards",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 BACKEND = str(Path(__file__).with_name("service_backend.py"))
 SETTINGS = {"port": 0, "batch_timeout": 0.0, "max_body_mb": 0.2}
 ROUTES = ("/judge", "/batch_judge", "/group_judge")
-LESSER = ("/health", "/ready", "/metrics", "/calls", "/docs", "/openapi.json")
+LESSER = ("/health", "/ready", "/metrics", "/calls", "/reverify_mode", "/docs", "/openapi.json")
 
 
 @pytest.fixture(scope="module")

@@ -48,11 +48,9 @@ class AdjudgeEvaluator(Adapter):
             episode.trajectories[:] = [
                 one for one in episode.trajectories if one.reward is not None
             ]
-        return EvalOutput(
-            reward=result.score or 0.0,  # read by nobody where the episode is empty
-            is_correct=(result.score or 0.0) > 0,  # as rLLM reads a number
-            signals=signals,
-        )
+            # Read by nobody, for the episode is empty.
+            return EvalOutput(reward=0.0, is_correct=False, signals=signals)  # adjudge: meant
+        return EvalOutput(reward=result.score, is_correct=result.score > 0, signals=signals)
 
     def _sample(self, task: Any, step: Any) -> Any:
         columns: Mapping[str, Any] = getattr(task, "metadata", None) or {}

@@ -49,7 +49,8 @@ class ZeroFilling:
         allowed = ["'raise'"]
         if self.keeps_groups_apart:
             allowed += [f"'drop_group' with min_valid = {largest}", "'fallback'"]
-        who = self.who if layout.broken is None else f"{self.who}, where {layout.broken}"
+        decides = self.only_centres and layout.broken is not None  # else none would be exact
+        who = f"{self.who}, where {layout.broken}" if decides else self.who
         raise ConfigError(
             f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
             "reward as 0, so that a failed judge looks like a bad answer "

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from adjudge.errors import AdjudgeError
-from adjudge.trainers import trl as trl_adapter
+from adjudge.trainers import adapter, trl as trl_adapter
 from adjudge.trainers.scoring import Scorer, ScorerResult
 
 # Its neighbour in this folder; not by the name of the tests: an installed package may have one.
@@ -48,7 +48,7 @@ def outcome(folder: Path, algorithm: str, missing: str, settings: dict[str, Any]
             judged.extend(scored.rewards)
             return scored
 
-    trl_adapter.Scorer = Seen  # type: ignore[misc,attr-defined]
+    adapter.Scorer = Seen  # type: ignore[misc,attr-defined]
     reward = trl_adapter.make_reward(spec)
 
     class Recorded(getattr(trl, f"{algorithm}Trainer")):  # type: ignore[misc]

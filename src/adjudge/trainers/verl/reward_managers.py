@@ -372,7 +372,7 @@ class JudgeRewardLoopManager:
                 scored = await self.scorer.ascore(rows.samples, rows.groups)
                 [result], metrics = scored.results, scored.metrics
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
-            result = self._result_of_stop(stop)
+            result = self._result_of_stop(stop)  # adjudge: meant (it is missing)
             self._counts.add(result)
             if not self.channel.outages_are_missing:
                 raise
