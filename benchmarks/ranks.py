@@ -26,7 +26,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.tail import CALL, REQUEST, WIRE
+from benchmarks.tail import CALL, WIRE
 
 from adjudge.client.connection import LoopConnection, RequestOutcome, prepare_request
 from adjudge.client.settings import ClientSettings
@@ -81,11 +81,14 @@ class Judges:
 class JudgeBackend:
     """The service's backend: a judge asked through an endpoint, after some work of its core."""
 
-    name, version, one_by_one, compares_groups = "judge", "1", True, None
+    name, version, one_by_one = "judge", "1", True
+    compares_groups: str | None = None
 
     def __init__(self, judges: Judges, core: asyncio.Lock, cpu_s: float, plan: Plan) -> None:
-        more = {} if plan.concurrency is None else {"max_concurrency": plan.concurrency}
-        self._endpoint = Endpoint(["http://judge"], judges, EndpointSettings(**more))
+        settings = EndpointSettings()
+        if plan.concurrency is not None:
+            settings = msgspec.structs.replace(settings, max_concurrency=plan.concurrency)
+        self._endpoint = Endpoint(["http://judge"], judges, settings)
         self._core, self._cpu_s = core, cpu_s
         self.core_s = 0.0
 
@@ -110,10 +113,12 @@ class ServiceWire:
     """The wire from the ranks to one service; a connection is a request that is open there."""
 
     def __init__(self, judges: Judges, cpu_s: float, plan: Plan) -> None:
-        chosen = {
-            "max_concurrent": plan.concurrency, "queue_size": plan.queue, "deadline_s": plan.seconds,
-        }  # fmt: skip
-        settings = ServiceSettings(**{k: v for k, v in chosen.items() if v is not None})
+        default = ServiceSettings()
+        settings = ServiceSettings(
+            max_concurrent=plan.concurrency or default.max_concurrent,
+            queue_size=plan.queue or default.queue_size,
+            deadline_s=plan.seconds or default.deadline_s,
+        )
         self.backend = JudgeBackend(judges, asyncio.Lock(), cpu_s, plan)
         self.queue = BackendQueue(self.backend, settings, lambda size: None)
         self.open = self.peak = self.peak_queue = self.refused = 0
@@ -197,22 +202,22 @@ def _failure_kind(answer: RequestOutcome) -> ErrorKind | str | None:
 
 def list_plans(samples: int) -> list[Plan]:
     """As installed; with settings for the size; with the judges that the size needs."""
-    sized = {"queue": samples, "seconds": 600.0}
+    many = 16
     return [
         Plan("as installed, 1 judge server", 1),
-        Plan("room and time, 1 judge server", 1, **sized),
-        Plan("room and time, 16 judge servers", 16, concurrency=16 * SLOTS, **sized),
-        Plan("the same, 4 services", 16, services=4, concurrency=4 * SLOTS, **sized),
+        Plan("room and time, 1 judge server", 1, 1, None, samples, 600.0),
+        Plan("room and time, 16 judge servers", many, 1, many * SLOTS, samples, 600.0),
+        Plan("the same, 4 services", many, 4, many * SLOTS // 4, samples, 600.0),
     ]
 
 
 def tabulate(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown."""
-    lines = [
-        "| settings | ranks | step | missing | connections | queue | refused | calls a sample "
-        "| calls in flight | core |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    titles = (
+        "settings", "ranks", "step", "missing", "connections", "queue", "refused",
+        "calls a sample", "calls in flight", "core",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in rows:
         why = ", ".join(row["kinds"])
         missing = f"{row['missing']:.0%}" + (f" ({why})" if why else "")

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import AdjudgeError
-from adjudge.trainers import adapter, trl as trl_adapter
+from adjudge.trainers import adapter
+from adjudge.trainers import trl as trl_adapter
 from adjudge.trainers.scoring import Scorer, ScorerResult
 
 # Its neighbour in this folder; not by the name of the tests: an installed package may have one.

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.judges.models.local_loading import describe_hub_problem
 from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
@@ -167,6 +168,7 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
     resolved = judge.model_dump(mode="json", exclude_none=True)
     verl = None if judge.backend == "trl" else _plan_verl(judge, folder)
     checked = judge.backend == "verl" or check_judge_settings(judge)
+    problem = describe_hub_problem(judge.base) if judge.is_named_model else None
     if as_json:
         found = resolved if verl is None else {**resolved, "verl": verl.data()}
         print_json(found)
@@ -178,6 +180,8 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
         console.print(f"[bold]{clean(name):<12}[/] {clean(told)}", soft_wrap=True)
     if not checked:
         console.print("trl is not installed here, and [trl] is not checked")
+    if problem is not None:
+        console.print(f"[yellow]model.path: {clean(problem)}[/]", soft_wrap=True)
     if verl is not None:
         _print_judge_verl(verl, folder)
 

@@ -322,8 +322,12 @@ class JudgeFile(ConfigFile):
     def needs_hub(self) -> bool:
         """Whether model or data are named, not lying here."""
         names = [*self.data.train, *self.data.val]
-        here = self.model.path == TINY_MODEL or Path(self.base).is_dir()
-        return not here or any(map(is_on_hub, names))
+        return self.is_named_model or any(map(is_on_hub, names))
+
+    @property
+    def is_named_model(self) -> bool:
+        """Whether the model is the hub's, not a folder here."""
+        return self.model.path != TINY_MODEL and not Path(self.base).is_dir()
 
     @property
     def is_scalar(self) -> bool:

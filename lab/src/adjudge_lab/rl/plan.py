@@ -13,11 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adjudge.hosts import is_loopback
+from adjudge.judges.models.local_loading import describe_hub_problem
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import find_environment_problem
+from adjudge_lab.rl.policy import needs_hub
 from adjudge_lab.rl.rewards import (
     INSTRUCTION_TOKENS,
     OBSERVATION_TOKENS,
@@ -313,12 +315,16 @@ class RunPlan:
 
 
 def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
-    """What ``run`` would do into ``folder``; nothing is asked, started or written.
+    """What ``run`` would do into ``folder``; no judge is asked, nothing started or written.
+
+    A model that is named, not lying here, is looked for in the cache and on the hub.
 
     Needs no torch, key, rubric file or task app: what is not there is a warning. Raises
     :class:`~adjudge.errors.ConfigError` for a file that is there and wrong.
     """
     warnings = list(list_run_warnings(run))
+    if needs_hub(run) and (problem := describe_hub_problem(run.model.base)) is not None:
+        warnings.append(f"model.base: {problem}")
     spec, task = dry_run_spec(run), _readable_task(run, warnings)
     samples, groups = dry_run_samples(run, spec, task)
     asked, size = estimate_calls(spec, samples, groups), len(samples)

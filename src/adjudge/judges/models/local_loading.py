@@ -398,6 +398,33 @@ def _hub_snapshot(name: str) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
+def describe_hub_problem(name: str) -> str | None:
+    """Why a model cannot be said to load by its name; ``None`` where the cache or the hub has it.
+
+    A file of its own in the hub's cache answers; else the hub is asked, for five seconds at most.
+    Nothing is said where the package huggingface_hub, which loads it, is not installed.
+    """
+    if _hub_snapshot(name) is not None:
+        return None
+    try:
+        hub: Any = import_module("huggingface_hub")
+        errors: Any = import_module("huggingface_hub.errors")
+    except ImportError:
+        return None
+    try:
+        hub.HfApi().model_info(name, timeout=5)
+    except errors.GatedRepoError:
+        return f"{name} is gated on the hub. Ask for access there, and set HF_TOKEN."
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        return (
+            f"{name} is no folder here, and the hub has no model of this name that HF_TOKEN may "
+            "read. Check the spelling."
+        )
+    except Exception as error:  # noqa: BLE001  (of one HTTP library or another, by its version)
+        return f"{name} is not in the cache, and the hub cannot be asked ({type(error).__name__})"
+    return None
+
+
 def _hash_file(said: Any, file: Path) -> None:
     size = file.stat().st_size
     said.update(f"{file.name}\0{size}\0".encode())
