@@ -13,7 +13,7 @@ from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.study import Study
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
     (page.name, block)
     for page in PAGES
