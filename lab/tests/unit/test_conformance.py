@@ -69,6 +69,19 @@ def test_one_exact_way_is_enough() -> None:
     assert found.judge_way("zero") is TrainerVerdict.WRONG
 
 
+def test_a_stop_is_better_than_a_wrong_number() -> None:
+    class Stops(ReferenceTrainer):
+        ways: tuple[Way, ...] = (Way("zero"), Way("raising"))
+
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            if way == "raising" and any(None in group for group in batch.groups):
+                raise ValueError("a reward is missing")
+            return ZeroFillTrainer().run_step(batch, way, setting)
+
+    found = run_conformance(Stops())
+    assert (found.best_way, found.verdict) == ("raising", TrainerVerdict.STOPS)
+
+
 def test_nan_that_reaches_other_groups_is_seen() -> None:
     class Poisoned(ReferenceTrainer):
         def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:

@@ -38,7 +38,7 @@ class CheckEnd(StrEnum):
 
 
 class TrainerVerdict(StrEnum):
-    """What a way to say "missing" comes to in a trainer.
+    """What a way to say "missing" comes to in a trainer, the best first.
 
     ``EXACT``: every check that can be made passes. ``UNBIASED``: each answer is held to the right
     ones, so the direction is right, but a missing one still counts in a normaliser, a KL term, a
@@ -48,8 +48,8 @@ class TrainerVerdict(StrEnum):
 
     EXACT = "exact"
     UNBIASED = "unbiased"
-    WRONG = "wrong"
     STOPS = "stops"
+    WRONG = "wrong"
 
 
 class TrainerFinding(msgspec.Struct, frozen=True, kw_only=True):
