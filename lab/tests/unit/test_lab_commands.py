@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.unit.helpers.help_pages import check_help_page
 
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS
 from adjudge.cli.plugins import ENTRY_POINT_GROUP, LAB_COMMANDS, CommandCatalog
@@ -31,6 +32,13 @@ def test_the_list_says_what_the_command_says(name: str) -> None:
     command = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, COMMANDS).load(name)
     first = command.help.partition("\n\n")[0].replace("\n", " ")
     assert first == LAB_COMMANDS[name].help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_page_is_a_sentence_an_example_and_one_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_help_page(name.replace(".", " "), monkeypatch, COMMANDS)
 
 
 def test_the_program_without_its_metadata(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def align(
         list[str] | None,
         threshold_option(
             "[GRADER=]SCORE",
-            "Compare classes: good is this score or more, of judge and people. Can be repeated; "
-            "without a grader it is for all.",
+            "Compare classes: good is this score or more. Can be repeated; without a grader it is "
+            "for all.",
         ),
     ] = None,
     min_kappa: Annotated[
@@ -67,8 +67,8 @@ def align(
         typer.Option(
             min=-1.0,
             max=1.0,
-            help="The least κ of each judge with people (quadratic; over the random samples where "
-            "there are any). Below it, or where it cannot be measured, the exit code is 1.",
+            help="The least κ (quadratic) of each judge with people; below it, or where it cannot "
+            "be measured, the exit code is 1.",
         ),
     ] = None,
     export: Annotated[
@@ -83,18 +83,16 @@ def align(
 ) -> None:
     """Compare a run's judges with people's labels.
 
+    Example: adjudge align runs/first --min-kappa 0.6 -o runs/align
+
     For each grader with labels, and for the reward: accuracy, Cohen's κ, Krippendorff's α, τ-b
-    inside groups, AUC and the confusion matrix, with 95 % intervals clustered by group; beside them
-    how well people agree with each other; and the samples on which judge and people differ most.
+    inside groups, AUC and the confusion matrix, with 95 % intervals clustered by group; how well
+    people agree with each other; and the samples on which judge and people differ most.
 
     Labels are made on the page of `adjudge view`, or come from another tool: a row names its sample
     by key, where or index, and has a verdict (right, wrong), a label, a score or a preference.
 
-    Writes align.json and align.html.
-
-    Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
-
-    Example: adjudge align runs/first --min-kappa 0.6 -o runs/align
+    Writes align.json and align.html. Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
     """
     if export is None:
         require_stats()

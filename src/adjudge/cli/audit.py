@@ -50,8 +50,8 @@ def audit(
     mapping: Annotated[
         list[str] | None,
         map_option(
-            "Read a field from a column with another name, such as messages=traj, group=task_id "
-            "or env_reward=reward. Can be repeated."
+            "Read a field from another column: messages=traj, group=task_id, env_reward=score. "
+            "Can be repeated."
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
@@ -63,24 +63,19 @@ def audit(
 ) -> None:
     """Find what is wrong with a run, without a spec, a judge or a key.
 
-    Reads dumps of trainers and run folders, and says in one sentence whether to train on them.
-    Then come findings, worst first: rewards that look like failures written as numbers, groups
-    without spread, advantages explained by length, format or place, copies, degenerate and cut-off
-    responses, tool loops, drift over steps, components that fight, verdicts that contradict their
-    reasons, NaN. Each has its effect with a 95 % interval, its samples, and what it did to
-    advantages. A check that found nothing says what it would have seen.
+    Example: adjudge audit rollouts/ -o runs/audit
 
-    Writes audit.html (findings with samples to read) and audit.json to the folder.
+    Says in one sentence whether to train on the rewards. Then come findings, worst first: rewards
+    that look like failures written as numbers, groups without spread, advantages explained by
+    length, format or place, copies, degenerate and cut-off responses, tool loops, drift over steps,
+    components that fight, verdicts that contradict their reasons, NaN. Each has its effect with a
+    95 % interval, and its samples. A check that found nothing says what it would have seen.
 
-    The reward is the dump's own; of a graded run it is the judge's. Needs numpy and scipy: pip
-    install "adjudge[stats]".
+    The reward is the dump's own; of a graded run it is the judge's. Writes audit.html and
+    audit.json. Needs numpy and scipy: pip install "adjudge[stats]".
 
     Exit code: 0 nothing was found (or nothing from --fail-on on); 1 something was found; 2 bad
     input.
-
-    Example: adjudge audit rollouts/ -o runs/audit
-
-    Example: adjudge audit traj.jsonl -m messages=traj -m group=task_id -m env_reward=reward
     """
     require_stats()
     with StageBars(show=not quiet) as bars:

@@ -58,18 +58,20 @@ def completion(
     context: typer.Context,
     shell: Annotated[ShellName, typer.Argument(help="The shell to print a script for.")],
 ) -> None:
-    """Print a script by which bash, zsh or fish completes commands, options and values.
+    """Print a completion script for bash, zsh or fish.
 
-    Write it where the shell looks for it, and again after an update of adjudge:
+    Example: adjudge completion zsh > ~/.zfunc/_adjudge
+
+    It completes commands, options and values, and starts no Python. Write it where the shell looks
+    for it, and again after an update of adjudge:
 
     \b
       adjudge completion bash > \\
         ~/.local/share/bash-completion/completions/adjudge
-      adjudge completion zsh > ~/.zfunc/_adjudge
       adjudge completion fish > ~/.config/fish/completions/adjudge.fish
 
     For zsh, ~/.zshrc needs fpath+=~/.zfunc before compinit. Where bash has no bash-completion,
-    source the file in ~/.bashrc. Completing starts no Python.
+    source the file in ~/.bashrc.
     """  # noqa: D301
     commands = list(_commands(context, context.find_root().command, ""))
     if shell is ShellName.FISH:

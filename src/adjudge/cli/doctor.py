@@ -214,19 +214,20 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check this machine, the judges of a reward spec, or reward code that hides failures.
+    """Check this machine, the judges of a spec, or reward code.
+
+    Example: adjudge doctor reward.toml
 
     Without an argument the optional libraries are listed and the sandbox runs one small program;
     nothing is sent over the network. With a reward spec its graders are built, and each judge that
     has a server gets a few short requests: does it reply, count tokens, follow a JSON schema and a
-    choice list, return log-probabilities, stream, and repeat a reply with the same seed? Some
-    servers ignore such fields and do not say so. Exit code: 3 when a judge does not reply, 2 when
-    this machine lacks what a grader needs (a sandbox, a key, a GPU).
+    choice list, return log-probabilities, stream, and repeat a reply with the same seed?
 
     A .py file is read and never run. Each line that turns a judge's failure into a number is shown
-    with its effect on training and with the lines to write instead. Exit code: 1 when there is one.
+    with its effect on training and with the lines to write instead.
 
-    Example: adjudge doctor reward.toml
+    Exit code: 1 when such a line is found; 2 when this machine lacks what a grader needs (a
+    sandbox, a key, a GPU); 3 when a judge does not reply.
     """
     if spec is not None and spec.suffix == ".py":
         check_reward_code(spec, as_json=as_json)

@@ -17,7 +17,7 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Estimate calls, tokens and cost of each judge without asking one, and stop.",
+        help="Estimate calls, tokens and cost, and stop.",
     ),
 ]
 

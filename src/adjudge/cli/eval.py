@@ -115,9 +115,8 @@ def eval_judge(
         str | None,
         typer.Argument(
             metavar="JUDGE",
-            help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, a "
-            "judgements.jsonl (or FILE#JUDGE), or recorded verdicts of LLMBar (.json, or a quoted "
-            "pattern with *) or JudgeBench (.jsonl).",
+            help="A reward spec (SPEC.toml, SPEC.toml#GRADER), the folder of a trained judge, "
+            "judgements.jsonl (or FILE#JUDGE), or recorded verdicts of LLMBar or JudgeBench.",
         ),
     ] = None,
     against: Annotated[
@@ -128,29 +127,28 @@ def eval_judge(
         str | None,
         typer.Option(
             metavar="rewardbench2|llmbar|judgebench|preference",
-            help="The benchmark [default: detected from the columns of --data].",
+            help="The benchmark [default: detected].",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
         data_option(
-            "The benchmark's items: files, folders or patterns. Can be repeated. 'local' uses a "
-            "small sample of the same format that ships with adjudge, to try a judge."
+            "The items: files, folders, patterns, or 'local', a small sample that ships with "
+            "adjudge. Can be repeated."
         ),
     ] = None,
     mode: Annotated[
         str | None,
         typer.Option(
             metavar="pointwise|pairwise",
-            help="How to ask a judge that supports both [default: pairwise where the benchmark has "
-            "pairs].",
+            help="How to ask a judge that can do both [default: pairwise for pairs].",
         ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
             metavar="logits|probabilities",
-            help="What the judge's scores are, for calibration [default: known for scalar judges].",
+            help="What its scores are, for calibration.",
         ),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
@@ -162,18 +160,14 @@ def eval_judge(
 ) -> None:
     """Validate a judge on a benchmark, alone or against others.
 
-    Reports the benchmark's official score with a 95 % bootstrap interval, also by subset. Every
-    pair is asked in both orders. Failed calls are counted beside the score, never as a choice. Also
-    reports calibration and length bias, compares several judges on the same items, and prints
+    Example: adjudge eval judge reward.toml --benchmark llmbar --data local
+
+    Reports the official score with a 95 % interval, calibration and length bias. Every pair is
+    asked in both orders. Failed calls are counted beside the score, never as a choice. Prints
     CONTAMINATED where the judge was trained on these items.
 
     Writes judgements.jsonl, summary.json and report.html. The same command with the same -o resumes
     and asks only what is not answered yet.
-
-    Example: adjudge eval judge runs/judge --data rewardbench2.parquet --against reward.toml
-    -o runs/v
-
-    Example: adjudge eval judge reward.toml --benchmark llmbar --data local
     """
     if target is None:
         raise ConfigError(

@@ -54,28 +54,28 @@ def export_dpo(
     form: Form = "trl",
     as_json: JsonSummary = False,
 ) -> None:
-    """Write preference pairs: two answers to the same prompt, the one of higher reward chosen.
+    """Write preference pairs: of two answers to a prompt, the better is chosen.
+
+    Example: adjudge export dpo runs/first -o pairs.jsonl --min-margin 0.2
 
     A row has prompt, chosen and rejected as messages, margin, both rewards and tools. A missing
     reward is in no pair, nor are ties, equal answers, and groups whose prompts differ; all are
     counted.
 
     Exit code: 0 done, 1 no row was written, 2 bad input.
-
-    Example: adjudge export dpo runs/first -o pairs.jsonl --min-margin 0.2
     """
     _export(run, target, as_json, kind="dpo", form=form, pairs=pairs, min_margin=min_margin)
 
 
 def export_best(run: Run, target: Target, form: Form = "trl", as_json: JsonSummary = False) -> None:
-    """Write the best answer of each group, to train on by SFT (rejection sampling).
-
-    A row has messages, reward and tools. Of several best answers the first in the run is taken, and
-    such groups are counted. A missing reward is never the best.
-
-    Exit code: 0 done, 1 no row was written, 2 bad input.
+    """Write the best answer of each group, to train on by SFT.
 
     Example: adjudge export best-of-n runs/first -o best.parquet --format verl
+
+    This is rejection sampling. A row has messages, reward and tools. Of several best answers the
+    first in the run is taken, and such groups are counted. A missing reward is never the best.
+
+    Exit code: 0 done, 1 no row was written, 2 bad input.
     """
     _export(run, target, as_json, kind="best-of-n", form=form)
 
@@ -93,11 +93,11 @@ def export_sft(
 ) -> None:
     """Write the samples whose reward is high enough, to imitate.
 
+    Example: adjudge export sft runs/first -o good.jsonl --min-reward 0.8
+
     A row has messages, reward and tools. Needs --min-reward or --top-share; with both, both hold.
 
     Exit code: 0 done, 1 no row was written, 2 bad input.
-
-    Example: adjudge export sft runs/first -o good.jsonl --min-reward 0.8
     """
     _export(run, target, as_json, kind="sft", form=form, min_reward=min_reward, top_share=top_share)
 

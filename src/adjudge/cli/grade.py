@@ -21,6 +21,7 @@ from adjudge.cli.console import (
     print_problems,
     resumable_work,
 )
+from adjudge.cli.help import JUDGE_CALLS, RAY
 from adjudge.cli.options import (
     JsonForTables,
     Quiet,
@@ -198,17 +199,14 @@ def grade(
     rollouts: Annotated[
         list[Path],
         typer.Argument(
-            help="Files, folders or patterns of rollouts: JSON lines, JSON, CSV, Parquet, inspect "
-            "logs, also compressed; - is standard input. Known formats need no --map."
+            help="Files, folders or patterns of rollouts in any known format; - is standard input."
         ),
     ],
     spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
     mapping: Annotated[
         list[str] | None,
         map_option(
-            "Read a field from a column with another name, such as messages=traj, "
-            "group=task_id or env_reward=reward. Any field that a grader needs can be mapped; "
-            "dots reach into nested columns. Can be repeated."
+            "Read a field from a column, such as group=task_id or reference=a.b. Can be repeated."
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
@@ -219,25 +217,19 @@ def grade(
         Path | None,
         cassette_option(
             "--record",
-            "Write every judge reply (or final failure) to this file, and send only calls that "
-            "are not in it yet.",
+            "Keep replies; send only calls that are not in it.",
         ),
     ] = None,
     replay: Annotated[
         Path | None,
         cassette_option(
             "--replay",
-            "Answer all calls from this recorded file, failures included, without key or "
-            "network. A call that is not in it fails and says what changed (exit code 1).",
+            "Answer all calls from a recorded file.",
         ),
     ] = None,
     budget_usd: Annotated[
         float | None,
-        budget_option(
-            "The most that all judges together may cost, earlier invocations of the same folder "
-            "included; the spec must give their prices. Rewards that it does not pay for are "
-            "missing as 'budget' [default: no limit]."
-        ),
+        budget_option("The most that all judges may cost in this folder."),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     draws: Annotated[
@@ -245,9 +237,9 @@ def grade(
         typer.Option(
             "--draws",
             min=1,
+            rich_help_panel=JUDGE_CALLS,
             max=MOST_DRAWS,
-            help="Ask each judge so many times about each sample, to tell its noise from its "
-            "signal. The reward is of the first draw.",
+            help="Ask so often, to measure the judge's noise.",
         ),
     ] = 1,
     step: Annotated[
@@ -256,8 +248,7 @@ def grade(
             "--step",
             min=0,
             metavar="N",
-            help="The training step whose weights make the rewards, where the spec has schedules "
-            "of weights.",
+            help="The step whose weights count, of schedules.",
         ),
     ] = None,
     keep_transcripts: Annotated[
@@ -265,14 +256,13 @@ def grade(
         typer.Option(
             "--keep-transcripts",
             min=0,
-            help="Of how many samples the folder keeps rollouts and judge calls, for `adjudge "
-            "view`: of more, whole groups spread over the input, and failures; 0 keeps none "
-            "[default: 20000, or 2000 where no judge is asked].",
+            help="How many samples the folder keeps whole [default: 20000, or 2000 without a "
+            "judge].",
         ),
     ] = None,
     engine: Annotated[
         EngineName,
-        typer.Option("--engine", help="Where graders run: in this process, or in Ray workers."),
+        typer.Option("--engine", help="Where graders run.", rich_help_panel=RAY),
     ] = EngineName.LOCAL,
     ray_address: RayAddress = None,
     ray_workers: Annotated[
@@ -280,49 +270,30 @@ def grade(
         typer.Option(
             "--ray-workers",
             min=1,
-            help="How many Ray workers grade [default: one per CPU of the cluster].",
+            help="How many workers grade [default: one per CPU].",
+            rich_help_panel=RAY,
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Estimate calls, tokens and cost without asking a judge, and stop."
-        ),
+        typer.Option("--dry-run", help="Estimate calls, tokens and cost, and stop."),
     ] = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose", "-v", help="Log each rubric call and its score to standard error."
-        ),
+        typer.Option("--verbose", "-v", help="Log each rubric call and its score."),
     ] = False,
 ) -> None:
     """Grade rollouts with a reward spec.
 
-    Writes three files to the run folder: rewards.jsonl (a row per sample in the order of the input:
-    index, group, the reward or why it is missing, each grader's score and reason), summary.json,
-    and report.html, which opens in any browser without a network. The same command with the same -o
-    resumes an interrupted run.
+    Example: adjudge grade rollouts.jsonl --spec reward.toml -o runs/first
 
-    A failed judge call makes the reward missing (null), never 0. Broken rows are listed and
-    skipped.
+    Writes rewards.jsonl, summary.json and report.html. The same command with the same -o resumes an
+    interrupted run. A failed judge call makes the reward missing (null), never 0.
 
-    Judges cost money: --dry-run estimates the cost, --budget-usd limits it, --record keeps replies
-    so that no call is paid for twice, --replay repeats a recorded run without a network.
-
-    --draws 2 asks twice and says how much of the advantages is the judge's own noise, and how many
-    votes would halve it. Estimate, budget and resuming count all draws.
-
-    --engine ray grades on the machines of a Ray cluster, with the same results. Every machine needs
-    adjudge, the judges' keys in its environment, and the spec and rollouts at the same paths.
-
-    Exit code: 0 done; 1 more rewards are missing than [missing] max_missing of the spec allows, or
-    calls are not in the replayed file; 2 bad input or broken rows; 3 no judge answered, an outage
-    was longer than patience_s, or a key was refused; 4 the budget is spent, and therefore more
-    rewards are missing than max_missing allows; 130 stopped by Ctrl-C; 143 stopped by SIGTERM.
-
-    Example: adjudge grade rollouts.jsonl --spec reward.toml --map messages=traj -o runs/first
+    Exit code: 0 done; 1 too many rewards are missing; 2 bad input or broken rows; 3 no judge
+    answered; 4 the budget is spent.
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]

@@ -54,7 +54,9 @@ def graders(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """List all graders by family: type, range, and whether it asks a judge.
+    """List all graders: type, range, and whether each asks a judge.
+
+    Example: adjudge graders action_loop
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
     the same table of the spec. For a class of your own, write type = "my_module:MyGrader". Types of

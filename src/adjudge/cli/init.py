@@ -55,14 +55,14 @@ def init(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write a first reward spec that fits your rollouts, and print the command to run next.
-
-    Graders are chosen by what the rollouts have: tool calls, reference answers, pairs of answers.
-    The judge is the first that is found: the server of OPENAI_BASE_URL, a local server (vLLM on
-    port 8000, SGLang on 30000, Ollama on 11434), or a provider whose API key is set. Without one,
-    the parts that need a judge are written as comments.
+    """Write a first reward spec that fits your rollouts.
 
     Example: adjudge init rollouts.jsonl -o reward.toml
+
+    Prints the command to run next. Graders are chosen by what the rollouts have: tool calls,
+    reference answers, pairs of answers. The judge is the first that is found: the server of
+    OPENAI_BASE_URL, a local server (vLLM on port 8000, SGLang on 30000, Ollama on 11434), or a
+    provider whose API key is set. Without one, the parts that need a judge are written as comments.
     """
     inputs = [*(rollouts or []), *([source] if source is not None else [])]
     # The older spelling names the spec first: adjudge init reward.toml --from rollouts.jsonl

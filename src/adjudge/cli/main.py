@@ -41,29 +41,31 @@ CORE_COMMANDS = {
         "Reward",
         "adjudge.cli.demo",
         "demo",
-        "Grade 64 rollouts that ship with adjudge; the judge failed on a tenth of them.",
+        "Grade 64 shipped rollouts; a tenth of the judge calls failed.",
     ),
     "init": CoreCommand(
         "Reward",
         "adjudge.cli.init",
         "init",
-        "Write a first reward spec that fits your rollouts, and print the command to run next.",
+        "Write a first reward spec that fits your rollouts.",
     ),
     "grade": CoreCommand(
-        "Reward", "adjudge.cli.grade", "grade", "Grade rollouts with a reward spec."
+        "Reward",
+        "adjudge.cli.grade",
+        "grade",
+        "Grade rollouts with a reward spec.",
     ),
     "regrade": CoreCommand(
         "Reward",
         "adjudge.cli.regrade",
         "regrade",
-        "Compute the rewards of a run again under another spec, and say what happens to "
-        "advantages.",
+        "Compute the rewards of a run again under another spec.",
     ),
     "graders": CoreCommand(
         "Reward",
         "adjudge.cli.graders",
         "graders",
-        "List all graders by family: type, range, and whether it asks a judge.",
+        "List all graders: type, range, and whether each asks a judge.",
     ),
     "rubric.lint": CoreCommand(
         "Reward",
@@ -75,13 +77,13 @@ CORE_COMMANDS = {
         "Reward",
         "adjudge.cli.serve",
         "serve_command",
-        "Serve a judge over HTTP: a reward spec, a trained judge, or a class of your own.",
+        "Serve a judge over HTTP: a spec, a trained judge, or your class.",
     ),
     "mock": CoreCommand(
         "Judge",
         "adjudge.cli.mock",
         "mock",
-        "Serve OpenAI's and Anthropic's chat endpoints, with simulated latency and faults.",
+        "Simulate a judge's server, with latency and faults.",
     ),
     "models.fetch": CoreCommand(
         "Judge",
@@ -105,14 +107,13 @@ CORE_COMMANDS = {
         "Look",
         "adjudge.cli.top",
         "top",
-        "Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by "
-        "kind.",
+        "Watch a judge service: throughput, latency, cost, failures.",
     ),
     "watch": CoreCommand(
         "Look",
         "adjudge.cli.watch",
         "watch",
-        "Watch a training run, and say when its judge stops being worth following.",
+        "Watch a training run, and warn when its judge misleads it.",
     ),
     "audit": CoreCommand(
         "Check",
@@ -124,7 +125,7 @@ CORE_COMMANDS = {
         "Check",
         "adjudge.cli.probe",
         "probe",
-        "Probe one judge: measure its known biases, each with a threshold.",
+        "Measure the known biases of one judge, each with a threshold.",
     ),
     "align": CoreCommand(
         "Check",
@@ -148,22 +149,22 @@ CORE_COMMANDS = {
         "Check",
         "adjudge.cli.diff",
         "diff",
-        "Compare two runs over the same rollouts: two specs, judges or prompts.",
+        "Compare two runs over the same rollouts.",
     ),
     "export.dpo": CoreCommand(
-        "Train",
+        "Reward",
         "adjudge.cli.export",
         "export_dpo",
-        "Write preference pairs: two answers to the same prompt, the one of higher reward chosen.",
+        "Write preference pairs: of two answers to a prompt, the better is chosen.",
     ),
     "export.best-of-n": CoreCommand(
-        "Train",
+        "Reward",
         "adjudge.cli.export",
         "export_best",
-        "Write the best answer of each group, to train on by SFT (rejection sampling).",
+        "Write the best answer of each group, to train on by SFT.",
     ),
     "export.sft": CoreCommand(
-        "Train",
+        "Reward",
         "adjudge.cli.export",
         "export_sft",
         "Write the samples whose reward is high enough, to imitate.",
@@ -172,30 +173,46 @@ CORE_COMMANDS = {
         "Tools",
         "adjudge.cli.doctor",
         "doctor",
-        "Check this machine, the judges of a reward spec, or reward code that hides failures.",
+        "Check this machine, the judges of a spec, or reward code.",
     ),
     "completion": CoreCommand(
         "Tools",
         "adjudge.cli.completion",
         "completion",
-        "Print a script by which bash, zsh or fish completes commands, options and values.",
+        "Print a completion script for bash, zsh or fish.",
     ),
 }
 """adjudge's own commands, in the order of ``adjudge --help``."""
 
 CORE_GROUPS = {
-    "export": CoreGroup("Train", "Write training data from a graded run, for TRL or verl."),
-    "models": CoreGroup("Judge", "Small open models on this machine, for judges of type embedded."),
-    "rubric": CoreGroup("Reward", "Check rubric files before a judge is paid to use them."),
+    "export": CoreGroup(
+        "Reward",
+        """Write training data from a graded run, for TRL or verl.
+
+Example: adjudge export dpo runs/first -o pairs.jsonl
+""",
+    ),
+    "models": CoreGroup(
+        "Judge",
+        """Fetch and list small open models for judges of type embedded.
+
+Example: adjudge models fetch smollm2
+""",
+    ),
+    "rubric": CoreGroup(
+        "Reward",
+        """Check rubric files before a judge is paid to use them.
+
+Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
+""",
+    ),
     "eval": CoreGroup(
         "Check",
-        """Evaluate a judge, a policy, or responses on IFEval or HealthBench.
+        """Evaluate a judge or a policy, or score IFEval or HealthBench.
 
-\b
-  adjudge eval judge reward.toml --benchmark llmbar --data local
-  adjudge eval policy run.toml --model runs/first --seeds 1-20
-  adjudge eval ifeval runs/first --data input_data.jsonl
-  adjudge eval healthbench judge.toml --data healthbench.parquet --responses responses.jsonl
+Example: adjudge eval judge reward.toml --benchmark llmbar --data local
+
+Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 
 The older spelling, `adjudge eval TARGET …` with --benchmark or --data, still works: its options
 decide which of these commands it means. Write ./judge for a target that has a command's name.
@@ -206,26 +223,28 @@ decide which of these commands it means. Write ./judge for a target that has a c
         "Check",
         """Study how the choice of a judge changes the result.
 
+Example: adjudge study study.toml --dry-run
+
+Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
+
 `adjudge study FILE.toml` trains policies against judges that differ in a known way, and reports
 proxy and gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. It is
-short for `adjudge study run FILE.toml`. Start with --dry-run, which prints the plan:
-
-\b
-  adjudge study FILE.toml --dry-run
-  adjudge study FILE.toml -o runs/study        (run it again to resume)
-  adjudge study diff one.toml other.toml       (how two run files differ)
-
-To compare judges without training: `adjudge study swap ROLLOUTS --judges A.toml B.toml`.
+short for `adjudge study run FILE.toml`. --dry-run prints the plan; the same command with the same
+-o resumes. `adjudge study swap` compares judges without training.
 """,
         "adjudge.cli.study:route_study",
     ),
 }
 
 
+_HELP = """\
+Turn rollouts into rewards: rules, rubrics and LLM judges, with honest failures.
+
+Example: adjudge grade rollouts.jsonl --spec reward.toml -o runs/first
+"""
 _EXIT_CODES = """\
 Exit codes: 0 done; 1 a threshold was missed, or something was found; 2 bad input; 3 judge
-unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 stopped by SIGTERM. A long command
-that is stopped keeps what is done and prints the command that resumes it.
+unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 by SIGTERM.
 """
 
 
@@ -288,7 +307,7 @@ def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
     found = typer.Typer(
         name="adjudge",
         cls=Program,
-        help="Rollouts in, rewards out: rules, rubrics and LLM judges, with honest failures.",
+        help=_HELP,
         epilog=_EXIT_CODES,
         no_args_is_help=True,
         add_completion=False,

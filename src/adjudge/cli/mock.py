@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import output, print_json
-from adjudge.cli.settings_options import settings_options
+from adjudge.cli.help import settings_options
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.behaviours import OPTION_NAMES
 from adjudge.mock.server import run_mock
@@ -19,27 +19,32 @@ _TEXTS = {
     "port": "The port; 0 picks a free one.",
     "host": "The address to listen on; a public one needs --require-key.",
     "model": "The model's name in replies.",
-    "behaviour": "How replies are made: fixed, scripted, rubric, criteria, length or echo "
-    "[default: as the other options imply, else fixed].",
-    "reply": "With behaviour fixed: the reply's text, sent unchanged.",
-    "reasoning": "With behaviour fixed: reasoning text, sent in its own field.",
-    "script": "With behaviour scripted: a JSONL file of texts or {reply, when, reasoning}.",
-    "keywords": "With behaviour rubric: a word that counts in the score. Can be repeated.",
-    "latency": "Add latency: fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, "
-    "or load:S (for each other request in flight). Can be repeated; latencies add up.",
+    "behaviour": "fixed, scripted, rubric, criteria, length or echo [default: as the other "
+    "options imply].",
+    "reply": "fixed: the reply's text, sent unchanged.",
+    "reasoning": "fixed: reasoning, sent in its own field.",
+    "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
+    "keywords": "rubric: a word that counts in the score. Can be repeated.",
+    "latency": "fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, or load:S "
+    "(for each other request in flight). Can be repeated; they add up.",
     "chunk_delay": "Seconds between two events of a stream.",
-    "fail": "Inject a fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
-    "outage": "Reset connections from START to END seconds after the start (START,END), or answer "
-    "503 (START,END,503). Can be repeated.",
-    "seed": "Make faults and latencies reproducible for each request number [default: random; it "
-    "is printed].",
+    "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
+    "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
+    "answers 503. Can be repeated.",
+    "seed": "Make faults and latencies repeat [default: random; it is printed].",
     "stream_only": "Refuse requests that do not stream, with status 400.",
-    "rpm": "Allow so many requests per minute; more get status 429.",
-    "require_key": "The environment variable with the key that requests must send.",
+    "rpm": "The most requests per minute; more get status 429.",
+    "require_key": "The variable with the key that requests must send.",
+}
+
+_GROUPS = {
+    **dict.fromkeys(("behaviour", "reply", "reasoning", "script", "keywords"), "Replies"),
+    **dict.fromkeys(("latency", "chunk_delay", "fail", "outage", "rpm"), "Latency and faults"),
+    **dict.fromkeys(("seed", "stream_only"), "Latency and faults"),
 }
 
 
-@settings_options(MockSettings(port=8089), _TEXTS, OPTION_NAMES)
+@settings_options(MockSettings(port=8089), _TEXTS, OPTION_NAMES, _GROUPS)
 def mock(
     settings: MockSettings,
     faults: Annotated[bool, typer.Option("--faults", help="List the faults and exit.")] = False,
@@ -48,12 +53,12 @@ def mock(
     ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Serve OpenAI's and Anthropic's chat endpoints, with simulated latency and faults.
+    """Simulate a judge's server, with latency and faults.
+
+    Example: adjudge mock --latency lognormal:0.2,1.288 --fail 429:0.05
 
     Serves /v1/chat/completions, /v1/messages, /v1/models, /health, and /stats with the counts. By
     default every chat request gets the reply {"score": 1, "reason": "mock"}. Ctrl-C stops it.
-
-    Example: adjudge mock --latency lognormal:0.2,1.288 --latency hang:0.005,60 --fail 429:0.05
     """
     if faults:
         _list_faults(as_json)

@@ -32,8 +32,8 @@ WaitForJudge = Annotated[
         "--wait-for-judge",
         metavar="SECONDS",
         min=0.0,
-        help="Wait so many seconds for a judge server that is still starting [default: 0: a "
-        "judge that cannot be reached ends the command with exit code 3].",
+        show_default=False,
+        help="Wait so long for a server that is still starting.",
     ),
 ]
 QuestionsInFlight = Annotated[
@@ -47,17 +47,15 @@ RayAddress = Annotated[
     typer.Option(
         "--ray-address",
         metavar="auto|local|ADDRESS",
-        help="auto: the Ray cluster that runs on this machine; local: this machine alone "
-        "[default: $RAY_ADDRESS, else local].",
+        help="The Ray cluster [default: $RAY_ADDRESS, else local].",
     ),
 ]
 PolicyModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="The model: a run folder of adjudge train (its last model), RUN@STEP, a "
-        "checkpoint's folder, a GGUF file or a model of adjudge models list, an endpoint "
-        "(http://HOST/v1#MODEL), or a name on the hub.",
+        help="A run folder, RUN@STEP, a checkpoint, a GGUF file, a model of `adjudge models "
+        "list`, http://HOST/v1#MODEL, or a name on the hub.",
     ),
 ]
 PolicyUrl = Annotated[
@@ -66,9 +64,7 @@ PolicyUrl = Annotated[
 ]
 ApiKeyEnv = Annotated[
     str | None,
-    typer.Option(
-        "--api-key-env", metavar="VAR", help="The environment variable with the endpoint's key."
-    ),
+    typer.Option("--api-key-env", metavar="VAR", help="The variable with the endpoint's key."),
 ]
 
 

@@ -23,8 +23,9 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from adjudge.cli.help import CommandHelp, write_introduction, write_options
 from adjudge.errors import ConfigError
 from adjudge.extensions import describe_package, find_entry_points, load_entry_point
 
@@ -61,11 +62,11 @@ class LabCommand(NamedTuple):
 
 LAB_COMMANDS = {
     "train": LabCommand(
-        "Train a policy against judges and environments, a judge, or both in a chain, by one file.",
+        "Train a policy against judges, a judge, or both in a chain.",
         "adjudge-lab[train]",
     ),
     "eval.policy": LabCommand(
-        "Evaluate a policy on seeds: its official score, and how well judges agree with it.",
+        "Evaluate a policy on seeds, and its judges against the official score.",
         "adjudge-lab",
     ),
     "eval.ifeval": LabCommand("Score a model or stored responses on IFEval.", "adjudge-lab"),
@@ -73,16 +74,16 @@ LAB_COMMANDS = {
         "Score stored responses on HealthBench with a rubric grader.", "adjudge-lab"
     ),
     "conformance": LabCommand(
-        "Show what a trainer's own code does when the reward of some answers is missing.",
+        "Show what a trainer's own code does with missing rewards.",
         "adjudge-lab",
     ),
     "study.run": LabCommand(
-        "Train policies against judges that differ in a known way, and report the results.",
+        "Train policies against judges that differ in a known way.",
         "adjudge-lab[train]",
     ),
     "study.diff": LabCommand("Show how two run files differ, defaults included.", "adjudge-lab"),
     "study.replay": LabCommand(
-        "Ask a judge the prompts of a dump again, or parse the recorded replies again.",
+        "Ask a judge a dump's prompts again, or parse its replies again.",
         "adjudge-lab",
     ),
 }
@@ -240,6 +241,13 @@ class CommandGroup(TyperGroup):
             args = resolve_name(self.route)(args)
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page as :mod:`adjudge.cli.help` lays it out; options after the commands."""
+        write_introduction(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+        write_options(self, ctx, formatter)
+        self.format_epilog(ctx, formatter)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Each heading with its commands; of a group within the program, one heading."""
         catalog: CommandCatalog = self.commands.catalog
@@ -278,10 +286,12 @@ def _make_command(name: str, found: Any) -> Any:
     if not isinstance(found, typer.Typer):
         if not callable(found):
             raise TypeError("it cannot be called")
-        outer.command(word)(found)
+        outer.command(word, cls=CommandHelp)(found)
         return typer.main.get_command(outer)
     if len(found.registered_commands) == 1 and found.registered_callback is None:
         outer.registered_commands = found.registered_commands
+        for one in outer.registered_commands:
+            one.cls = CommandHelp if one.cls is TyperCommand else one.cls
         return typer.main.get_command(outer)
     outer.add_typer(found, name=word)
     outer.callback()(lambda: None)

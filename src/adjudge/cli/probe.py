@@ -123,6 +123,7 @@ def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
     )
 
 
+_ITEMS = "Questions"
 _FILES = "probe.json  probe.xml  probe.md  report.html  answers.jsonl"
 
 
@@ -146,60 +147,59 @@ def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
         str | None,
-        typer.Option("--grader", "-g", help="The grader to probe [default: the one with a judge]."),
+        typer.Option("--grader", "-g", help="The grader [default: the one with a judge]."),
     ] = None,
     items: Annotated[
         Path | None,
-        typer.Option(
-            help="A JSONL file of your own questions [default: the 40 that ship with adjudge]."
-        ),
+        typer.Option(help="Your own questions (JSONL) [default: 40 shipped]."),
     ] = None,
     only: Annotated[
         str | None, typer.Option(metavar="A,B", help="Run these probes only [default: all].")
     ] = None,
-    n: Annotated[int | None, typer.Option(min=2, help="Use so many topics [default: all].")] = None,
+    n: Annotated[
+        int | None,
+        typer.Option(min=2, help="Use so many topics [default: all].", rich_help_panel=_ITEMS),
+    ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, help="How often the repeated questions are asked.")
+        int, typer.Option(min=1, help="How often questions are repeated.", rich_help_panel=_ITEMS)
     ] = 3,
     language: Annotated[
         LanguageName,
-        typer.Option(help="The language of the questions; mixed: half of the topics in each."),
+        typer.Option(help="The language of the questions.", rich_help_panel=_ITEMS),
     ] = LanguageName.MIXED,
     family: Annotated[
         str,
         typer.Option(
-            help="The judge's own model family, as the items' answers name it [default: unknown]."
+            help="The judge's model family, as the answers name it.", rich_help_panel=_ITEMS
         ),
     ] = "",
     reference: Annotated[
         bool | None,
         typer.Option(
             "--reference/--no-reference",
-            help="Give the items' reference answers to the grader [default: where it asks for "
-            "one].",
+            help="Give reference answers to the grader.",
+            rich_help_panel=_ITEMS,
         ),
     ] = None,
     threshold: Annotated[
         list[str] | None,
         threshold_option(
             "PROBE=MOST",
-            "The largest effect that a probe allows. Can be repeated [default: each probe's own].",
+            "The largest effect that a probe allows.",
         ),
     ] = None,
     thresholds: Annotated[
-        Path | None, typer.Option(help="A TOML file with thresholds in a table [thresholds].")
+        Path | None, typer.Option(help="A TOML file with a table [thresholds].")
     ] = None,
     family_wise: Annotated[
         bool,
-        typer.Option(
-            "--family-wise", help="Use wider intervals that hold for all probes together."
-        ),
+        typer.Option("--family-wise", help="Use intervals that hold for all probes together."),
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="The seed of the choice of topics and the bootstrap.")
+        int, typer.Option(min=0, help="The seed of topics and bootstrap.", rich_help_panel=_ITEMS)
     ] = 0,
     folder: Annotated[Path | None, output_option("probe")] = None,
     record: Annotated[
@@ -211,37 +211,26 @@ def probe(
     ] = None,
     budget_usd: Annotated[
         float | None,
-        budget_option(
-            "The most that the judge may cost, earlier invocations of the same folder included; "
-            "needs its price."
-        ),
+        budget_option("The most that the judge may cost in this folder."),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Estimate calls and cost without asking the judge, and stop."
-        ),
+        typer.Option("--dry-run", help="Estimate calls and cost, and stop."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the card as JSON instead of a table.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Probe one judge: measure its known biases, each with a threshold.
+    """Measure the known biases of one judge, each with a threshold.
 
-    Each probe changes an answer in one way (longer, in Markdown, flattering, with a false source,
-    shown first, …). A good judge ignores the change, or must notice it. The effect has a 95 %
-    interval and a threshold: a probe fails when the whole interval lies beyond the threshold,
-    passes when none of it does, and is uncertain otherwise.
+    Example: adjudge probe reward.toml --only position,length -o runs/card
 
-    Writes probe.json, probe.xml (JUnit), probe.md, report.html and every answer to the run folder.
-    The same command with the same -o resumes, also with other probes or thresholds.
+    Each probe changes an answer in one way (longer, flattering, shown first, …) and compares the
+    judge's scores. A probe fails when the effect's whole 95 % interval lies beyond the threshold.
+    Writes probe.json, probe.xml (JUnit), probe.md and report.html; the same -o resumes.
 
-    Exit code: 0 no probe failed, 1 a probe failed, 2 bad input, 3 the judge gave no usable
-    answer, 4 the budget allowed no call.
-
-    Example: adjudge probe reward.toml --only position,length --threshold length=0.1 -o runs/card
+    Exit code: 0 no probe failed, 1 a probe failed, 2 bad input, 3 the judge gave no usable answer,
+    4 the budget allowed no call.
     """
     if not dry_run:
         require_stats()

@@ -68,19 +68,19 @@ def regrade(
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the rewards of a run again under another spec, and say what happens to advantages.
+    """Compute the rewards of a run again under another spec.
 
-    RUN is a run that a trainer recorded, or one of `adjudge train` or `adjudge grade`. A grader
-    whose settings are those of the run answers from its record: other weights, another aggregate,
-    missing policy or group step cost nothing. A failure stays missing. Graders that are new, or
-    whose prompt, parameters or judge have changed, are asked.
+    Example: adjudge regrade runs/first --spec other.toml --offline -o runs/other
+
+    Also says what happens to advantages. RUN is a run that a trainer recorded, or one of `adjudge
+    train` or `adjudge grade`. A grader whose settings are those of the run answers from its record:
+    other weights, another aggregate, missing policy or group step cost nothing. A failure stays
+    missing. Graders that are new, or whose prompt, parameters or judge have changed, are asked.
 
     Writes a run folder as `adjudge grade` does, for `adjudge view` and `adjudge diff`.
 
     Exit code: 0 done; 1 calls are not in the replayed file; 2 bad input, or --offline and a grader
     must be asked; 3 no judge answered.
-
-    Example: adjudge regrade runs/first --spec other.toml --offline -o runs/other
     """
     require_stats()
     records, loaded = RunRecords(run), RewardSpec.load(spec)

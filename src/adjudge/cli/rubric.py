@@ -52,13 +52,13 @@ def lint_file(
 ) -> None:
     """Find criteria that are easy to game or unclear, and scoring that cannot work.
 
+    Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
+
     Reports compound, presence-only, unverifiable, overlapping and doubly negated criteria, points
     with the wrong sign, scores that cannot reach 1, and gaps in a scoring guide. The rules about
     wording are heuristics; a finding may be intended.
 
     Exit code: 0 no errors, 1 errors, 2 the file cannot be read as a rubric.
-
-    Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
     """
     try:
         places = [(where, rubric, lint(rubric)) for where, rubric in _rubrics(file, column)]

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
+from adjudge.cli.help import RAY, settings_options
 from adjudge.cli.options import RayAddress
-from adjudge.cli.settings_options import settings_options
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.judge_calls import estimate_calls
@@ -23,26 +23,27 @@ if TYPE_CHECKING:  # what it needs comes with adjudge[server]
 
 
 _TEXTS = {
-    "host": "The address to listen on; a public one needs a key.",
+    "host": "The address; a public one needs a key.",
     "port": "The port; 0 picks a free one.",
-    "api_key_env": "The environment variable with the key that clients must send; without it no "
-    "key is needed.",
+    "api_key_env": "The variable with the clients' key.",
     "max_batch_size": "The most requests in one batch.",
-    "batch_timeout": "How many seconds the oldest request of a batch waits for others.",
-    "max_concurrent": "The most requests that are judged at the same time, for judges without "
-    "batches.",
-    "queue_size": "The most requests that may wait; more get status 429 with Retry-After.",
-    "deadline_s": "The most seconds from a request to its answer; later it gets the error "
-    "'timeout'.",
-    "group_size": "How many samples a group has, for trainers whose requests name the group alone "
-    "(NeMo-Gym) [0: unknown].",
-    "group_timeout_s": "How many seconds a group waits for its missing samples.",
+    "batch_timeout": "Seconds that a batch waits.",
+    "max_concurrent": "The most requests at once.",
+    "queue_size": "The most that wait; more get 429.",
+    "deadline_s": "The most seconds to an answer.",
+    "group_size": "Samples of a group (NeMo-Gym).",
+    "group_timeout_s": "Seconds that a group waits.",
     "max_body_mb": "The largest request, in megabytes.",
     "max_image_mb": "The largest image, in megabytes.",
-    "max_values": "The most JSON values in a request; a tenth of them may be lists and objects.",
-    "read_timeout_s": "The most seconds that a request may take to arrive.",
-    "drain_s": "The most seconds to answer accepted requests after SIGTERM or Ctrl-C.",
+    "max_values": "The most JSON values in a request.",
+    "read_timeout_s": "The most seconds to read one.",
+    "drain_s": "Seconds to finish after a stop.",
 }
+_GROUPS = {
+    **dict.fromkeys(_TEXTS, "Load and limits"),
+    **dict.fromkeys(("host", "port", "api_key_env"), "Options"),
+}
+"""The groups of the help that these options are in; the others are in the first."""
 _GROUP_EXAMPLE = (
     '{"group_id": "g1", "group_size": 1, "request_id": "a", "prompt": "What is 2 + 2?", '
     '"completion": "4", "answer": "4"}'
@@ -50,13 +51,15 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
-@settings_options(ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency/max_concurrent"})
+@settings_options(
+    ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency/max_concurrent"}, _GROUPS
+)
 def serve_command(
     target: Annotated[
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A reward spec (.toml), the folder of a trained judge, or module:Class.",
+            help="A reward spec, a trained judge's folder, or module:Class.",
         ),
     ],
     *,
@@ -64,7 +67,7 @@ def serve_command(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="An argument for the constructor of the class. Can be repeated.",
+            help="An argument for the class. Can be repeated.",
         ),
     ] = None,
     format_: Annotated[
@@ -72,16 +75,14 @@ def serve_command(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="A wire format of your own: module:Class, or the name that a package gives it; "
-            "nemo-gym-marked: NeMo-Gym's mark for a failed judge. Can be repeated.",
+            help="A wire format: nemo-gym-marked, or module:Class.",
         ),
     ] = None,
     damping: Annotated[
         str | None,
         typer.Option(
             metavar="BELOW:FACTOR",
-            help="Multiply scores by FACTOR where the judge's confidence is below BELOW "
-            "[default: off].",
+            help="Multiply scores where the judge's confidence is low.",
         ),
     ] = None,
     settings: ServiceSettings,
@@ -89,46 +90,34 @@ def serve_command(
         bool, typer.Option("--ray", help="Run the judge in replicas on a Ray cluster.")
     ] = False,
     replicas: Annotated[
-        int | None, typer.Option(min=1, help="With --ray: how many replicas [default: 1].")
+        int | None, typer.Option(min=1, help="How many replicas [default: 1].", rich_help_panel=RAY)
     ] = None,
     min_replicas: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="With --ray and --max-replicas: the fewest replicas [default: 1]."
-        ),
+        typer.Option(min=1, help="The fewest replicas [default: 1].", rich_help_panel=RAY),
     ] = None,
     max_replicas: Annotated[
-        int | None, typer.Option(min=1, help="With --ray: add replicas under load, up to so many.")
+        int | None,
+        typer.Option(min=1, help="Add replicas under load, up to so many.", rich_help_panel=RAY),
     ] = None,
     replica_gpus: Annotated[
-        float, typer.Option(min=0, help="With --ray: the GPUs of each replica.")
+        float, typer.Option(min=0, help="The GPUs of each replica.", rich_help_panel=RAY)
     ] = 0.0,
     ray_address: RayAddress = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON when the service is ready.")
+        bool, typer.Option("--json", help="Print a line of JSON when the service is ready.")
     ] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Serve a judge over HTTP: a reward spec, a trained judge, or a class of your own.
+    """Serve a judge over HTTP: a spec, a trained judge, or your class.
 
-    POST /judge takes {"prompt", "completion", "answer"?, …} and returns {"score", "explanation"?,
-    …}; /batch_judge takes up to 128 samples at once; /group_judge waits for all samples of a group.
-    /health, /ready, /metrics, /docs and /openapi.json describe the service. A failed judge call is
-    status 503 with {"error": {"kind", "message"}}, or in a batch an item with "error" and no
-    "score"; it is never a number.
+    Example: adjudge serve reward.toml --port 8888
 
-    A class needs score(prompt, completion, answer) -> float or {"score": …}, or
-    score_batch(requests). The other methods that it can have are in the documentation.
+    Example: adjudge serve judges:MyJudge --arg model_path=models/judge
 
-    --ray runs the judge in replicas on a Ray cluster. All samples of a group (and of a prompt) go
-    to the same replica. This process serves HTTP.
-
-    Needs pip install 'adjudge[server]'. On Ctrl-C or SIGTERM the service answers the accepted
-    requests, then stops.
-
-    Example: adjudge serve reward.toml
-
-    Example: adjudge serve judges:MyJudge --arg model_path=models/judge --port 9000
+    POST /judge takes {"prompt", "completion", "answer"?}; a failed judge call is status 503 with a
+    kind, never a number. /docs describes all routes. A class needs score(prompt, completion,
+    answer). Needs pip install 'adjudge[server]'.
     """
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
+from adjudge.cli.help import CommandHelp
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -58,7 +58,7 @@ def route_study(words: list[str]) -> list[str]:
     return ["run", *words] if means_run else words
 
 
-class _MultiJudgeCommand(TyperCommand):
+class _MultiJudgeCommand(CommandHelp):
     """Lets one ``--judges`` take several files: all that follows it up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -118,10 +118,7 @@ def swap(
     ] = None,
     budget_usd: Annotated[
         float | None,
-        budget_option(
-            "The most that each judge may cost, earlier invocations of the same folder included; "
-            "needs its price."
-        ),
+        budget_option("The most that each judge may cost in this folder."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     dry_run: DryRun = False,
@@ -130,18 +127,16 @@ def swap(
 ) -> None:
     """Grade stored rollouts with several judges, and compare the results.
 
-    For each pair of judges: how well they agree, over all samples and inside groups; in how many
-    groups the best sample changes; how many advantages change their sign; which criteria they mark
-    differently. For each judge: how much of its advantages length and format explain, how many
-    rewards are missing, and its cost. From 8 groups on, numbers have 95 % intervals, clustered by
-    group.
+    Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
+
+    For each pair of judges: how well they agree, over all samples and inside groups; how often the
+    best sample or an advantage's sign changes. For each judge: how much of its advantages length
+    and format explain, how many rewards are missing, and its cost.
 
     Writes summary.json, report.html, a table of rows (sample × judge), and each judge's results
     under judges/. The same command with the same -o resumes, also with one more judge.
 
     Exit code: 0 done, 2 bad input or broken rows, 3 a judge did not answer.
-
-    Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml -o runs/swap
     """
     study = SwapStudy(
         rollouts=rollouts,

@@ -197,13 +197,15 @@ def top(
         bool, typer.Option("--json", help="Print a line of JSON for each interval.")
     ] = False,
 ) -> None:
-    """Watch a judge service: throughput, queue, latency, cache, breakers, cost, failures by kind.
-
-    Rates and quantiles are of the last interval; totals count from the start of the service. Into a
-    file or a pipe it prints a line for each interval, with the time. Everything is read from the
-    service's /metrics. Ctrl-C stops it. Exit code: 3 when the service does not answer at the start.
+    """Watch a judge service: throughput, latency, cost, failures.
 
     Example: adjudge top http://127.0.0.1:8888 --interval 2
+
+    Also shows queue, cache and breakers. Rates and quantiles are of the last interval; totals count
+    from the start of the service. Into a file or a pipe it prints a line for each interval, with
+    the time. Everything is read from the service's /metrics. Ctrl-C stops it.
+
+    Exit code: 3 when the service does not answer at the start.
     """
     try:
         before = read_metrics(url, api_key_env)

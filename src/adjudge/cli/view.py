@@ -43,14 +43,14 @@ def view(
 ) -> None:
     """Show a training run or a grading run on a live page.
 
+    Example: adjudge view runs/first
+
     Shows curves, histograms, groups with their advantages (failures left out, or counted as 0 at a
     click), and each sample with its messages, verdicts and reward. Works before, during and after
     the run. Nothing leaves this machine. Ctrl-C stops the page, not the run.
 
     People can label samples there: labels.jsonl in the run's folder is the only file that the page
     writes.
-
-    Example: adjudge view runs/first
     """
     if not run.exists():
         errors().print(f"{clean(run)}: does not exist yet; the page waits for it")

@@ -44,7 +44,9 @@ def watch(
     ] = 2.0,
     as_json: JsonSummary = False,
 ) -> None:
-    """Watch a training run, and say when its judge stops being worth following.
+    """Watch a training run, and warn when its judge misleads it.
+
+    Example: adjudge watch runs/first --gold correct --stop
 
     Follows metrics.jsonl of a run that a trainer records, or of `adjudge train`, by the rules of
     the sentinel: the gold falls while the judge rises, rewards follow length, scores are all alike,
@@ -53,10 +55,6 @@ def watch(
     train on.
 
     Exit code: 0 no alarm; 1 an alarm was raised; 2 bad input.
-
-    Example: adjudge watch runs/first --gold correct --stop
-
-    Example: adjudge watch runs/first --once --json
     """
     facts = read_json_object(run / "run.json") or {}
     if stop and (once or facts.get("kind", "record") != "record"):

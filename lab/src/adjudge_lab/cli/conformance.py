@@ -59,7 +59,9 @@ def conformance(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Show what a trainer's own code does when the reward of some answers is missing.
+    """Show what a trainer's own code does with missing rewards.
+
+    Example: adjudge conformance trl
 
     Its advantage and loss functions are given groups in which none to all rewards are missing.
     What each other answer then learns is held to what it learns in a group without the missing
@@ -69,8 +71,6 @@ def conformance(
 
     Exit code: 0 where some way to say "missing" changes nothing for the others, 1 where
     none does, 2 bad input.
-
-    Example: adjudge conformance trl
     """
     found = run_conformance(build_driver(trainer, source))
     if as_json:

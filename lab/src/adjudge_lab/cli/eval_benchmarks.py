@@ -60,13 +60,14 @@ _LEVELS = (("prompt", "strict", "Pr(S)"), ("instruction", "strict", "Ins(S)"),
 _SHORT = {(level, reading): short for level, reading, short in _LEVELS}
 
 _Entry = Mapping[str, Any]
+_SAMPLING, _MERGING = "Sampling", "verl checkpoints"
 _RESPONSE_FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 _JoinKey = Annotated[
     str | None,
     typer.Option(
         "--by",
         metavar="prompt|key",
-        help="Match responses to prompts by the prompt's text [default], or by its key.",
+        help="Match by the prompt's text [default], or key.",
     ),
 ]
 
@@ -82,7 +83,7 @@ def eval_ifeval(
     model: PolicyModel = None,
     against: Annotated[
         list[str] | None,
-        against_option("Compare with this model on the same prompts. Can be repeated."),
+        against_option("Compare with this model. Can be repeated."),
     ] = None,
     base_url: PolicyUrl = None,
     api_key_env: ApiKeyEnv = None,
@@ -92,63 +93,85 @@ def eval_ifeval(
     responses: Annotated[
         list[str] | None,
         data_option(
-            "A file of responses to score (prompt and response in each row). Can be "
-            "repeated. With a model: the file that its responses are written to.",
+            "Responses to score; with a model, where they are written.",
             "--responses",
         ),
     ] = None,
     by: _JoinKey = None,
     n_samples: Annotated[
-        int | None, typer.Option(min=1, help="Samples per prompt [default: 1].")
+        int | None,
+        typer.Option(min=1, help="Samples per prompt [default: 1].", rich_help_panel=_SAMPLING),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a response [default: 2048].")
+        int | None,
+        typer.Option(
+            min=1, help="The most tokens of a response [default: 2048].", rich_help_panel=_SAMPLING
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="The batch size of a model that is loaded here [default: 16]."),
+        typer.Option(
+            min=1,
+            help="The batch size of a model loaded here [default: 16].",
+            rich_help_panel=_SAMPLING,
+        ),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="The sampling temperature [default: 0].")
+        float | None, typer.Option(help="The temperature [default: 0].", rich_help_panel=_SAMPLING)
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="The share of nucleus sampling [default: off].")
+        float | None,
+        typer.Option(help="Nucleus sampling [default: off].", rich_help_panel=_SAMPLING),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(help="Sample from so many likeliest tokens [default: all].")
+        int | None,
+        typer.Option(
+            help="Sample from so many likeliest tokens [default: all].", rich_help_panel=_SAMPLING
+        ),
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
             metavar="float32|bfloat16|float16",
-            help="The data type of the weights [default: automatic].",
+            help="The type of the weights [default: automatic].",
+            rich_help_panel=_SAMPLING,
         ),
     ] = None,
     tp_size: Annotated[
         int | None,
-        typer.Option(help="Generate with vLLM, split over so many GPUs [default: no vLLM]."),
+        typer.Option(help="Generate with vLLM, over so many GPUs.", rich_help_panel="vLLM"),
     ] = None,
     gpu_mem_util: Annotated[
-        float | None, typer.Option(help="With vLLM: the share of GPU memory to use.")
+        float | None,
+        typer.Option(help="The share of GPU memory to use.", rich_help_panel="vLLM"),
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(help="With vLLM: the most tokens of prompt and response together.")
+        int | None,
+        typer.Option(help="The most tokens of prompt and response.", rich_help_panel="vLLM"),
     ] = None,
     ckpt_dir: Annotated[
         Path | None,
-        typer.Option(help="verl's FSDP checkpoint (or a run's folder) to merge and score."),
+        typer.Option(
+            help="A checkpoint (or a run's folder) to merge.",
+            rich_help_panel=_MERGING,
+        ),
     ] = None,
     merge_target: Annotated[
-        Path | None, typer.Option(help="The folder that the merged model is written to.")
+        Path | None,
+        typer.Option(help="Where the merged model is written.", rich_help_panel=_MERGING),
     ] = None,
     verl_python: Annotated[
         str | None,
-        typer.Option(help="The Python with verl that does the merge [default: this one]."),
+        typer.Option(
+            help="The Python with verl that merges [default: this].", rich_help_panel=_MERGING
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
-            min=1, help="The most requests in flight to an endpoint or a GGUF file's server."
+            min=1,
+            help="The most requests in flight to a server.",
+            rich_help_panel=_SAMPLING,
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("eval")] = None,
@@ -157,23 +180,12 @@ def eval_ifeval(
 ) -> None:
     """Score a model or stored responses on IFEval.
 
-    A model generates responses (here with transformers, vLLM or llama.cpp, or behind an endpoint),
-    or --responses are scored without a model. Reports Pr(S), Ins(S), Pr(L), Ins(L) and their means,
-    also by category and type, with 95 % bootstrap intervals over prompts, and compares several
-    models on the same prompts.
-
-    Writes responses.jsonl, eval_results_strict.jsonl, eval_results_loose.jsonl, summary.json and
-    report.html. The same command with the same -o resumes and generates only what is missing.
+    Example: adjudge eval ifeval --model smollm2 --data input_data.jsonl
 
     Example: adjudge eval ifeval --data input_data.jsonl --responses responses.jsonl
 
-    Example: adjudge eval ifeval --model smollm2 --data input_data.jsonl -o runs/smollm2
-
-    Example: adjudge eval ifeval runs/first --data input_data.jsonl --n-samples 8
-    --temperature 0.7 -o runs/i
-
-    Example: adjudge eval ifeval --data input_data.jsonl --ckpt-dir checkpoints
-    --merge-target merged -o runs/c
+    Reports Pr(S), Ins(S), Pr(L), Ins(L) and their means with 95 % bootstrap intervals. The same
+    command with the same -o generates only what is missing.
     """
     sampling = _present_options(
         n_samples=n_samples, max_tokens=max_tokens, batch_size=batch_size, temperature=temperature,
@@ -467,11 +479,10 @@ def eval_healthbench(
 ) -> None:
     """Score stored responses on HealthBench with a rubric grader.
 
+    Example: adjudge eval healthbench judge.toml --data bench.parquet --responses r.jsonl
+
     The rubric grader of TARGET marks the criteria of each row for the responses. Reports the
     official score with its bootstrap standard deviation, overall and by tag.
-
-    Example: adjudge eval healthbench judge.toml --data healthbench.parquet
-    --responses responses.jsonl -o runs/h
     """
     if target is None:
         raise ConfigError(

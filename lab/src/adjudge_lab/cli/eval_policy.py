@@ -65,19 +65,17 @@ def eval_policy(
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
-    """Evaluate a policy on seeds: its official score, and how well judges agree with it.
+    """Evaluate a policy on seeds, and its judges against the official score.
+
+    Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 
     The official score is the environment's reward. For each judge: the mean, and Pearson's r and
     Spearman's rho against the official score, with 95 % bootstrap intervals over seeds. A failed
     judge call is missing, never 0. Two policies (--against) play the same seeds and are compared
     in pairs.
 
-    Writes three files to the run folder: episodes.jsonl (every episode with messages and verdicts),
-    summary.json, and report.html. The same command with the same -o resumes, and repeats failed
-    judge calls.
-
-    Example: adjudge eval policy run.toml --model runs/first --against runs/first@0 --seeds 1-20
-    -o runs/e
+    Writes episodes.jsonl (every episode with messages and verdicts), summary.json, and report.html.
+    The same command with the same -o resumes, and repeats failed judge calls.
     """
     other = _one_baseline(against)
     job = _make_job(

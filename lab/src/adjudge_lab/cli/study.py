@@ -181,7 +181,7 @@ def run_study_file(
         output_option(
             "study",
             "The study's folder",
-            " With the folder of an interrupted study, the study resumes.",
+            " An interrupted study resumes.",
         ),
     ] = None,
     jobs: Annotated[
@@ -204,7 +204,9 @@ def run_study_file(
     as_json: JsonSummary = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")] = False,
 ) -> None:
-    """Train policies against judges that differ in a known way, and report the results.
+    """Train policies against judges that differ in a known way.
+
+    Example: adjudge study run study.toml --dry-run
 
     Trains first the initial policy of each seed, then the judges, then the arms: each judge of a
     plan with each mitigation and seed. Every checkpoint is scored by all judges and by the gold
@@ -215,8 +217,6 @@ def run_study_file(
 
     Exit code: 0 done, 2 a bad file, 3 an arm failed or a judge could not be reached (the other arms
     are reported).
-
-    Example: adjudge study study.toml --dry-run
     """
     study = _load_study(file, seed or 0)
     folder = folder or new_folder("study")
@@ -244,12 +244,12 @@ def diff_run_files(
 ) -> None:
     """Show how two run files differ, defaults included.
 
+    Example: adjudge study diff rl.toml ruscarl.toml
+
     Two arms of a study compare judges only where nothing else differs: model, prompts, sampling and
     evaluation.
 
     Exit code: 0 the files are equal, 1 they differ, 2 a bad file.
-
-    Example: adjudge study diff rl.toml ruscarl.toml
     """
     from adjudge_lab.rl.runfile_checks import load_run_file  # noqa: PLC0415
     from adjudge_lab.studies.manifest import diff_settings  # noqa: PLC0415

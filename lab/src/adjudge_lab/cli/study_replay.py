@@ -18,6 +18,7 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.estimates import DryRun, print_call_estimates
+from adjudge.cli.help import JUDGE_CALLS
 from adjudge.cli.options import (
     ApiKeyEnv,
     JsonSummary,
@@ -53,43 +54,50 @@ def replay(
             "--judge",
             "-j",
             metavar="SPEC.toml#JUDGE",
-            help="The judge to ask, or http://HOST/v1#MODEL [default: none; the recorded "
-            "replies are parsed again].",
+            help="The judge to ask, or http://HOST/v1#MODEL [default: none; recorded replies are "
+            "parsed].",
         ),
     ] = None,
     parse: Annotated[
         str,
         typer.Option(
             metavar="strict|anywhere|either",
-            help="Where the verdict must be: strict: it is the whole reply or its start; anywhere; "
-            "either: strict first, then anywhere.",
+            help="Where the verdict must be; strict: it is the reply or its start; either: strict "
+            "first.",
         ),
     ] = "strict",
     form: Annotated[
         str | None,
         typer.Option(
             metavar="marks|brackets|score",
-            help="The form of the replies: {'1': 'PRESENT', …}, [[1]], or a score [default: "
-            "detected from each prompt].",
+            help="The form: {'1': 'PRESENT', …}, [[1]], or a score [default: detected].",
         ),
     ] = None,
     scale: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="The range of a score, such as 1:5.")
     ] = None,
-    repeats: Annotated[int, typer.Option(help="How often each prompt is asked.")] = 1,
+    repeats: Annotated[
+        int, typer.Option(help="How often each prompt is asked.", rich_help_panel=JUDGE_CALLS)
+    ] = 1,
     temperature: Annotated[
-        float | None, typer.Option(help="The temperature [default: the judge's own].")
+        float | None,
+        typer.Option(
+            help="The temperature [default: the judge's own].", rich_help_panel=JUDGE_CALLS
+        ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="The most tokens of a reply [default: the judge's own].")
+        int | None,
+        typer.Option(
+            help="The most tokens of a reply [default: the judge's own].",
+            rich_help_panel=JUDGE_CALLS,
+        ),
     ] = None,
     api_key_env: ApiKeyEnv = None,
     concurrency: Annotated[int, typer.Option(help="The most questions in flight.")] = 16,
     mapping: Annotated[
         list[str] | None,
         map_option(
-            f"Read a field ({', '.join(DUMP_FIELDS)}) from another column; dots reach into "
-            "nested columns. Can be repeated."
+            f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
@@ -97,22 +105,18 @@ def replay(
     as_json: JsonSummary = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask a judge the prompts of a dump again, or parse the recorded replies again.
-
-    Reports for each judge and source of the dump: how many verdicts could be parsed, and why the
-    others could not (they are missing, never 0); the means over rows with both scores; how many
-    scores changed; and the range of the scores of one item. Marks are scored by the points in the
-    row's rubrics, or in the prompt.
-
-    Writes answers.jsonl, rows.jsonl and summary.json. The same command with the same -o asks only
-    prompts without a reply; with another --parse it parses the recorded replies. Broken lines of
-    the dump are listed and skipped.
-
-    Exit code: 0 done, 2 bad input, 3 the judge did not answer.
+    """Ask a judge a dump's prompts again, or parse its replies again.
 
     Example: adjudge study replay scores.jsonl --parse either -o runs/again
 
-    Example: adjudge study replay scores.jsonl --judge reward.toml#strict --repeats 5 -o runs/noise
+    Reports for each judge and source of the dump: how many verdicts could be parsed, and why the
+    others could not (they are missing, never 0); the means over rows with both scores; how many
+    scores changed; and the range of the scores of one item.
+
+    Writes answers.jsonl, rows.jsonl and summary.json. The same command with the same -o asks only
+    prompts without a reply; with another --parse it parses the recorded replies.
+
+    Exit code: 0 done, 2 bad input, 3 the judge did not answer.
     """
     job = ReplayJob(
         dump=dump,

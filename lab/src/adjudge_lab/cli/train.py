@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
+from adjudge.cli.help import RAY
 from adjudge.cli.options import new_folder, output_option
 from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
@@ -189,30 +190,28 @@ def train(
     config: Annotated[Path | None, typer.Option(help="The run file, given as an option.")] = None,
     kind: Annotated[
         TrainingKind | None,
-        typer.Option(
-            "--type", help="What is trained; must be the run file's kind [default: the run file's]."
-        ),
+        typer.Option("--type", help="What is trained; must be the run file's kind."),
     ] = None,
     folder: Annotated[
         Path | None,
-        output_option("train", more=" With the folder of an interrupted run, the run resumes."),
+        output_option("train", more=" An interrupted run resumes."),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="The seed [default: the run file's]; for a chain it is added to each stage's.",
+            help="The seed [default: the file's]; of a chain, added to each stage's.",
         ),
     ] = None,
     env_file: Annotated[
         Path | None,
-        typer.Option(help="A file of KEY=VALUE lines that are set as environment variables."),
+        typer.Option(help="A file of KEY=VALUE lines for the environment."),
     ] = None,
     approximate: Annotated[
         bool,
         typer.Option(
             "--approximate",
-            help="Run although the backend does not support all settings of the file.",
+            help="Run although the backend lacks some settings of the file.",
         ),
     ] = False,
     ray: Annotated[
@@ -221,46 +220,34 @@ def train(
             "--ray",
             "--ray-address",
             metavar="ADDRESS",
-            help="Submit the run as a job to this Ray cluster (http://HEAD:8265); needs -o.",
+            help="Submit the run to this Ray cluster (http://HEAD:8265); needs -o.",
         ),
     ] = None,
     poll: Annotated[
-        bool, typer.Option("--poll", help="Follow a submitted job until it ends.")
+        bool,
+        typer.Option("--poll", help="Follow a submitted job until it ends.", rich_help_panel=RAY),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON instead of text.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show no progress bar and no line per step.")
     ] = False,
 ) -> None:
-    """Train a policy against judges and environments, a judge, or both in a chain, by one file.
-
-    The policy plays episodes; each episode is judged when it ends; TRL's GRPOTrainer (or verl)
-    learns from the rewards. A failed judge call is a missing reward, which training leaves out.
-
-    Writes to the run folder during the run: metrics.jsonl (a row per step), rollouts.jsonl (every
-    rollout with its verdicts), evaluation.jsonl (held-out episodes) and checkpoints/; at the end
-    model/, summary.json and report.html. adjudge view FOLDER shows the run while it goes on. The
-    same command with the same -o resumes an interrupted run; finished episodes are not played and
-    paid for again. A sentinel checks whether the judge's reward still measures what it should;
-    [sentinel] action decides whether it warns or stops the run.
-
-    A file with kind = "judge" trains a judge. Its folder is the judge: use adjudge serve FOLDER, or
-    [judge] folder in a run file. A file with kind = "chain" has [[stages]] that run in order, such
-    as a judge, its evaluation on unseen pairs, and a policy that learns from it. A stage refers to
-    the result of an earlier one as "@NAME"; finished stages are not repeated. See
-    docs/training-judges.md.
-
-    Needs torch and TRL: pip install "adjudge-lab[train]". base = "tiny" needs no network and no
-    GPU; --dry-run needs none of them.
+    """Train a policy against judges, a judge, or both in a chain.
 
     Example: adjudge train examples/rl_tiny.toml -o runs/first
 
-    Example: adjudge train examples/judge_tiny.toml -o runs/chain
+    Of a policy, each episode is judged when it ends; TRL's GRPOTrainer (or verl) learns from the
+    rewards. A failed judge call is a missing reward, which training leaves out. `adjudge view`
+    shows the run while it goes on. The same command with the same -o resumes it.
+
+    A file with kind = "judge" trains a judge, for `adjudge serve` or a run file. One with kind =
+    "chain" has [[stages]] that run in order; "@NAME" is the result of an earlier stage.
+
+    Needs torch and TRL: pip install "adjudge-lab[train]". base = "tiny" needs no network and no
+    GPU; --dry-run needs none of them.
     """
     path = _single_run_file(run, config)
     if env_file is not None:
