@@ -56,6 +56,23 @@ def test_the_readme_counts_the_types_there_are() -> None:
     assert f"lists {len(SHIPPED)} types" in PAGES[0].read_text()
 
 
+def test_the_readme_is_short_and_says_of_each_trainer_what_its_page_says() -> None:
+    readme = PAGES[0].read_text()
+    assert len(readme.splitlines()) <= 120
+    told = dict(
+        re.findall(r"^\| \W*(unbiased|wrong|stops)\b[^|]*\| (.*) \|$", readme, re.MULTILINE)
+    )
+    page = (ROOT / "docs" / "conformance.md").read_text()
+    rows = page.partition("<!-- results -->")[2].partition("<!-- end of results -->")[0]
+    for row in rows.strip().splitlines()[2:]:
+        trainer, version, _, verdict = (cell.strip() for cell in row.split("|")[1:5])
+        released = re.match(r"\d+\.[\d.]+", version)
+        name = f"{trainer} {released[0]}" if released else trainer
+        name = {"verl 0.6.1": "0.6.1", "verl 0.9.1": "verl 0.9.1"}.get(name, name)
+        [first] = re.findall(r"^\W*(\w+)", verdict)
+        assert name in told[first], f"{name}: {first}"
+
+
 def test_every_key_is_documented() -> None:
     text = (ROOT / "docs" / "spec.md").read_text()
     keys = [*RewardSettings.model_fields, *MissingSettings.model_fields]
