@@ -14,7 +14,7 @@ SERVER := httptools==0.9.0 prometheus-client==0.26.0 starlette==1.10.0 uvicorn==
 # What `adjudge eval` and `study` need there.
 STATS  := scipy==1.17.1
 
-.PHONY: conformance help demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-plugins test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
+.PHONY: conformance help release-check sdist demo demo-agent demo-judge demo-live demo-rl demo-study test check format docs screenshots bench bench-quick test-openjudge test-embedded test-environments test-formats test-notebook test-plugins test-ray test-ray-cluster test-service test-serving test-sinks test-trl test-verifiers test-verl test-verl091 test-wheel wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -140,6 +140,11 @@ $(ENVS)/verl091/.done: requirements/core.txt Makefile
 	    "TransferQueue==0.1.11" openai fastapi pytest==9.2.0 $(SERVER) $(STATS)
 	@touch $@
 
+$(ENVS)/twine/.done: Makefile
+	$(PYTHON) -m venv $(ENVS)/twine
+	$(ENVS)/twine/bin/pip --disable-pip-version-check --quiet install twine==7.0.0
+	@touch $@
+
 bench: $(VENV)/.dev $(ENVS)/openjudge/.done  ## speed, side by side with py-openjudge
 	$(BIN)/python benchmarks/run.py --peer-python $(ENVS)/openjudge/bin/python
 
@@ -213,6 +218,10 @@ wheel: $(VENV)/.dev  ## build the two wheels into dist/ and print their paths
 	cd lab && $(abspath $(BIN))/python -m hatchling build -t wheel -d ../dist >/dev/null
 	@ls dist/*.whl
 
+sdist: wheel  ## the wheels, and the two source distributions beside them
+	$(BIN)/python -m hatchling build -t sdist >/dev/null
+	cd lab && $(abspath $(BIN))/python -m hatchling build -t sdist -d ../dist >/dev/null
+
 test-wheel: wheel  ## the two built wheels: the core alone runs the demonstration, the lab adds its commands
 	rm -rf dist/env && $(PYTHON) -m venv dist/env
 	dist/env/bin/pip --disable-pip-version-check --quiet install --require-hashes -r requirements/core.txt
@@ -221,6 +230,13 @@ test-wheel: wheel  ## the two built wheels: the core alone runs the demonstratio
 	cd dist && ! env/bin/adjudge train run.toml 2>without-lab && grep -q "pip install" without-lab
 	dist/env/bin/pip --disable-pip-version-check --quiet install --no-deps dist/adjudge_lab-*.whl
 	cd dist && env/bin/adjudge train ../examples/rl_tiny.toml --dry-run >/dev/null && env/bin/adjudge study --help >/dev/null
+
+# Its extras come from the index as a user would get them; those that need torch are skipped by name.
+release-check: $(VENV)/.dev $(ENVS)/twine/.done  ## all that must hold before a release (TAG=v0.2.0: that tag, too)
+	$(BIN)/python .ci/release.py versions $(if $(TAG),--tag $(TAG))
+	$(MAKE) docs test-wheel sdist
+	$(ENVS)/twine/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/python .ci/release.py install dist
 
 lock: $(VENV)/.dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \

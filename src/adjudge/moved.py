@@ -39,6 +39,9 @@ MOVED_MODULES = {
 }
 """The module that each old one is now. The names inside are the same."""
 
+REMOVED_IN = "0.3"
+"""The version without the old names; they warn until then (docs/stability.md)."""
+
 _PARENTS = {
     ".".join(parts[:end])
     for parts in (old.split(".") for old in MOVED_MODULES)
@@ -69,7 +72,7 @@ class _MovedModuleLoader:
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The new module itself, so that its classes are the same objects under both names."""
         warnings.warn(
-            f"{spec.name} is now {self._new}; the old name will go with the next version",
+            f"{spec.name} is now {self._new}; adjudge {REMOVED_IN} does not have the old name",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -1,3 +1,3 @@
 """The version of this package, where every room can read it without the package's root."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -8,7 +8,8 @@ from importlib import import_module
 
 import pytest
 
-from adjudge.moved import MOVED_MODULES
+from adjudge.moved import MOVED_MODULES, REMOVED_IN
+from adjudge.version import __version__
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,8 @@ def test_a_module_that_never_was_is_not_found() -> None:
     """The finder answers for the listed names alone."""
     with pytest.raises(ModuleNotFoundError):
         import_module("adjudge.training.nothing_of_that_name")
+
+
+def test_old_paths_are_gone_from_the_version_that_the_warning_names() -> None:
+    version, last = (tuple(map(int, one.split(".")[:2])) for one in (__version__, REMOVED_IN))
+    assert version < last, "empty MOVED_MODULES, and name the next version"

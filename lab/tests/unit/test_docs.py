@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.cli.main import CORE_COMMANDS
+from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import MissingSettings, RewardSettings
 from adjudge_lab.rl.runfile_checks import resolve_run_file
@@ -77,6 +79,12 @@ def test_every_key_is_documented() -> None:
     text = (ROOT / "docs" / "spec.md").read_text()
     keys = [*RewardSettings.model_fields, *MissingSettings.model_fields]
     assert [key for key in keys if f"`{key}`" not in text] == []
+
+
+def test_the_page_of_what_is_stable_names_every_command() -> None:
+    text = (ROOT / "docs" / "stability.md").read_text()
+    names = {name.partition(".")[0] for name in (*CORE_COMMANDS, *LAB_COMMANDS)}
+    assert [name for name in names if not re.search(rf"`{name}[ `]", text)] == []
 
 
 def test_links_inside_the_docs_lead_somewhere() -> None:

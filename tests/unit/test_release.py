@@ -1,0 +1,121 @@
+"""`make release-check`: what disagrees is one plain sentence."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.version import __version__
+
+ROOT = Path(__file__).parents[2]
+_NAMED = ("pyproject.toml", "lab/pyproject.toml", "src/adjudge/version.py", "CHANGELOG.md")
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+release = _load()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A commit of the files that name a version, as they are when a release is made."""
+    for name in _NAMED:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    changes = f"# Changelog\n\n## Unreleased\n\n## {__version__} (2026-11-24)\n\n- This.\n"
+    (tmp_path / "CHANGELOG.md").write_text(changes)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, "one")
+    return tmp_path
+
+
+def git(tree: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=tree, check=True)
+
+
+def commit(tree: Path, message: str) -> None:
+    git(tree, "add", "-A")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    git(tree, *who, "commit", "-q", "--allow-empty", "-m", message)
+
+
+def test_without_a_tag_the_check_says_how_to_make_it(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert release.check_versions(tree) == __version__
+    assert capsys.readouterr().out == (
+        f"dry check of the tag: v{__version__} is free; git tag v{__version__} makes it\n"
+    )
+
+
+def test_the_tag_is_of_this_version_and_of_this_commit(tree: Path) -> None:
+    tag = f"v{__version__}"
+    with pytest.raises(release.ReleaseProblem, match=re.escape(f"There is no tag {tag} here")):
+        release.check_versions(tree, tag)
+    with pytest.raises(release.ReleaseProblem, match="The tag v9.9 is not that of version"):
+        release.check_versions(tree, "v9.9")
+    git(tree, "tag", tag)
+    assert release.check_versions(tree, tag) == release.check_versions(tree) == __version__
+    commit(tree, "two")
+    for given in (tag, None):
+        with pytest.raises(release.ReleaseProblem, match=f"The tag {tag} is of another commit"):
+            release.check_versions(tree, given)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "problem"),
+    [
+        (
+            "lab/pyproject.toml",
+            'version = "',
+            'version = "9',
+            "lab/pyproject.toml: names version 9",
+        ),
+        (
+            "lab/pyproject.toml",
+            "[stats]==",
+            "[stats]==9",
+            r"lab/pyproject.toml: adjudge\[stats\]: ",
+        ),
+        (
+            "pyproject.toml",
+            "-lab[train]==",
+            "-lab[train]==9",
+            r"pyproject.toml: adjudge-lab\[train",
+        ),
+        ("src/adjudge/version.py", '= "', '= "9', "src/adjudge/version.py: names version 9"),
+        ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "Unreleased has entries"),
+        ("CHANGELOG.md", f"## {__version__}", "## 9.9", "the top section is '9.9 "),
+        ("CHANGELOG.md", " (2026-11-24)", "", f"must be '{__version__} "),
+    ],
+)
+def test_what_disagrees_is_named(tree: Path, file: str, old: str, new: str, problem: str) -> None:
+    text = (tree / file).read_text()
+    assert old in text
+    (tree / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(release.ReleaseProblem, match=problem):
+        release.check_versions(tree)
+
+
+def test_every_extra_is_installed_or_skipped_for_a_reason(tmp_path: Path) -> None:
+    for package in ("adjudge", "adjudge_lab"):
+        for end in ("-py3-none-any.whl", ".tar.gz"):
+            (tmp_path / f"{package}-{__version__}{end}").touch()
+    names = [name for name, _ in release.list_installations(tmp_path)]
+    assert {"adjudge", "adjudge (sdist)", "adjudge-lab", "adjudge-lab (sdist)"} < set(names)
+    assert {"adjudge[stats]", "adjudge[server]", "adjudge-lab[parquet]"} < set(names)
+    assert not set(names) & set(release.NOT_INSTALLED)
+    (tmp_path / f"adjudge-{__version__}.tar.gz").unlink()
+    with pytest.raises(release.ReleaseProblem, match="has 0 files"):
+        list(release.list_installations(tmp_path))
