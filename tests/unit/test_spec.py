@@ -138,6 +138,17 @@ def test_broken_recordings_are_refused(tmp_path: Path, lines: str, complaint: st
         build_grader("recorded", "j", {"path": "verdicts.jsonl"}, where="s", folder=tmp_path)
 
 
+def test_signed_points_of_a_rubric_need_clip_to_be_normalised(tmp_path: Path) -> None:
+    text = (
+        '[[graders]]\nname = "care"\ntype = "rubric"\n'
+        '[judges.main]\ntype = "scripted"\nscript = "x"\n'
+    )
+    with pytest.raises(ConfigError, match="care: signed points .* Set clip = true"):
+        SpecRewardFunction(RewardSpec.load(write(tmp_path, text)))
+    clipped = text.replace('"rubric"\n', '"rubric"\nclip = true\n')
+    SpecRewardFunction(RewardSpec.load(write(tmp_path, clipped)))
+
+
 def test_nearest() -> None:
     assert suggest_name("wieght", ["weight", "name"]) == "; did you mean 'weight'?"
     assert suggest_name("zzz", ["weight"]) == ""

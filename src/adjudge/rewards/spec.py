@@ -608,6 +608,11 @@ def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
     if not spec.reward.normalise or listwise or role is not Role.SCORE or not needs_range:
         return
     if finite_range(getattr(grader, "score_range", None)) is None:
+        if entry.type == "rubric":
+            raise ConfigError(
+                f"{where}: signed points have no finite score_range to normalise by. Set clip = "
+                "true, so that a negative sum counts as 0, or [reward] normalise = false."
+            )
         raise ConfigError(
             f"{where}: has no finite score_range to normalise by. Set one on the grader, or "
             "[reward] normalise = false."
