@@ -267,6 +267,28 @@ def test_both_distributions_have_one_version() -> None:
     assert f"adjudge[stats]=={__version__}" in lab["dependencies"]
 
 
+def test_the_design_draws_the_rooms_that_the_linter_holds_and_names_files_there_are() -> None:
+    page = (ROOT / "docs" / "design.md").read_text("utf-8")
+    drawn = re.findall(r"^ │ (.{44})│(?:.{6}│ (.{28})│)?", page, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [one["layers"] for one in contracts["contracts"] if one["type"] == "layers"]
+    for column, package in enumerate(("adjudge", "adjudge_lab")):
+        rows = [row[column].strip() for row in drawn if row[column].strip()]
+        rooms = [re.match(r"\w+(?: │ \w+)*", row) for row in rows]
+        assert [sorted(found[0].split(" │ ")) for found in rooms if found] == [
+            sorted(one.removeprefix(f"{package}.") for one in layer.split(" | "))
+            for layer in layers[column]
+        ]
+    for name in re.findall(r"`(\w[\w.]*/[\w./]*)`", page):
+        # `runs/folder` is a module, `runs/folder.RunFolder` something in it, `verl/` a folder.
+        stem = name.rstrip("/")
+        files = [f"{stem}.py", f"{stem.rpartition('.')[0] or stem}.py"]
+        paths = [stem] if stem != name else [stem, *files]
+        folders = [ROOT / "src" / "adjudge", ROOT / "lab" / "src" / "adjudge_lab"]
+        inside = [found for folder in folders for path in paths for found in folder.rglob(path)]
+        assert inside or any((ROOT / path).exists() for path in paths), f"{name} is not there"
+
+
 def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
     """Those of pages are drawn by ``make screenshots``."""
     assets = ROOT / "docs" / "assets"
