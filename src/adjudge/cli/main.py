@@ -203,7 +203,7 @@ Example: adjudge models fetch smollm2
         "Reward",
         """Check rubric files before a judge is paid to use them.
 
-Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
+Example: adjudge rubric lint examples/rubric_rows.jsonl
 """,
     ),
     "eval": CoreGroup(

@@ -52,7 +52,7 @@ def lint_file(
 ) -> None:
     """Find criteria that are easy to game or unclear, and scoring that cannot work.
 
-    Example: adjudge rubric lint rubrics/crafter/bundle@v1.toml
+    Example: adjudge rubric lint examples/rubric_rows.jsonl
 
     Reports compound, presence-only, unverifiable, overlapping and doubly negated criteria, points
     with the wrong sign, scores that cannot reach 1, and gaps in a scoring guide. The rules about
