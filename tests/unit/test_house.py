@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from adjudge.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -248,10 +250,11 @@ def test_core_tests_need_the_core_alone() -> None:
     assert named == []
 
 
-def test_the_page_of_errors_is_new() -> None:
-    """``docs/errors.md`` is what its script makes of the source."""
+@pytest.mark.parametrize("script", ["generate_errors.py", "generate_reference.py"])
+def test_pages_made_from_the_code_are_new(script: str) -> None:
+    """``docs/errors.md``, ``grader-reference.md`` and ``cli.md`` are what their scripts make."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate_errors.py"), "--check"],
+        [sys.executable, str(ROOT / "docs" / script), "--check"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 """What the documentation shows works, and every type and option it names exists."""
 
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,9 @@ from adjudge.cli.main import CORE_COMMANDS
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import MissingSettings, RewardSettings
+from adjudge.service import metrics as service_metrics
+from adjudge.trainers import metrics
+from adjudge_lab.rl import trl_backend
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.study import Study
 
@@ -23,6 +27,7 @@ BLOCKS = [
     if "[[graders]]" in block  # other tools' files are TOML too
 ]
 SPECS = [(page, block) for page, block in BLOCKS if "[algorithm]" not in block]
+METRIC_KEYS = re.compile(r'^ {8}"(\w+)":', re.MULTILINE)
 RUNS = [(page, block) for page, block in BLOCKS if "[algorithm]" in block]
 
 
@@ -52,6 +57,38 @@ def test_there_are_specs_to_check() -> None:
 def test_every_grader_type_is_documented() -> None:
     text = (ROOT / "docs" / "graders.md").read_text()
     assert [name for name in SHIPPED if f"`{name}`" not in text] == []
+
+
+def test_every_grader_says_what_it_reads() -> None:
+    sections = (ROOT / "docs" / "grader-reference.md").read_text().split("\n### ")[1:]
+    assert {section.partition("\n")[0] for section in sections} == set(SHIPPED)
+    lacking = [one.partition("\n")[0] for one in sections if not re.search(r"\bFields?[:,]", one)]
+    assert lacking == []
+    prompts = (ROOT / "src" / "adjudge" / "graders" / "llm" / "prompts").glob("*.en.txt")
+    questions = {path.name.removesuffix(".en.txt") for path in prompts} & set(SHIPPED)
+    shown = {one.partition("\n")[0] for one in sections if 'The prompt"' in one}
+    assert shown == questions | {"tournament"}
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_logged() -> None:
+    sources = [
+        path.read_text() for folder in ("src", "lab/src") for path in (ROOT / folder).rglob("*.py")
+    ]
+    code = "\n".join(sources)
+    in_code = set(re.findall(r'"((?:judge|rollout|scaffold|train)/[a-z_0-9]+)"', code))
+    in_code |= {f"judge/{name}" for name in METRIC_KEYS.findall(inspect.getsource(metrics))}
+    in_code |= set(re.findall(r'MetricFamily\(\s*"(\w+)"', inspect.getsource(service_metrics)))
+    in_code |= {f"judge_upstream_{name}" for name in service_metrics._UPSTREAM_COUNTERS}
+    in_code |= set(trl_backend._TRAINER_METRICS.values())
+    in_code -= {"rollout/reward_mean"}  # OpenRLHF's own
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    documented = {name for cell in rows for name in re.findall(r"`([^`]+)`", cell)}
+    assert in_code - documented == set()
+    plain = {name for name in documented if "NAME" not in name and "KIND" not in name}
+    parts = {"judge/outcome_mean", "judge/events_mean", "judge/env_reward_mean"}  # {part}_mean
+    unknown = [name for name in plain - in_code - parts if f'"{name}"' not in code]
+    assert unknown == []
 
 
 def test_the_readme_counts_the_types_there_are() -> None:

@@ -93,6 +93,14 @@ def describe(type_name: str) -> dict[str, Any]:
     }
 
 
+def shipped_families() -> dict[str, list[str]]:
+    """The shipped types under the headings of the list."""
+    families: dict[str, list[str]] = {}
+    for name, target in SHIPPED.items():
+        families.setdefault(_family({"class": target}), []).append(name)
+    return families
+
+
 def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
     """The grader types of installed packages; none is imported, so little is known of them."""
     for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
@@ -124,7 +132,8 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
     return shown
 
 
-def _range_text(described: dict[str, Any]) -> str:
+def range_text(described: dict[str, Any]) -> str:
+    """A described type's range; empty for one that ranks."""
     if described["range"] is None:
         return "by spec" if described["role"] == Role.SCORE else ""
     low, high = ("∞" if end is None else f"{end:g}".replace("-", "−") for end in described["range"])
@@ -135,7 +144,7 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
     families: dict[str, list[list[object]]] = {}
     for name, one in described.items():
         asks = "✓" if one["asks_judge"] else ""
-        row = [styled(name, "name"), _range_text(one), asks, plain_docstring(one["summary"])]
+        row = [styled(name, "name"), range_text(one), asks, plain_docstring(one["summary"])]
         families.setdefault(_family(one), []).append(row)
     rows: list[list[object]] = []
     for heading, members in families.items():
@@ -161,7 +170,7 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     console = output()
     asks = ", asks a judge" if one["asks_judge"] else ""
     console.print(
-        f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {_range_text(one)}{asks}\n"
+        f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {range_text(one)}{asks}\n"
     )
     console.print(DocstringText(one["doc"]))
     if not one["parameters"]:
@@ -169,7 +178,7 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     rows = [
         [
             one["name"],
-            _type_text(one["type"]),
+            short_type_text(one["type"]),
             "required" if one.get("required") else repr(one["default"]),
         ]
         for one in one["parameters"]
@@ -178,10 +187,10 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     console.print(Table(["parameter", "type", "default"], rows, keep=("type", "default")))
 
 
-def _type_text(annotation: str) -> str:
+def short_type_text(annotation: str) -> str:
     """A parameter's type without modules, a choice as its values.
 
-    >>> _type_text("Literal['all', 'each'] | adjudge.prompts.template.Language")
+    >>> short_type_text("Literal['all', 'each'] | adjudge.prompts.template.Language")
     "'all' | 'each' | Language"
     """
     choices = re.sub(r"Literal\[([^\]]*)\]", lambda one: one[1].replace(", ", " | "), annotation)

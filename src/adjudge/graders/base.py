@@ -426,6 +426,8 @@ class _RecordedRow(msgspec.Struct):
 class RecordedGrader(RuleGrader):
     """Gives back recorded judge results, failures included.
 
+    Field: the column that ``key`` names.
+
     ``path`` is a JSONL file with one row per sample: ``{"id", "score", "reason"}`` or
     ``{"id", "error": {"kind", "message"}}``. ``id`` is matched with the sample's column ``key``
     (``"id"`` by default). A recorded failure fails again with its kind; a sample without a row is

@@ -426,7 +426,7 @@ _ALL = "{responses}"
 class ListwiseGrader(JudgeGrader):
     """Ranks the responses of a group in one call, 1 is best, ties as the judge told them.
 
-    Fields are lists with one entry per response: ``response``, and what all answer: ``query``, else
+    Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
     the conversation before the response in ``messages`` where all share it, else ``prompt``. The
     responses are shown in an order drawn from ``seed``, the texts and the draw, so neither the
     group's order nor a fixed one decides. Equal responses are shown once and share their rank;

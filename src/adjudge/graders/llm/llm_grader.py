@@ -36,6 +36,8 @@ ScoreFrom = str | Sequence[str] | Callable[[Mapping[str, Any]], float]
 class LLMGrader(JudgeGrader):
     """Asks a judge what a template says, and reads a score, a ranking or fields from the reply.
 
+    Fields: those that the template names.
+
     ``template``: a :class:`~adjudge.prompts.PromptTemplate`, its messages, or one text; its fields
     are the sample's by name (``query`` is also ``prompt``) and ``variables``, which are yours and
     not fenced; ``trusted`` names more of the latter kind. Put ``{reply_form}`` where the judge

@@ -276,9 +276,10 @@ class ScalarGrader(JudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
 
     The judge is a table ``type = "local"`` with ``task = "score"``, or ``type = "classifier"`` for
-    one behind a server. It sees the conversation
-    before the response in ``messages``, else ``prompt``, then ``response`` (else the last thing
-    said in ``messages``).
+    one behind a server.
+
+    Fields: ``response`` (else the last thing said in ``messages``), and what it answers: the
+    conversation before the response in ``messages``, else ``prompt``.
 
     Its raw output has no range. Either state one, ``score_range``, outside of which is
     ``out_of_range``; or ``activation = "sigmoid"``: 1/(1 + e^−x), the probability of winning

@@ -363,6 +363,9 @@ _EMPTY_REASONS = {
 class RubricGrader(JudgeGrader):
     """Has a judge mark each criterion of a rubric, and scores the marks.
 
+    Fields: ``response`` or ``messages``, and what they answer: ``query``, else the conversation
+    before the response, else ``prompt``. With ``show = "event"`` the ``event``, too.
+
     The rubric is one of ``rubric`` (a file), ``rubric_id`` (``crafter/bundle@v1``, looked up under
     ``rubric_dir``) or ``criteria`` (in place: any shape that :func:`adjudge.rubrics.parse_rubric`
     reads, or a rubric object); without any, each sample brings its own in its column ``field``

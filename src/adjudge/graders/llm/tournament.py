@@ -191,7 +191,7 @@ _ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
 class TournamentGrader(PairJudge):
     """Ranks a group by comparing its responses in pairs: Bradley-Terry strengths, 1 is best.
 
-    Fields are lists with one entry per response: ``response``, and what all answer: ``query``, else
+    Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
     the conversation before the response in ``messages`` where all share it, else ``prompt``. Equal
     responses enter once and share their rank; those that are empty or never ended their thinking
     share the last one, uncompared.
