@@ -242,6 +242,15 @@ def test_arguments_are_checked() -> None:
         GradingRunner({"g": object()}).run([{}])
 
 
+def test_a_class_written_for_openjudge_is_told_what_to_rename() -> None:
+    class Migrated(BaseGrader):
+        async def _aevaluate(self, response: str) -> float:
+            return float(bool(response))
+
+    with pytest.raises(ConfigError, match="Rename its _aevaluate to aevaluate"):
+        GradingRunner({"g": Migrated("g")}).run([{"response": "a"}])
+
+
 def test_a_blocking_function_runs_in_a_thread() -> None:
     def where() -> GraderScore:
         return GraderScore("g", 1.0, threading.current_thread().name)

@@ -335,6 +335,11 @@ class BoundGrader:
     def __init__(self, name: str, config: GraderConfig) -> None:
         grader = config.grader
         if not callable(getattr(grader, "aevaluate", None)):
+            if callable(getattr(grader, "_aevaluate", None)):  # a class written for py-openjudge
+                raise ConfigError(
+                    f"grader {name!r}: {grader!r} has no aevaluate method. Rename its _aevaluate "
+                    "to aevaluate."
+                )
             raise ConfigError(
                 f"grader {name!r}: {grader!r} has no aevaluate method. Derive it from BaseGrader, "
                 "or wrap a function in FunctionGrader."
