@@ -46,13 +46,15 @@ test-service: $(VENV)/.dev  ## slow ones: the judge service under faults and hos
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow --hypothesis-profile=thorough tests/unit tests/property tests/integration tests/e2e tests/contract/test_recorded_verdicts.py tests/contract/test_swap_llmbar.py lab/tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --hypothesis-profile=thorough tests/property lab/tests/property
 
-check: $(VENV)/.dev  ## lint, types, layers, dependencies
+check: $(VENV)/.dev  ## lint, types, layers, dependencies, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 	cd lab && ../$(BIN)/deptry src
+	$(BIN)/codespell docs src lab/src examples .ci Makefile *.md
+	$(BIN)/python .ci/prose.py
 
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff check --fix-only --quiet .

@@ -142,7 +142,9 @@ def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_name_is_put_right(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'SmolLM', which is no file; did you mean 'smollm2'\?"):
+    with pytest.raises(
+        ConfigError, match=r"'SmolLM', which is not a file; did you mean 'smollm2'\?"
+    ):
         _judge(tmp_path, model="SmolLM")
 
 

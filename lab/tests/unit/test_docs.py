@@ -3,9 +3,11 @@
 import inspect
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
+from markdown.extensions.toc import slugify, unique
 
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.cli.main import CORE_COMMANDS
@@ -126,5 +128,20 @@ def test_the_page_of_what_is_stable_names_every_command() -> None:
 
 def test_links_inside_the_docs_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page.name} links to {target}"
+            if anchor and found.suffix == ".md" and "." not in anchor:  # with one: a Python name
+                assert anchor in _anchors(found), f"{page.name} links to {target}#{anchor}"
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    """What the site's headings can be linked by."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#{1,6} +(.+?)\s*$", text, re.MULTILINE)
+    shown = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", one).replace("`", "") for one in headings]
+    found: set[str] = set()
+    for one in shown:
+        unique(slugify(one, "-"), found)
+    return found

@@ -36,7 +36,7 @@ class TrainerSource:
             self.root = checkout / package
             if not self.root.is_dir():
                 raise ConfigError(
-                    f"{checkout}: has no folder {package}, so it is no checkout of it"
+                    f"{checkout}: has no folder {package}, so it is not a checkout of it"
                 )
             packed = distributions(name=distribution, path=[str(checkout)])
             self.version = next((one.version for one in packed), checkout.resolve().name)

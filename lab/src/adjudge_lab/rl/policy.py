@@ -71,7 +71,7 @@ def read_chat_template(run: RunFile) -> str | None:
     except UnicodeDecodeError:
         raise ConfigError(f"{key}: the file is not UTF-8 text") from None
     if "\0" in text:
-        raise ConfigError(f"{key}: the file has a zero byte, so it is no chat template")
+        raise ConfigError(f"{key}: the file has a zero byte, so it is not a chat template")
     if not text.strip():
         raise ConfigError(
             f"{key}: the file is empty. Leave the key out to use the model's own template."

@@ -119,13 +119,13 @@ class CodeExecutionGrader(RuleGrader):
     the test fails. Code can still contain the answers, where it knows them, and a test that asks
     one function of the code about another gets the code's answer.
 
-    A test that needs more than that is the row's fault, and the score is missing: one that passes
-    functions or objects of its own to the code, uses the code's classes in ``isinstance``,
-    ``except`` or as bases, computes with or compares the objects of the code's
-    classes, changes in place what those hold, computes with an argument after a call that changed
-    it and returned a value, asks whether two values are the same object, or uses what one process
-    has alone (files, ``sys.stdout``, mocks, event loops), or could run what the code returns
-    (``eval``, ``pickle``); and one that never uses the code. Most are found before anything runs;
+    A test that needs more than that is the row's fault, and the score is missing. Such a test
+    passes functions or objects of its own to the code; uses the code's classes in ``isinstance``,
+    ``except`` or as bases; computes with or compares the objects of the code's classes; changes in
+    place what those hold; computes with an argument after a call that changed it and returned a
+    value; asks whether two values are the same object; uses what one process has alone (files,
+    ``sys.stdout``, mocks, event loops); could run what the code returns (``eval``, ``pickle``); or
+    never uses the code. Most are found before anything runs;
     with ``score = "all"`` a test that failed comes before one that turns out to need more. With
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.

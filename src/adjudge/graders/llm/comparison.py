@@ -430,7 +430,7 @@ class ListwiseGrader(JudgeGrader):
     the conversation before the response in ``messages`` where all share it, else ``prompt``. The
     responses are shown in an order drawn from ``seed``, the texts and the draw, so neither the
     group's order nor a fixed one decides. Equal responses are shown once and share their rank;
-    those that are empty or never ended their thinking share the last one, unshown.
+    those that are empty or never ended their thinking share the last one and are not shown.
 
     More than ``max_group`` distinct responses (default 8, at most 26) are ``invalid_input``: judges
     lose track of long lists, and ``tournament`` compares by pairs. So is a group of one, and, under

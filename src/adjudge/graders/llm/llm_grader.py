@@ -53,8 +53,8 @@ class LLMGrader(JudgeGrader):
     ``unparsable``: nothing is guessed.
 
     ``view`` and ``truncated``: what the judge sees of the response. Thinking that never ended is
-    the lowest score of the scale, marked ``unclosed_think`` and unasked; without a scale it is
-    ``invalid_input``.
+    the lowest score of the scale, marked ``unclosed_think``; no judge is asked.
+    Without a scale it is ``invalid_input``.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel

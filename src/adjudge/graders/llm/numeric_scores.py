@@ -103,7 +103,7 @@ class ExpectedScoreGrader(JudgeGrader):
     mean of what the grammar leaves, the points; without a ``min_coverage`` of your own only the
     points that the server lists must have 0.9 of what all points can have.
 
-    A response that is empty or never ended its thinking scores ``low``, unasked, as the
+    A response that is empty or never ended its thinking scores ``low`` without a question, as the
     candidate's fault. ``max_tokens`` is sent with the call (0: not sent, for servers that name it
     otherwise).
     """
@@ -287,8 +287,8 @@ class ScalarGrader(JudgeGrader):
 
     Metadata: ``raw`` (the output, under ``sigmoid``), ``truncated_tokens`` where the judge did not
     see all. ``view`` and ``truncated``: what it sees of the response. Thinking that never ended is
-    the lowest score of the range, marked ``unclosed_think`` and unasked; without a range it is
-    ``invalid_input``.
+    the lowest score of the range, marked ``unclosed_think``; no judge is asked.
+    Without a range it is ``invalid_input``.
     """
 
     type_name = "scalar"

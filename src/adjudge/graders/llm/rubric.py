@@ -397,7 +397,7 @@ class RubricGrader(JudgeGrader):
     About an answer that is empty, or whose thinking never ended, the judge is asked criterion by
     criterion as about any other, since silence may fail what a rubric takes points for
     (``metadata`` says ``empty`` or ``unclosed_think``). Where one score is asked for, such an
-    answer has the lowest, unasked.
+    answer has the lowest, and no judge is asked.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel

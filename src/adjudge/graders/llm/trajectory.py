@@ -275,7 +275,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
 
     Raises ``GradingFailure``: ``invalid_input`` for messages that are none or have no assistant's
     turn; whatever asking a judge raises; ``incomplete`` when, also after one repair ask, steps are
-    missing, rated twice or do not exist. The metadata of a reply that was no use has the interval
+    missing, rated twice or do not exist. The metadata of an unusable reply has the interval
     from ``low`` to ``high`` that the score must lie in, the ``step_ratings`` that could be read
     and the steps in ``missing``.
     """

