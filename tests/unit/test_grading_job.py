@@ -219,17 +219,19 @@ def test_memory_hardly_grows_with_the_rows(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(report_rows, "MAX_BYTES", 20_000)
     for name in ("FIRST", "SPREAD", "EXTREMES"):
         monkeypatch.setattr(report_rows, name, 20)
-    peaks = []
-    for n in (500, 2_000):
-        (tmp_path / str(n)).mkdir()
-        given = [row | {"group": i // 8, "prompt": "p" * 500} for i, row in enumerate(rows(n, 1))]
-        one = job(tmp_path / str(n), given, group="z_score")
-        del given
-        tracemalloc.start()
-        grade_rollouts(one, keep_rows=False)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / 1_500 < 800, peaks
+    peaks: dict[int, list[int]] = {500: [], 2_000: []}
+    for again in range(3):  # the least, since whatever else runs in this process counts as well
+        for n, seen in peaks.items():
+            folder = tmp_path / f"{n}-{again}"
+            folder.mkdir()
+            given = [r | {"group": i // 8, "prompt": "p" * 500} for i, r in enumerate(rows(n, 1))]
+            one = job(folder, given, group="z_score")
+            del given
+            tracemalloc.start()
+            grade_rollouts(one, keep_rows=False)
+            seen.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert (min(peaks[2_000]) - min(peaks[500])) / 1_500 < 800, peaks
 
 
 OWN_JUDGE = """
