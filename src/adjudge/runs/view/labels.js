@@ -81,7 +81,7 @@ async function label(fields, words) {
   if (!desk.entry || !judged(written)) return refresh();
   desk.leaving = row;
   await advance();
-  desk.leaving = null;
+  if (desk.leaving === row) desk.leaving = null; // the next sample may be left already
 }
 
 async function undo() {
