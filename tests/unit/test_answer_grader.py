@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -370,15 +371,35 @@ def test_a_response_must_be_text(judge: Judge) -> None:
     assert judge.failure(["4"], "4", "NUMBER").kind is ErrorKind.INVALID_INPUT
 
 
-def test_the_type_comes_from_the_parameter_then_the_row(judge: Judge) -> None:
+def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge: Judge) -> None:
     assert judge.score("14.0", "14", "number ") == 1
-    assert judge.score("14.0", "14", None) == 0
-    assert judge("14", "14").metadata["answer_type"] == "ANY"
+    assert judge.score("14.0", "14", "EXACT") == 0
+    for reference in ("14", 14, "1,400.5", "-3", ".5", ["1", "2"], "7 + 7 = 14\n#### 14"):
+        assert judge("14", reference).metadata["answer_type"] == "NUMBER"
+    for reference in ("007", "5 cm", "1,40", "", ".", True, "x = 3", ["1", "two"], "v1.2"):
+        with suppress(GradingFailure):
+            assert judge("14", reference).metadata["answer_type"] == "ANY"
     assert judge.score("14.0", "14", "EXACT", answer_type="NUMBER") == 1
     unknown = judge.failure("a", "a", "SVG_CODE")
     assert unknown.kind is ErrorKind.UNSUPPORTED
     assert "SVG_CODE" in str(unknown)
     assert judge.failure("a", "a", 7).kind is ErrorKind.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [
+        ("6 * 7 = 42\n#### 42", 1),
+        ("#### $1,042.\n", 0),
+        ("\\boxed{41}\n#### 42", 1),
+        ("#### 42\nNo: \\boxed{41}", 0),
+        ("It is 42.\n#### References", 1),
+    ],
+)
+def test_a_last_line_after_four_hashes_is_the_answer(
+    judge: Judge, response: str, score: float
+) -> None:
+    assert judge.score(response, "Six times seven.\n#### 42", None) == score
 
 
 def test_maths_without_the_library_stops_a_run(

@@ -28,6 +28,7 @@ CANDIDATE_CHARS = 20_000
 """and an answer without a marker in this many."""
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
+_HASHES = re.compile(r"\s*####\s*([-+]?\$?[\d.,]*\d%?)\.?", re.ASCII)
 _TEX = re.compile(r"(\\(?:boxed|fbox)\s*+\{)|\\.|([{}])", re.DOTALL)
 _JOINED_BOXES = re.compile(r"[\s$]*+(?:[,;/]|(?:\\text\{\s?)?(?:or|and)\b\s?\}?)[\s$]*+")
 _MATH = re.compile(r"\$\$?|\\[\[\]()]|\\.", re.DOTALL)
@@ -50,14 +51,23 @@ class MarkedText(NamedTuple):
 def find_last_marked(text: str) -> str | None:
     r"""What the last ``<answer>…</answer>`` or ``\boxed{…}`` holds, whichever begins later.
 
-    ``None`` without a closed marker. Tag names are read in any case; braces of a box balance, and
-    ``\fbox`` counts as a box.
+    A last line ``#### 42`` marks its number, as in GSM8K. ``None`` without a closed marker. Tag
+    names are read in any case; braces of a box balance, and ``\fbox`` counts as a box.
 
     >>> find_last_marked(r"<answer>1</answer> or rather <answer>so \boxed{\frac{3}{4}}</answer>")
     '\\frac{3}{4}'
+    >>> find_last_marked("6 * 7 = 42\n#### 42")
+    '42'
     """
-    found = [mark for mark in (_last_tag(text), _last_box(text)) if mark is not None]
+    marks = (_last_tag(text), _last_box(text), _last_hashes(text))
+    found = [mark for mark in marks if mark is not None]
     return max(found).text.strip() if found else None
+
+
+def _last_hashes(text: str) -> MarkedText | None:
+    line = text.rstrip().rpartition("\n")[2]
+    hashes = _HASHES.fullmatch(line)
+    return None if hashes is None else MarkedText(len(text.rstrip()) - len(line), hashes[1])
 
 
 def _last_tag(text: str) -> MarkedText | None:

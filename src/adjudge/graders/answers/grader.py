@@ -203,6 +203,18 @@ def _texts(reference: Any) -> list[str]:
     return [str(one) for one in several]
 
 
+def _is_plain_number(reference: Any) -> bool:
+    """Whether a reference is digits alone; ``007`` and ``5 cm`` are texts."""
+    if not isinstance(reference, str):
+        return isinstance(reference, int | float) and not isinstance(reference, bool)
+    return _PLAIN_NUMBER.fullmatch(find_last_marked(reference) or reference) is not None
+
+
+_PLAIN_NUMBER = re.compile(
+    r"\s*[-+]?(0|[1-9]\d{0,2}(,\d{3})+|[1-9]\d*)?(\.\d+)?(?<=\d)\s*", re.ASCII
+)
+
+
 def _reference_number(reference: Any) -> ParsedNumber:
     number = None
     if isinstance(reference, str):
@@ -279,14 +291,16 @@ class AnswerGrader(ParametricRule):
 
     Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
     the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
-    holds, whichever begins later. Without one it is the last candidate of its type in the text,
-    and metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
-    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+    holds, whichever begins later, or the number in a last line ``#### 42``. Without one it is the
+    last candidate of its type in the text, and metadata has ``extracted = false``. No candidate, or
+    an unclosed ``<think>`` under ``view = "final"`` (metadata ``unclosed_think = true``), is a
+    wrong answer: 0.
 
-    ``answer_type``: ``auto`` (default) takes the row's, and ``ANY`` where the row has none. With a
-    list as ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text
-    reference is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or
-    6", "5 to 6", "A/B", "yes and no"; "5, not 6" is 5.
+    ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
+    for a reference of digits ("42", "1,250.5"), and ``ANY`` for another. With a list as
+    ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text reference
+    is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or 6", "5 to
+    6", "A/B", "yes and no"; "5, not 6" is 5.
 
     * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). A marked answer must be one
       number as a whole. Arithmetic is computed exactly (``2^{10}``, "10!", ``\sqrt{16}``, ½, "2+3
@@ -344,7 +358,7 @@ class AnswerGrader(ParametricRule):
         self, response: str, reference: Any = None, answer_type: str | None = None
     ) -> GraderScore:
         """Judge one response against its reference."""
-        kind = self._kind(answer_type)
+        kind = self._kind(answer_type, reference)
         if reference is None and not (kind == "REGEX" and self.pattern):
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no reference")
         facts = {"reference": shorten_text(reference), "answer_type": kind}
@@ -364,11 +378,12 @@ class AnswerGrader(ParametricRule):
             return self._candidate_fault(str(excess), **said)
         return self._found(finding, marked is not None, facts)
 
-    def _kind(self, row_type: Any) -> str:
+    def _kind(self, row_type: Any, reference: Any) -> str:
         if self.answer_type != "auto":
             return self.answer_type
         if row_type is None:
-            return "ANY"
+            several = reference if isinstance(reference, list | tuple) else [reference]
+            return "NUMBER" if several and all(map(_is_plain_number, several)) else "ANY"
         kind = row_type.strip().upper() if isinstance(row_type, str) else None
         if kind not in _TYPES:
             allowed = ", ".join(sorted(_TYPES))
