@@ -333,6 +333,14 @@ def test_nan_null_and_infinity_are_three_things(tmp_path: Path) -> None:
     assert missing.severity == "medium"
 
 
+def test_nan_in_a_table_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "dump.csv"
+    path.write_text('prompt,response,reward\na,NaN,1.0\na,"c\nc",nan\na,d,0.5\na,e,-Infinity\n')
+    found = {one.name: one for one in make_audit([path]).outcomes}["not_finite"].result.finding
+    assert found is not None
+    assert found.rows == (1, 3)
+
+
 def test_a_dump_with_no_other_reward_than_nan_is_found(tmp_path: Path) -> None:
     rollouts = clean(steps=1, groups=4)
     for rollout in rollouts:

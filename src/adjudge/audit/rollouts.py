@@ -17,8 +17,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import RunFolderError
+from adjudge.datasets.files import read_rows
+from adjudge.errors import ConfigError, RunFolderError
 from adjudge.messages import content_text, format_tool_call
+from adjudge.rollouts.formats.fields import is_not_finite_text
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.view.index import STD_EPSILON
@@ -210,7 +212,7 @@ class AuditedRun:
 
     @cached_property
     def is_nan(self) -> Any:
-        """Which rows without a reward have NaN or Infinity in their line of JSON, read as null."""
+        """Which rows without a reward have NaN or Infinity in their file, read as null."""
         lines: dict[str, dict[int, int]] = {}
         for row, kind in enumerate(self.kinds):
             if kind != NOT_A_NUMBER:
@@ -220,9 +222,9 @@ class AuditedRun:
                 lines.setdefault(file, {})[int(line)] = row
         found = np.zeros(len(self), dtype=bool)
         for file, rows in lines.items():
-            for number, text in _read_lines(file):
-                if number in rows and (b"NaN" in text or b"Infinity" in text):
-                    found[rows[number]] = _has_constant(text)
+            for number in _find_not_finite_lines(file):
+                if number in rows:
+                    found[rows[number]] = True
         return found
 
     @cached_property
@@ -295,10 +297,21 @@ class AuditedRun:
         return np.array(self._columns[name], dtype=float)
 
 
-def _read_lines(file: str) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines of a plain file; nothing of a file that is gone."""
-    with suppress(OSError), Path(file).open("rb") as stream:
-        yield from enumerate(stream, start=1)
+def _find_not_finite_lines(file: str) -> Iterator[int]:
+    """The lines of a plain file that have NaN or Infinity as a value; none of a file that is gone.
+
+    In a table the line is where the row begins.
+    """
+    with suppress(OSError, ConfigError):
+        if file.lower().endswith((".csv", ".tsv")):
+            for where, row in read_rows([file]):
+                if isinstance(row, dict) and any(map(is_not_finite_text, row.values())):
+                    yield int(where.rpartition(":")[2])
+            return
+        with Path(file).open("rb") as stream:
+            for number, text in enumerate(stream, start=1):
+                if (b"NaN" in text or b"Infinity" in text) and _has_constant(text):
+                    yield number
 
 
 def _has_constant(text: bytes) -> bool:

@@ -20,6 +20,7 @@ from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.messages import first_question, last_answer
 from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
+from adjudge.rollouts.formats.fields import is_not_finite_text
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
@@ -143,6 +144,8 @@ def _parse_group(value: Any) -> str | None:
 
 def _parse_number(value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if is_not_finite_text(value):  # null in a JSON file, too
         return None
     if isinstance(value, bool | int | float | Decimal | str):  # a CSV file's numbers are text
         with suppress(OverflowError, ValueError):

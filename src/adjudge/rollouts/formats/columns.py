@@ -11,7 +11,7 @@ from adjudge.errors import RolloutError
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_fields, each_row
+from adjudge.rollouts.formats.fields import add_fields, each_row, is_not_finite_text
 from adjudge.text import printable
 
 SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
@@ -214,7 +214,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):  # a cell of a CSV file
-        return _NUMBER.fullmatch(value) is not None
+        return _NUMBER.fullmatch(value) is not None or is_not_finite_text(value)
     return isinstance(value, int | float)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -74,6 +75,14 @@ def is_number(value: Any) -> bool:
         return isinstance(value, bool | int | float) and math.isfinite(value)
     except OverflowError:
         return False
+
+
+_NOT_FINITE = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+
+
+def is_not_finite_text(value: Any) -> bool:
+    """Whether a cell of a table is NaN or Infinity, as programs write a number that is missing."""
+    return isinstance(value, str) and _NOT_FINITE.fullmatch(value) is not None
 
 
 def describe_error(error: Any) -> str:
