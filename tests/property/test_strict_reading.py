@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
@@ -67,3 +67,24 @@ def test_well_formed_replies_are_read_whatever_is_quoted_in_them(
     read = read_object(text, quoted=[candidate])
     assert not isinstance(read, UnreadableReply)
     assert meant(read) == meant(found)
+
+
+ENDS = st.floats(-1e6, 1e6).map(lambda end: round(end, 4))
+
+
+@given(low=ENDS, high=ENDS)
+@example(low=1.0, high=5.0)
+@example(low=0.0, high=1.0)
+def test_the_points_that_a_schema_allows_lie_in_the_scale_and_can_be_read(
+    low: float, high: float
+) -> None:
+    assume(low < high)
+    form = ScoreForm(low, high, integer=False)
+    points = form.schema["properties"]["score"]["enum"]
+    assert points == sorted(set(points))
+    assert (points[0], points[-1]) == (low, high)
+    assert len(points) <= 252
+    for point in points:
+        verdict = form.verdict_of(json.loads(json.dumps({"reason": "", "score": point})))
+        assert isinstance(verdict, Verdict)
+        assert verdict.value == point

@@ -14,6 +14,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
     DIMENSIONS,
+    StepForm,
     TrajectoryAccuracyGrader,
     TrajectoryComprehensiveGrader,
 )
@@ -261,6 +262,12 @@ def test_a_long_trajectory_is_checked_in_one_pass() -> None:
 
 
 # What is said of the whole
+
+
+def test_the_schema_allows_one_object_for_each_step() -> None:
+    steps = StepForm([1, 3]).schema["properties"]["steps"]
+    assert (steps["minItems"], steps["maxItems"]) == (2, 2)
+    assert steps["items"]["properties"]["step"]["enum"] == [1, 3]
 
 
 @every_language

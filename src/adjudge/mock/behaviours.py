@@ -312,6 +312,10 @@ def _place_score(instance: dict[str, Any], schema: dict[str, Any], score: float)
     if "score" not in instance or not isinstance(described, dict):
         return
     kind = described.get("type")
+    listed = described.get("enum")
+    if kind == "number" and isinstance(listed, list) and score in listed:
+        instance["score"] = score  # a scale in small steps
+        return
     low = described.get("minimum", -math.inf)
     high = described.get("maximum", math.inf)
     plain = set(described) <= {"type", "minimum", "maximum", "description", "title"}

@@ -8,6 +8,7 @@ are imported when the first one comes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -168,9 +169,9 @@ class ScoreForm(KeyForm):
     ) -> None:
         self._scale, self._ending = NumberScale(low, high, integer), ending
         bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
-        if low is not None and high is not None and integer:
+        if low is not None and high is not None:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
-            bounds["enum"] = list(range(int(low), int(high) + 1))
+            bounds["enum"] = _list_points(low, high, integer=integer)
         super().__init__("score", bounds)
 
     def placeholder(self, language: LanguageEnum) -> str:
@@ -201,6 +202,23 @@ class ScoreForm(KeyForm):
         return _own_verdict(self, text, quoted) or verdicts.read_score(
             text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
         )
+
+
+def _list_points(low: float, high: float, *, integer: bool) -> list[int | float]:
+    """The numbers that a schema allows: all integers, or steps of 1, 0.1, 0.01, …, both ends.
+
+    The steps are the smallest power of ten that makes at most ``_MOST_STEPS`` of them.
+    """
+    if integer:
+        return list(range(int(low), int(high) + 1))
+    digits = math.floor(math.log10(_MOST_STEPS / (high - low)))
+    inner = (round(low + step * 10.0**-digits, digits) for step in range(1, _MOST_STEPS + 1))
+    points = [low, *(point for point in inner if low < point < high), high]
+    return [int(point) if point == int(point) else point for point in points]
+
+
+_MOST_STEPS = 250
+"""OpenAI's limit for a list of values without a limit on their characters."""
 
 
 class ChoiceForm(KeyForm):

@@ -60,15 +60,6 @@ class RatedStep(NamedTuple):
 
 
 _RATING = {"type": "integer", "enum": list(range(RATING_RANGE[0], RATING_RANGE[1] + 1))}
-_STEP = {
-    "step": {"type": "integer"},
-    "reason": {"type": "string"},
-    **dict.fromkeys(DIMENSIONS, _RATING),
-}
-# The same for every trajectory, so that a server compiles it once.
-_SCHEMA = build_object_schema(
-    {"reason": {"type": "string"}, "steps": {"type": "array", "items": build_object_schema(_STEP)}}
-)
 _WORDS = {
     LanguageEnum.EN: (
         "<your view of the whole trajectory, in a few sentences>",
@@ -96,11 +87,21 @@ class StepForm:
     """
 
     imposed = False
-    schema: Mapping[str, Any] = _SCHEMA
 
     def __init__(self, steps: Sequence[int]) -> None:
         self.steps = list(steps)
         self.rated: list[RatedStep] = []
+        # A small model goes on to steps that there are not, until its reply is cut.
+        step = {
+            "step": {"type": "integer", "enum": self.steps},
+            "reason": {"type": "string"},
+            **dict.fromkeys(DIMENSIONS, _RATING),
+        }
+        count = len(self.steps)
+        rated = {"type": "array", "minItems": count, "maxItems": count}
+        self.schema: Mapping[str, Any] = build_object_schema(
+            {"reason": {"type": "string"}, "steps": {**rated, "items": build_object_schema(step)}}
+        )
 
     def example(self, language: LanguageEnum) -> str:
         """See :class:`~adjudge.graders.llm.reply_forms.JudgeReplyForm`."""
