@@ -149,6 +149,18 @@ def test_sampling_gets_the_names_it_has_here() -> None:
     assert "stop" not in body
 
 
+def test_bounds_that_the_api_answers_with_400_are_not_sent() -> None:
+    number = {"type": "number", "minimum": 0, "maximum": 1}
+    listed = {"type": "array", "minItems": 3, "maxItems": 3, "items": number}
+    properties = {"minimum": number, "places": listed, "some": {"type": "array", "minItems": 1}}
+    body = sent([USER], schema={"type": "object", "properties": properties})
+    assert body["output_config"]["format"]["schema"]["properties"] == {
+        "minimum": {"type": "number"},
+        "places": {"type": "array", "items": {"type": "number"}},
+        "some": {"type": "array", "minItems": 1},
+    }
+
+
 def test_a_schema_goes_into_the_output_config() -> None:
     body = sent([USER], schema=SCHEMA, sampling={"output_config": {"effort": "low"}})
     form = {"type": "json_schema", "schema": SCHEMA}

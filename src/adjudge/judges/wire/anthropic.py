@@ -205,14 +205,41 @@ class _Message(msgspec.Struct):
 _message = msgspec.json.Decoder(_Message)
 
 
+_BOUNDS = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+    | {"minLength", "maxLength", "minItems", "maxItems"}
+)
+_SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
+
+
+def _without_bounds(schema: Any) -> Any:
+    """``schema`` without the keywords that the API answers with 400, as its own SDK sends it.
+
+    ``minItems`` of 0 or 1 stays. What a reply says is checked when it is read.
+    """
+    if isinstance(schema, list | tuple):
+        return [_without_bounds(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {}
+    for key, part in schema.items():
+        if key in _SCHEMAS_BY_NAME and isinstance(part, Mapping):
+            kept[key] = {name: _without_bounds(one) for name, one in part.items()}
+        elif key in ("enum", "const", "default"):
+            kept[key] = part
+        elif key not in _BOUNDS or (key == "minItems" and part in (0, 1)):
+            kept[key] = _without_bounds(part)
+    return kept
+
+
 class AnthropicWire:
     """Stateless. ``key`` goes into ``x-api-key``; ``features`` as in :mod:`adjudge.judges.base`.
 
     System messages are lifted out and marked for the prompt cache (``cache_control``); tools,
     images and tool calls are translated. ``max_tokens`` is 1024 unless the sampling says otherwise,
     ``stop`` and ``max_completion_tokens`` get their names here, ``seed`` does not exist here and is
-    left out. A schema goes out as ``output_config.format``. The API has no log-probabilities and
-    no choice lists: choices are only checked, and ``Reply.ignored`` says so.
+    left out. A schema goes out as ``output_config.format``, without bounds. The API has no
+    log-probabilities and no choice lists: choices are only checked, and ``Reply.ignored`` says so.
 
     ``Usage.input_tokens`` counts all input; the API's own number leaves out what came from or went
     into the cache.
@@ -243,7 +270,7 @@ class AnthropicWire:
             body["system"] = system
         body["messages"] = turns
         if call.schema is not None and "schema" in self._features:
-            form = {"type": "json_schema", "schema": call.schema}
+            form = {"type": "json_schema", "schema": _without_bounds(call.schema)}
             body["output_config"] = {**_as_mapping(body.get("output_config")), "format": form}
         return HttpRequest(path="/v1/messages", headers=self._headers, body=encode_body(body))
 
