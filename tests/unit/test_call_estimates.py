@@ -76,3 +76,25 @@ def test_people_get_a_table(folder: Path) -> None:
     assert found.exit_code == 0
     assert "in all" in found.stdout
     assert "Nobody was asked" in found.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("grade", "rollouts.jsonl", "--spec", "paid.toml"),
+        ("probe", "paid.toml", "--n", "2"),
+        ("eval", "judge", "paid.toml", "--data", "local", "--benchmark", "llmbar"),
+        ("study", "swap", "rollouts.jsonl", "--judges", "paid.toml", "b=paid.toml"),
+    ],
+)
+def test_an_estimate_needs_no_key(
+    folder: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    spec = SPEC.format(type="helpfulness", price=PRICE)
+    (folder / "paid.toml").write_text(spec.replace("http://127.0.0.1:9", "https://api.example.com"))
+    found = CliRunner().invoke(command_line(), [*words, "--dry-run", "--json"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)
+    if words[0] == "grade":
+        assert "the environment variable OPENAI_API_KEY" in found.stderr

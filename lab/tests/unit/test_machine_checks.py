@@ -48,7 +48,6 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     "arguments",
     [
         ("grade", "rows.jsonl", "-s", "spec.toml", "-o", "out"),
-        ("grade", "rows.jsonl", "-s", "spec.toml", "-o", "out", "--dry-run"),
         ("doctor", "spec.toml"),
         ("train", str(VERIF), "--dry-run"),
     ],
@@ -56,6 +55,14 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_machine_without_a_sandbox_is_told_so(bare: Path, arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(command_line(COMMANDS), arguments)
     assert done.exit_code == 2
+    assert "apt install bubblewrap" in " ".join(done.output.split())
+    assert not (bare / "out").exists()
+
+
+def test_an_estimate_without_a_sandbox_warns(bare: Path) -> None:
+    words = ("grade", "rows.jsonl", "-s", "spec.toml", "-o", "out", "--dry-run")
+    done = CliRunner().invoke(command_line(COMMANDS), words)
+    assert done.exit_code == 0
     assert "apt install bubblewrap" in " ".join(done.output.split())
     assert not (bare / "out").exists()
 

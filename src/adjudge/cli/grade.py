@@ -63,7 +63,10 @@ _STDIN = Path("-")
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
-    check_machine(job.spec, _shipped_graders(job.spec))
+    try:
+        check_machine(job.spec, _shipped_graders(job.spec))
+    except ConfigError as problem:  # an estimate asks nobody: it needs neither key nor device
+        errors().print(f"[yellow]The run itself will not start:[/] {clean(str(problem))}")
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
     asked = estimate_calls(job.spec, samples, groups, job.draws)
     unknown = {name: one.why for name, one in asked.items() if one.why}

@@ -196,7 +196,6 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
     topics = choose_topics(items, job.n, seed=job.seed, language=job.language)
     judges = job.spec.build_judges(job.cassette) if judges is None else judges
     grader = job.spec.build_grader(entry, judges)
-    check_machine(job.spec, {entry.name: grader})
     subject = ProbedGrader(grader, with_reference=job.with_reference)
     bench = ProbeBench(subject, topics, repeats=job.repeats, seed=job.seed, family=job.family)
     for probe in probes:
@@ -307,6 +306,7 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
     tally = Tally(len(prepared.questions))
     main = {prepared.entry.name: prepared.graders[prepared.entry.name]}
+    check_machine(job.spec, main)
     with (
         RunFolder(
             job.folder,
