@@ -12,10 +12,12 @@ import pytest
 from adjudge import RewardSpec
 from adjudge.datasets.shards import cut_files
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
+from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.runner.journal import Journal
 from adjudge.runs import ray_worker
+from adjudge.runs.ray_engine import RayEngine
 from adjudge.runs.ray_worker import Ledger, LedgerCounts, ShardWorker, WorkerPlan, WorkerReport
 from adjudge.types import GraderError, GraderScore, encode_result
 
@@ -170,3 +172,11 @@ def test_results_of_a_batch_are_not_graded_without_their_requests(
     [shard] = cut_files([path], 10)
     with pytest.raises(ConfigError, match="joined with their requests"):
         list(one._samples(shard))
+
+
+def test_reports_of_a_worker_are_counted_in_any_order() -> None:
+    engine = RayEngine()
+    for calls in (4, 9, 7):
+        stats = EndpointStats(calls=calls)
+        engine._add_counts(WorkerReport(0, worker="one", endpoints={(("u",), ("m",)): stats}))
+    assert [one["calls"] for one in engine.endpoints()] == [9]

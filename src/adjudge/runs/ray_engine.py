@@ -14,6 +14,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ _WORKER_CPUS = 0.1
 """Little, so that what a dead machine's workers did can go on beside the others."""
 _OBJECT_STORE = 256 << 20
 _POLL_S = 0.25
+_RAY_DATA_THREADS = ("StreamingExecutor", "ray-data-")
+_THREADS_END_S = 60.0
 
 
 @dataclass
@@ -101,9 +104,15 @@ class RayEngine:
             )
             for said in _worker_reports(plan, shards, workers, journal, tally):
                 answers.add(said.judged)
-                self._stats[said.worker] = said.endpoints
-                self.held_rows = max(self.held_rows, said.max_rows_held)
+                self._add_counts(said)
         return answers
+
+    def _add_counts(self, report: WorkerReport) -> None:
+        """Keep what a worker counted last; its reports come in any order."""
+        known = self._stats.get(report.worker, {})
+        if _count_calls(report.endpoints) >= _count_calls(known):
+            self._stats[report.worker] = report.endpoints
+        self.held_rows = max(self.held_rows, report.max_rows_held)
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
@@ -116,6 +125,10 @@ class RayEngine:
             for (urls, models), stats in total.items()
             if stats.calls
         ]
+
+
+def _count_calls(endpoints: dict[EndpointId, EndpointStats]) -> int:
+    return sum(stats.calls for stats in endpoints.values())
 
 
 class _WorkerAnswers:
@@ -315,7 +328,20 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     try:
         yield
     finally:
+        _await_ray_data_threads()
         ray.shutdown()
+
+
+def _await_ray_data_threads() -> None:
+    """Wait for the threads of Ray Data's executor.
+
+    Ray Data itself waits two seconds for them; after a node was lost they can need more. One that
+    calls Ray after its shutdown ends the whole process with exit code 1, whatever the run wrote.
+    """
+    end = time.monotonic() + _THREADS_END_S
+    for thread in threading.enumerate():
+        if thread.name.startswith(_RAY_DATA_THREADS):
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _silence_ray_output() -> None:
