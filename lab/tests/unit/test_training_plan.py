@@ -56,7 +56,7 @@ def test_the_full_example_needs_nothing_that_is_not_there(monkeypatch: pytest.Mo
     said = "\n".join(found.warnings)
     assert "OPENAI_API_KEY is not set" in said
     assert "crafter/bundle@v1.toml is not there" in said
-    assert "my-crafter-app.modal.run is not asked" in said
+    assert "the dry run did not connect to https://my-crafter-app.modal.run" in said
     assert "judge.price is not set" in said
     assert found.settings["importance_sampling_level"] == "sequence"
     assert "torch" not in sys.modules
@@ -260,6 +260,14 @@ def test_a_dataset_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
     assert any("later.jsonl is not there" in one for one in found.warnings)
     assert found.verl is not None
     assert list(found.verl.files) == ["runs/NAME/reward.toml"]
+
+
+def test_a_tracker_that_is_not_installed_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adjudge.runs.sinks.find_spec", lambda _: None)
+    found = plan_run(single(tmp_path, logging={"to": "wandb"}))
+    assert any("pip install wandb" in one for one in found.warnings)
 
 
 def test_rows_are_all_steps_in_order_without_held_out_ones(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.judges.models.local_loading import describe_hub_problem
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
+from adjudge.runs.sinks import check_sink
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
@@ -160,10 +162,10 @@ def describe_assumptions(run: RunFile, task: Task | None) -> str:
     """What the numbers rest on, in words; ``task`` where its own prompts were counted."""
     replies = f"replies of {run.rollout.max_tokens} tokens (max_tokens)"
     if task is not None:
-        return f"at most, without what is asked again: {replies}, verdicts of full length"
+        return f"at most, without repeated calls: {replies}, verdicts of full length"
     turns = f"episodes of {run.rollout.max_turns} turns (max_turns), " if run.is_multi_turn else ""
     return (
-        f"at most, without what is asked again: {turns}{replies}, verdicts of full length; "
+        f"at most, without repeated calls: {turns}{replies}, verdicts of full length; "
         f"assumed: instructions of {INSTRUCTION_TOKENS} tokens, observations of "
         f"{OBSERVATION_TOKENS}"
     )
@@ -173,7 +175,7 @@ def list_run_warnings(run: RunFile) -> Iterator[str]:
     """A sentence each; nothing is asked, and no file but the rubric's looked for."""
     judge = run.judge
     if run.services.task_url is not None:
-        yield f"services.task_url: {run.services.task_url} is not asked here; a run does"
+        yield f"services.task_url: the dry run did not connect to {run.services.task_url}"
         if run.services.policy_url is None and not is_loopback(_url_host(run.services.task_url)):
             yield (
                 "services.policy_url is not set: an app on another machine cannot ask the policy "
@@ -196,6 +198,10 @@ def list_run_warnings(run: RunFile) -> Iterator[str]:
             "judge.combine_mode is 'multiply': a product is no sum over turns, so all turns of a "
             "rollout get one advantage"
         )
+    try:
+        check_sink(run.logging.to, beside=run.folder)
+    except ConfigError as problem:
+        yield str(problem)
     if run.backend == "verl":
         yield from _verl_warnings(run)
     elif not check_trl_settings(run.trl, "GRPOConfig", RESERVED_GRPO_SETTINGS, run.where):
