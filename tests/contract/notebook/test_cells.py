@@ -1,6 +1,7 @@
 """Grading in the cells of a real notebook kernel; run by `make test-notebook`."""
 
 import doctest
+import json
 import queue
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ pytest.importorskip("ipykernel", reason="not installed here; run `make test-note
 
 from jupyter_client.manager import start_new_kernel
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "rollouts_to_trl.ipynb"
 SLOW = """
 import asyncio
 from adjudge import BaseGrader, GraderScore
@@ -160,3 +162,18 @@ def test_an_interrupted_cell_says_how_to_resume(notebook: Notebook, call: str) -
     resumed = notebook.run(f"run = {grade}; run.summary['resumed_results'] > 4, len(run)")
     assert resumed.error == ""
     assert resumed.outputs[-1]["text/plain"] == "(True, 80)"
+
+
+def test_the_example_grades_a_dump(notebook: Notebook) -> None:
+    """All cells but those of the audit and of TRL, which `make test-trl` runs."""
+    cells = json.loads(EXAMPLE.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    tables = ""
+    for source in code:
+        if "make_audit" not in source and "trl" not in source:
+            cell = notebook.run(source)
+            assert cell.error == ""
+            tables += cell.html()
+    assert "refused" in tables
+    assert "helpful" in tables
+    assert notebook.run("mock.close()").error == ""
