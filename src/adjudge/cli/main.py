@@ -307,6 +307,7 @@ def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
     found = typer.Typer(
         name="adjudge",
         cls=Program,
+        context_settings={"max_content_width": 100},  # a page with many options fits a screen
         help=_HELP,
         epilog=_EXIT_CODES,
         no_args_is_help=True,
