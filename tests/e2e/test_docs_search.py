@@ -45,6 +45,17 @@ ANSWERS = {
     "CSV": "how-to/convert-rollouts/",
     "pandas": "questions/",
     "notebook": "library/#in-a-notebook",
+    "rate limit": "questions/",
+    "two judges": "questions/",
+    "multiple rewards": "questions/",
+    "OpenRouter": "questions/",
+    "Claude": "questions/",
+    "prompt injection": "questions/",
+    "code execution": "questions/",
+    "Docker": "questions/",
+    "Windows": "questions/",
+    "MLflow": "questions/",
+    "telemetry": "questions/",
 }
 """What is typed → the page, or its section, that answers it."""
 
