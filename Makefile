@@ -199,7 +199,7 @@ test-sinks: $(ENVS)/sinks/.done  ## metrics in the real Trackio, TensorBoard and
 test-trl: $(ENVS)/torch/older-trl/.done  ## a reward spec inside the real GRPOTrainer, old and new, on a CPU
 	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/torch/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
 
-test-plugins: $(ENVS)/torch/.done $(ENVS)/verl061/.done  ## plug-ins in the code of trainers that stand in the folder SOURCES
+test-plugins: $(VENV)/.dev $(ENVS)/torch/.done $(ENVS)/verl061/.done  ## plug-ins in the code of trainers, in the folder SOURCES by their names in docs/conformance/trainers.toml
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from adjudge.rewards import RewardSpec
 from adjudge_lab.conformance.checks import CheckEnd, Conformance, run_conformance
 from adjudge_lab.conformance.driver import TrainerDriver, Way
 
+ROOT = Path(__file__).parents[3]
 SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The rewards that the conformance suite gives."""
 
@@ -43,21 +46,27 @@ def write_response(reward: float | None) -> str:
     return f"This one is worth {reward}."
 
 
-def find_source(*folders: str) -> Path:
-    """A trainer's checkout or unzipped wheel, the first there is; skips the module without it.
+def find_source(name: str) -> Path:
+    """A trainer's checkout or unpacked wheel; skips the module where it is not there.
 
-    Folders have the names of ``docs/conformance/trainers.toml``, where ``make conformance`` fetches
-    them, or others.
+    Names are those of ``docs/conformance/trainers.toml``; NeMo-Gym's is ``nemo-gym-07d6b0d``.
     """
     given = os.environ.get("ADJUDGE_TRAINER_SOURCES")
     if given is None:
         pytest.skip(
             "ADJUDGE_TRAINER_SOURCES names no folder of trainers' sources", allow_module_level=True
         )
-    for folder in folders:
-        if (path := Path(given) / folder).is_dir():
-            return path
-    pytest.skip(f"{given}: has no folder {' or '.join(folders)}", allow_module_level=True)
+    if not (path := Path(given) / name).is_dir():
+        pytest.skip(f"{given}: has no folder {name}", allow_module_level=True)
+    return path
+
+
+def patch_source(name: str, package: str, folder: Path) -> Path:
+    """A copy of a trainer's package in ``folder``, with the patch of ``docs/conformance``."""
+    copytree(find_source(name) / package, folder / package)
+    patch = ROOT / "docs" / "conformance" / f"{name.rpartition('-')[0]}.diff"
+    subprocess.run(["patch", "--quiet", "-p1", "-i", str(patch)], cwd=folder, check=True)
+    return folder
 
 
 def check_failures(driver: TrainerDriver) -> tuple[Conformance, set[str]]:

@@ -64,7 +64,7 @@ class PluggedAReaL(ARealDriver):
 
 @pytest.fixture(scope="module")
 def driver() -> PluggedAReaL:
-    return PluggedAReaL("areal-project+AReaL")
+    return PluggedAReaL("areal-cbff54d")
 
 
 def test_a_failed_judge_changes_nothing_for_the_others(driver: PluggedAReaL) -> None:
@@ -76,7 +76,7 @@ def test_a_failed_judge_changes_nothing_for_the_others(driver: PluggedAReaL) -> 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_areals_own_advantages_where_nothing_is_missing(driver: PluggedAReaL, size: int) -> None:
-    base = ARealDriver(find_source("areal-project+AReaL"))
+    base = ARealDriver(find_source("areal-cbff54d"))
     rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
     batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)
     for setting in base.settings:
@@ -94,7 +94,7 @@ def test_the_share_of_missing_rewards_is_logged(driver: PluggedAReaL) -> None:
 
 
 def test_a_release_with_groups_of_a_fixed_size_is_refused() -> None:
-    old = PluggedAReaL("dl/areal")
+    old = PluggedAReaL("areal-1.0.4")
     batch = Batch(groups=((1.0, 0.0),), lengths=((3, 3),))
     with pytest.raises(ConfigError, match="normalises groups of a fixed size"):
         old.run_step(batch, WAY[0].name, "group")

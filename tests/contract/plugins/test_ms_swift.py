@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +15,7 @@ from tests.contract.plugins.scripted import (
     check_failures,
     find_source,
     make_spec,
+    patch_source,
     write_response,
 )
 
@@ -27,8 +26,7 @@ from adjudge_lab.conformance.checks import TrainerVerdict
 from adjudge_lab.conformance.driver import Batch, Way
 from adjudge_lab.conformance.drivers.ms_swift import MsSwiftDriver
 
-SOURCES = ("ms-swift-4.6.0", "ms_swift")
-PATCH = Path(__file__).parents[3] / "docs/conformance/ms-swift.diff"
+SOURCE = "ms-swift-4.6.0"
 _COMMON: dict[str, Any] = {"reward_funcs": ["adjudge"], "kl_in_reward": False, "beta": 0.1}
 
 
@@ -75,7 +73,7 @@ class PluggedSwift(MsSwiftDriver):
 
 @pytest.fixture(autouse=True)
 def no_patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_source(*SOURCES)
+    find_source(SOURCE)
     for name in [one for one in sys.modules if one.split(".")[0] == "swift"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -83,19 +81,14 @@ def no_patch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("step", ["none", "z_score", "rloo"])
 def test_a_failed_judge_changes_nothing_but_the_size_of_the_step(step: str) -> None:
     spec = make_spec(reward={"group": step})
-    found, failing = check_failures(PluggedSwift(find_source(*SOURCES), spec))
+    found, failing = check_failures(PluggedSwift(find_source(SOURCE), spec))
     assert found.verdict is TrainerVerdict.UNBIASED
     assert failing <= {"normaliser", "divergence", "logged mean"}
 
 
 def test_the_patched_code_leaves_it_out_itself(tmp_path: Path) -> None:
-    (tmp_path / "swift").mkdir()
-    for one in (find_source(*SOURCES) / "swift").iterdir():
-        if one.name != "rl_core":
-            (tmp_path / "swift" / one.name).symlink_to(one)
-    copytree(find_source(*SOURCES) / "swift/rl_core", tmp_path / "swift/rl_core")
-    subprocess.run(["patch", "-p1", "-i", PATCH], cwd=tmp_path, check=True)
-    driver = PluggedSwift(tmp_path, make_spec(), scale_rewards="group")
+    patched = patch_source(SOURCE, "swift", tmp_path)
+    driver = PluggedSwift(patched, make_spec(), scale_rewards="group")
     driver.settings = ("grpo, group",)
     found, failing = check_failures(driver)
     assert found.verdict is TrainerVerdict.UNBIASED
@@ -103,6 +96,6 @@ def test_the_patched_code_leaves_it_out_itself(tmp_path: Path) -> None:
 
 
 def test_the_default_is_refused_before_training() -> None:
-    driver = PluggedSwift(find_source(*SOURCES), make_spec(), scale_rewards="group")
+    driver = PluggedSwift(find_source(SOURCE), make_spec(), scale_rewards="group")
     with pytest.raises(ConfigError, match="counts a missing reward as 0.*--scale_rewards none"):
         check_failures(driver)

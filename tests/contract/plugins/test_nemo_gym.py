@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.contract.plugins.scripted import SPEC, find_source, write_response
+from tests.contract.plugins.scripted import SPEC, find_source, patch_source, write_response
 
 from adjudge.engine.child_server import start_child_server
 from adjudge.service.formats.nemo_gym import aggregate_metrics
@@ -22,7 +22,7 @@ from adjudge_lab.conformance.driver import Batch
 from adjudge_lab.conformance.drivers.nemo_rl import NeMoRLDriver
 from adjudge_lab.conformance.source import TrainerSource, stand_in
 
-sys.path.insert(0, str(find_source("nemo_gym")))
+sys.path.insert(0, str(find_source("nemo-gym-07d6b0d")))
 torch = pytest.importorskip("torch")  # before the modules that stand in for others
 for needed in ("pandas", "wandb", "fastapi", "omegaconf", "ray", "openai"):
     pytest.importorskip(needed, reason=f"NeMo-Gym needs {needed}; run `make test-plugins`")
@@ -219,7 +219,7 @@ def test_marked_rows_leave_nemo_rls_groups_where_it_is_patched(
     tmp_path: Path, scores: list[float | None]
 ) -> None:
     """By wire, Gym's agent, NeMo-RL's reader of masks, its filter and its (patched) estimator."""
-    checkout = find_source("nemo_patched")
+    checkout = patch_source("nemo-rl-7ea279a", "nemo_rl", tmp_path)
     reader: dict[str, Any] = {"torch": torch, "Any": Any}
     TrainerSource("nemo_rl", "nemo-rl", checkout).load_names(
         "experience/rollouts.py", ["_extract_mask_sample_flags"], reader

@@ -27,7 +27,7 @@ from adjudge_lab.conformance.drivers.openrlhf import OpenRLHFDriver
 from adjudge_lab.conformance.source import stand_in
 
 _PROMPT = [1, 2]
-SOURCES = ("openrlhf-0.11.2", "openrlhf/openrlhf-0.11.2.data/purelib")
+SOURCE = "openrlhf-0.11.2"
 
 
 class PluggedAgent(OpenRLHFDriver):
@@ -97,7 +97,7 @@ class PluggedAgent(OpenRLHFDriver):
 def test_a_failed_judge_changes_nothing_as_an_agent(step: str) -> None:
     settings = ("dr_grpo", "rloo", "rloo, sequence")
     driver = PluggedAgent(
-        find_source(*SOURCES),
+        find_source(SOURCE),
         make_spec(reward={"group": step}),
         *(settings if step == "none" else settings[:1]),
     )
@@ -149,7 +149,7 @@ class PluggedFunction(OpenRLHFDriver):
 def test_dynamic_filtering_drops_a_group_with_a_missing_reward(
     rewards: tuple[float | None, ...],
 ) -> None:
-    source = find_source(*SOURCES)
+    source = find_source(SOURCE)
     driver = PluggedFunction(source, dynamic_filtering=True)
     assert math.isnan(asyncio.run(driver.answer(None))["reward"])
     assert driver.kept(rewards) == 0
@@ -158,7 +158,7 @@ def test_dynamic_filtering_drops_a_group_with_a_missing_reward(
 
 
 def test_without_it_nothing_is_trained_on() -> None:
-    source = find_source(*SOURCES)
+    source = find_source(SOURCE)
     driver = PluggedFunction(source, dynamic_filtering=False)
     assert asyncio.run(driver.answer(0.25))["reward"] == 0.25
     assert asyncio.run(driver.answer(None))["reward"] is None  # which ends OpenRLHF's step

@@ -23,7 +23,7 @@ from adjudge_lab.conformance.driver import Batch, StepResult, Way
 from adjudge_lab.conformance.drivers.rllm import RLLMDriver
 from adjudge_lab.conformance.source import stand_in
 
-SOURCE = find_source("rllm")
+SOURCE = find_source("rllm-9beb6e0")
 for needed in ("numpy", "pydantic"):
     pytest.importorskip(needed, reason=f"rLLM needs {needed}; run `make test-plugins`")
 

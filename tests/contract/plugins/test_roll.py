@@ -132,7 +132,7 @@ class PluggedRoll(ROLLDriver):
 
 @pytest.fixture(scope="module")
 def driver() -> PluggedRoll:
-    return PluggedRoll(find_source("roll-8eb27cc", "roll"))
+    return PluggedRoll(find_source("roll-8eb27cc"))
 
 
 def test_where_only_the_mean_is_taken_off_nothing_else_changes(driver: PluggedRoll) -> None:

@@ -25,7 +25,7 @@ from adjudge_lab.conformance.driver import Batch, StepResult, Way
 from adjudge_lab.conformance.drivers.skyrl import SkyRLDriver
 from adjudge_lab.conformance.source import stand_in
 
-SOURCE = find_source("NovaSky-AI+SkyRL")
+SOURCE = find_source("skyrl-a956457")
 sys.path.insert(0, str(SOURCE / "skyrl-gym"))
 pytest.importorskip("skyrl_gym")
 

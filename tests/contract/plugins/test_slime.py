@@ -27,8 +27,8 @@ from adjudge_lab.conformance.source import TrainerSource
 
 OWN = "adjudge.trainers.slime"
 SOURCES = {
-    "slime": ("slime-624b824", "THUDM+slime"),
-    "miles": ("miles-31f1ca9", "radixark+miles"),
+    "slime": "slime-624b824",
+    "miles": "miles-31f1ca9",
 }
 
 
@@ -119,7 +119,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     module.judge = slime.make_reward(make_spec())  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "plugged_slime", module)
     made = PluggedSlime if request.param == "slime" else PluggedMiles
-    return made(find_source(*SOURCES[request.param]))
+    return made(find_source(SOURCES[request.param]))
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["sample", "group"])
@@ -133,7 +133,7 @@ def test_a_failed_judge_changes_nothing_but_the_size_of_the_step(driver: Any, wh
 @pytest.mark.parametrize("size", [4, 8])
 def test_the_trainers_own_advantages_where_nothing_is_missing(driver: Any, size: int) -> None:
     base = (SlimeDriver if driver.name == "slime" else MilesDriver)(
-        find_source(*SOURCES[driver.name])
+        find_source(SOURCES[driver.name])
     )
     rewards = (1.0, 0.0, 0.5, 0.25, 1.0, 0.75, 0.0, 0.0)[:size]
     batch = Batch(groups=(rewards, rewards[::-1]), lengths=((3,) * size,) * 2)

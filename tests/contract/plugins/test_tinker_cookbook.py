@@ -21,7 +21,8 @@ from adjudge_lab.conformance.checks import TrainerVerdict
 from adjudge_lab.conformance.driver import Batch, Way
 from adjudge_lab.conformance.drivers.tinker_cookbook import TinkerCookbookDriver
 
-sys.path.append(str(find_source("tinkerdeps")))
+SOURCE = find_source("tinker-cookbook-0.6.1")
+sys.path.append(str(SOURCE))
 pytest.importorskip("httpx", reason="tinker needs httpx; run `make test-plugins`")
 
 
@@ -31,7 +32,7 @@ class PluggedTinker(TinkerCookbookDriver):
     ways: tuple[Way, ...] = WAY
 
     def __init__(self) -> None:
-        super().__init__(find_source("tinker"))
+        super().__init__(SOURCE)
         self.reward = TinkerReward(make_spec())
 
     async def _roll_out(self, group: Any, way: str, *, drop: bool) -> Any:
