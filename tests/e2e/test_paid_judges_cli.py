@@ -30,6 +30,8 @@ max_tokens = 100
 {more}
 """
 PRICE = "price = { input = 1.0, output = 2.0 }"
+ONE_COPY = f"{PRICE}\nendpoint = {{ hedge = false }}"
+"""Where costs are compared: the second copy of a slow call costs, too, and is no grader's."""
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +47,13 @@ def run(*arguments: str | Path) -> Any:
 class Folder:
     """A spec and rollouts, and ``grade`` on them."""
 
-    def __init__(self, path: Path, url: str, more: str = PRICE, samples: int = 40) -> None:
+    def __init__(self, path: Path, url: str, more: str = ONE_COPY, samples: int = 40) -> None:
         self.path = path
         self.spec(url, more)
         rows = [{"prompt": f"p{i // 4}", "response": f"r{i}"} for i in range(samples)]
         (path / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    def spec(self, url: str, more: str = PRICE) -> None:
+    def spec(self, url: str, more: str = ONE_COPY) -> None:
         (self.path / "spec.toml").write_text(SPEC.format(url=url, more=more))
 
     def grade(self, out: str, *options: str | Path) -> Any:
