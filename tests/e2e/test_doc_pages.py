@@ -1,4 +1,4 @@
-"""The pages of docs/start and docs/how-to, done as their readers would."""
+"""The pages of docs/start, docs/how-to and docs/why, done as their readers would."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("start", "how-to")
+FOLDERS = ("start", "how-to", "why")
 _TIMEOUT_S = 300
 _PIECE = re.compile(
     r"<!--\s*(?P<word>not run|setup|needs)\b:?(?P<note>.*?)-->"
