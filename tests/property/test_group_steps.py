@@ -1,5 +1,6 @@
 """Group steps against their formulas in numpy, over the samples that are there."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,3 +161,17 @@ def test_dr_grpo_is_another_name_of_centre() -> None:
     assert named.hash == centred.hash
     with pytest.raises(ConfigError, match=r"reward\.group: .*'gdpo'.*found 'drgrpo'"):
         RewardSpec.from_dict({"graders": graders, "reward": {"group": "drgrpo"}})
+
+
+@given(
+    st.lists(st.none() | hundredths, max_size=8),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+    st.sampled_from(["none", "centre", "rloo", "z_score", "rank", "best_bonus"]),
+)
+def test_what_is_not_finite_is_missing(rewards: list[float | None], bad: float, step: Any) -> None:
+    """In any place: the others are those of the group without it."""
+    without = group_step(rewards, step)
+    for place in range(len(rewards) + 1):
+        found = group_step([*rewards[:place], bad, *rewards[place:]], step)
+        assert found[place] is None
+        assert found[:place] + found[place + 1 :] == without

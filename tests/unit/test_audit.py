@@ -452,3 +452,16 @@ def test_the_page_of_the_documentation_runs(
     assert shown.startswith(" ".join(screen[1].split()))
     named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert named == [check.name for check in CHECKS]
+
+
+def test_a_prompt_that_comes_again_in_a_later_step_is_another_group(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "task": f"q{prompt}", "prompt": f"p{prompt}", "response": f"{step} {n}",
+         "reward": float(n)}
+        for step in range(3) for prompt in range(2) for n in range(4)
+    ]  # fmt: skip
+    path = tmp_path / "dump.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for mapping in ({"env_reward": "reward"}, {"env_reward": "reward", "group": "task"}):
+        found = make_audit([path], mapping)
+        assert (found.groups, found.steps) == (6, 3)

@@ -94,6 +94,15 @@ def test_a_row_has_what_the_reward_was_made_of(tmp_path: Path) -> None:
     assert [one["name"] for one in facts["graders"]] == ["quality", "short"]
 
 
+def test_a_folder_is_enough(tmp_path: Path) -> None:
+    for record in (tmp_path / "one", str(tmp_path / "two")):
+        scorer = Scorer(spec(), record=record)
+        scorer.score(*batch(*WORDS))
+        assert scorer.recorder is not None
+        scorer.recorder.close()
+        assert len(rows(Path(record))) == 4
+
+
 def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     recorded(folder)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -203,6 +204,25 @@ def test_an_unknown_trainer_and_a_folder_without_it_are_named(tmp_path: Path) ->
         TrainerSource("trl", "trl", tmp_path)
     with pytest.raises(ConfigError, match="pip download --no-deps no-such-trainer"):
         TrainerSource("no_such_trainer", "no-such-trainer")
+
+
+class DriverOfAUser:
+    """Built without arguments, and without a KL term."""
+
+    name = version = decided_at = "own"
+    ways = (Way("None"),)
+    settings = ("centre",)
+    batch_wide: frozenset[str] = frozenset()
+
+    def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+        return ReferenceTrainer().run_step(msgspec.structs.replace(batch, kl=0.0), way, "dr_grpo")
+
+
+def test_a_driver_needs_no_argument_and_its_unread_kl_term_is_not_judged() -> None:
+    driver = build_driver(f"{__name__}:DriverOfAUser")
+    outcomes = {one.check: one.outcome for one in run_conformance(driver).findings}
+    assert outcomes.pop("divergence") is CheckEnd.UNKNOWN
+    assert set(outcomes.values()) == {CheckEnd.PASSES}
 
 
 def test_a_trainers_own_text_runs_as_it_stands(tmp_path: Path) -> None:

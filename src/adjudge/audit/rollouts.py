@@ -348,7 +348,7 @@ def read_audited(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
-    names, count = GroupNames(), 0
+    names, count = GroupNames(split_steps=True), 0
     for path in paths:
         found = _read_folder(path, run) if _is_run_folder(path) else None
         if found is None:

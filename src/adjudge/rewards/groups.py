@@ -33,7 +33,8 @@ def group_step(
 ) -> list[float | None]:
     """``rewards`` of one group after ``step``; ``None`` stays ``None`` and counts nowhere.
 
-    Near-ties are made equal before, by :func:`snap_ties` with the ``scales`` of ``rewards``.
+    NaN and infinities are no rewards: they become ``None``. Near-ties are made equal before, by
+    :func:`snap_ties` with the ``scales`` of ``rewards``.
 
     * ``none``: unchanged otherwise;
     * ``centre``: r − mean;
@@ -45,9 +46,10 @@ def group_step(
       be ranked against and becomes ``None``;
     * ``best_bonus``: the best (all that tie) get ``bonus`` on top.
     """
+    rewards = [one if one is not None and math.isfinite(one) else None for one in rewards]
     present = [reward for reward in rewards if reward is not None]
     if not present:
-        return list(rewards)
+        return rewards
     if scales is not None:
         pairs = zip(rewards, scales, strict=True)
         scales = [scale for reward, scale in pairs if reward is not None]

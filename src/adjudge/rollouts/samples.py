@@ -355,29 +355,40 @@ def compute_rollout_key(sample: Sample) -> str:
 
 
 class GroupNames:
-    """Names each sample's group: its column, else one name per distinct prompt.
+    """Names each sample's group: its column, else one name per distinct prompt of a step.
 
-    Generated names stand in parentheses with a number, and are never those of a column: the
-    counter skips names that rows have used.
+    Where no row has a step, all are of one. Generated names stand in parentheses with a number, and
+    are never those of a column: the counter skips names that rows have used. With ``split_steps``
+    a column's group is divided, too, where its rows are of several steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, split_steps: bool = False) -> None:
         self._prompts: dict[bytes, str] = {}
         self._columns: set[str] = set()
         self._made: set[str] = set()
         self._by_column = self._by_prompt = self._alone = 0
+        self._by_step = False
+        self._first_steps: dict[str, int | None] | None = {} if split_steps else None
 
     def name(self, sample: Sample) -> str:
         """The name of the next sample's group."""
         if sample.group is not None:
             self._by_column += 1
             self._columns.add(sample.group)
-            return f"{sample.group} (column)" if sample.group in self._made else sample.group
+            name = f"{sample.group} (column)" if sample.group in self._made else sample.group
+            if self._first_steps is not None and (
+                self._first_steps.setdefault(name, sample.step) != sample.step
+            ):
+                return f"{name} (step {sample.step})"
+            return name
         key = compute_prompt_key(sample)
         if key is None:
             self._alone += 1
             return self._new("row", sample.index)
         self._by_prompt += 1
+        if sample.step is not None:
+            self._by_step = True
+            key = f"{sample.step}\0{key}"
         # Prompts are long, and there may be as many as samples.
         digest = blake2b(encode_exactly(key), digest_size=16).digest()
         if digest not in self._prompts:
@@ -396,7 +407,7 @@ class GroupNames:
         """Where the names came from, in words."""
         ways = {
             "column": self._by_column,
-            "equal prompts": self._by_prompt,
+            "equal prompts of a step" if self._by_step else "equal prompts": self._by_prompt,
             "no prompt, each alone": self._alone,
         }
         used = {way: count for way, count in ways.items() if count}

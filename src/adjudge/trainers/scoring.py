@@ -18,7 +18,7 @@ from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
-from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.recorder import FlightRecorder, open_recorder
 from adjudge.types import AnySample, GradedSample, GraderError, Provenance, RewardResult, Usage
 
 _log = logging.getLogger("adjudge")
@@ -70,25 +70,26 @@ def load_spec(spec: RewardSpec | Path | str | None = None) -> RewardSpec:
 class Scorer(SpecRewardFunction):
     """A reward spec as adapters use it; one object for a whole run.
 
-    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`; ``record`` writes what is
-    scored to a run folder. Holds configuration and the outage watch; serves any thread and loop. A
-    pickled one (a Ray task) starts with its own watch and without options, such as the ``journal``
-    of what was graded before; it records to the same folder.
+    ``options`` are those of :class:`~adjudge.rewards.SpecRewardFunction`; ``record``, a folder or a
+    :class:`~adjudge.trainers.recorder.FlightRecorder`, writes what is scored to a run folder
+    (``ADJUDGE_RECORD`` is for adapters). Holds configuration and the outage watch; serves any
+    thread and loop. A pickled one (a Ray task) starts with its own watch and without options, such
+    as the ``journal`` of what was graded before; it records to the same folder.
     """
 
     def __init__(
         self,
         spec: RewardSpec | Path | str | None = None,
         *,
-        record: FlightRecorder | None = None,
+        record: FlightRecorder | Path | str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
         self._predictors, self._said = MissingWatch(), set[str]()
-        self.recorder = record
-        if record is not None:
-            record.open(self.spec, self.graders)
+        self.recorder = None if record is None else open_recorder(record)
+        if self.recorder is not None:
+            self.recorder.open(self.spec, self.graders)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), record=self.recorder), (self.spec,)

@@ -30,7 +30,7 @@ _CELLS = {
 _SENTENCES = {
     TrainerVerdict.EXACT: "is exact: the others learn what they learn without the missing answer",
     TrainerVerdict.UNBIASED: (
-        "gives the others the right advantages, but a missing answer still counts where it says so"
+        "is unbiased: the others get the right advantages, while the checks above still fail"
     ),
     TrainerVerdict.WRONG: (
         "is wrong: a missing reward changes what the others learn, or is learned from"

@@ -305,15 +305,24 @@ def _normaliser(probe: _Probe) -> Iterator[str | None]:
 
 def _divergence(probe: _Probe) -> Iterator[str | None]:
     """A KL term is over the answers that have a reward."""
+    if not any(_measure_pull(probe, _group(4, 4)) or ()):  # no term that the driver reaches
+        yield None
+        return
     for case in _groups(least=2):
-        with_term, without = probe.step(case, kl=_KL).gradients, probe.step(case).gradients
-        if with_term is None or without is None:
+        if (pulled := _measure_pull(probe, case)) is None:
             yield None
             return
-        pulled = [a - b for a, b in zip(_row(with_term[0]), _row(without[0]), strict=True)]
         for place in set(range(len(pulled))) - set(case.present):
             if not abs(pulled[place]) <= TOLERANCE and not math.isnan(pulled[place]):
                 yield f"{_show(case.rewards)}: a missing answer is pulled to the reference policy"
+
+
+def _measure_pull(probe: _Probe, case: _Case) -> list[float] | None:
+    """What a KL term adds to each answer's gradient."""
+    with_term, without = probe.step(case, kl=_KL).gradients, probe.step(case).gradients
+    if with_term is None or without is None:
+        return None
+    return [a - b for a, b in zip(_row(with_term[0]), _row(without[0]), strict=True)]
 
 
 def _gradients_by_advantage(result: StepResult) -> list[float] | None:

@@ -199,7 +199,11 @@ def facts_list(summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     spec = summary.get("spec") or {}
     mapping = summary.get("map") or {}
     source = (summary.get("groups") or {}).get("source")
-    sources = {"column": "by their column", "equal prompts": "equal prompts form a group"}
+    sources = {
+        "column": "by their column",
+        "equal prompts": "equal prompts form a group",
+        "equal prompts of a step": "equal prompts of a step form a group",
+    }
     version = f"adjudge {summary['adjudge']}" if summary.get("adjudge") else ""
     entries = {
         "Rollouts": summary.get("inputs") or [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,12 @@ def build_driver(name: str, checkout: Path | None = None) -> TrainerDriver:
     """
     driver = find_driver(name)
     try:
-        made: TrainerDriver = driver(checkout)
+        made: TrainerDriver = driver(checkout) if _takes_checkout(driver) else driver()
     except ImportError as error:
         raise ConfigError(f"{name}: needs a package that is not installed ({error})") from error
     return made
+
+
+def _takes_checkout(driver: Any) -> bool:
+    """Whether it is built with an argument; a class of the user's own need not be."""
+    return bool(inspect.signature(driver).parameters)
