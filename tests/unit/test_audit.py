@@ -465,3 +465,33 @@ def test_a_prompt_that_comes_again_in_a_later_step_is_another_group(tmp_path: Pa
     for mapping in ({"env_reward": "reward"}, {"env_reward": "reward", "group": "task"}):
         found = make_audit([path], mapping)
         assert (found.groups, found.steps) == (6, 3)
+
+
+def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
+    parts = {"score": 1.0, "acc": 1}
+    rows = [
+        {"prompt": "p", "response": str(n), "reward": parts if n % 4 == 1 else 0.5 * (n % 3)}
+        for n in range(12)
+    ]
+    path = tmp_path / "dump.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for mapping in ({}, {"env_reward": "reward"}):
+        found = make_audit([path], mapping)
+        if mapping:  # a column of both kinds cannot be read as numbers
+            assert found.broken_rows == 3
+        else:
+            assert "3 rows is a table (score, acc)" in " ".join(found.notes)
+            assert "-m env_reward=reward.score" in " ".join(found.notes)
+
+
+def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> None:
+    rows = [
+        {"step": 1, "prompt": "p", "completion": str(n), "advantage": 0.0, "judge/outcome": n / 2,
+         "adjudge": None if n == 3 else n / 2}
+        for n in range(4)
+    ]  # fmt: skip
+    path = tmp_path / "dump.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = make_audit([path])
+    assert (found.missing, found.mean_reward) == (1, 0.5)
+    assert found.formats == {"TRL completions": 1}

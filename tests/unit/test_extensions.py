@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.helpers.packages import Packages
 
+import adjudge
 from adjudge import extensions
 from adjudge.errors import ConfigError
 from adjudge.extensions import (
@@ -144,5 +145,22 @@ def test_a_name_that_means_nothing(packages: Packages, name: str) -> None:
 
 def test_what_is_no_grader(packages: Packages) -> None:
     packages.install("manners", {"seven": "manners:NUMBER"}, group=GRADERS)
-    with pytest.raises(ConfigError, match="must be a class with aevaluate .found 'seven'"):
+    match = "must be a function, or a class with aevaluate .found 'seven'"
+    with pytest.raises(ConfigError, match=match):
         load_grader_class("seven")
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_a_function_is_a_grader(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = f"rule_{len(word)}"
+    code = f"{word} right(response, reference):\n    return 5.0 * (response == reference)\n"
+    (tmp_path / f"{module}.py").write_text(code)
+    grader = {"name": "own", "type": f"{module}:right", "score_range": [0, 5]}
+    rows = [{"prompt": "7 * 8?", "response": text, "reference": "56"} for text in ("56", "54")]
+    run = adjudge.grade(rows, {"graders": [grader]})
+    assert run.rewards == [1.0, 0.0]
+    with pytest.raises(
+        ConfigError, match=r"graders\.own: strict: .*allowed: blocking, score_range"
+    ):
+        adjudge.grade(rows, {"graders": [grader | {"strict": True}]})

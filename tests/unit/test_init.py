@@ -92,6 +92,17 @@ def test_the_printed_command_works(row: dict[str, Any], types: list[str]) -> Non
     assert summary["samples"] >= 2
 
 
+def test_graders_are_for_most_of_the_rows() -> None:
+    """The others of a mixed file would have no reward."""
+    rows = [{"prompt": "p", "response": LONG} for _ in range(3)]
+    write("rollouts.jsonl", *rows, {"prompt": "p", "response": LONG, "messages": AGENT})
+    made = json.loads(run("init", "rollouts.jsonl", "--json"))
+    assert [one.type for one in RewardSpec.load(Path(made["spec"])).graders] == [
+        "ngram_repetition", "soft_overlong",
+    ]  # fmt: skip
+    assert "of the first 4 rows, 1 call tools" in Path(made["spec"]).read_text()
+
+
 def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
     out = run("init", "mine.toml")
     assert "adjudge grade rollouts.jsonl --spec mine.toml" in out

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ConfigError, ErrorKind
+from adjudge.rollouts.formats.completions import strip_end_tokens
 from adjudge.service.formats import FORMATS, load_formats
 from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction
 from adjudge.service.formats.nemo_gym import (
@@ -25,7 +26,6 @@ from adjudge.service.formats.trainers import (
     Slime,
     SlimeWithParts,
     extract_completion,
-    strip_end_tokens,
 )
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 

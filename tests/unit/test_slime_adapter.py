@@ -24,6 +24,7 @@ class Status(Enum):
     COMPLETED = "completed"
     TRUNCATED = "truncated"
     ABORTED = "aborted"
+    FAILED = "failed"
 
 
 @dataclass
@@ -75,6 +76,29 @@ def test_one_sample_and_a_group() -> None:
     assert [one.remove_sample for one in group] == [False, True, False]
     assert group[1].metadata is not None
     assert "unparsable" in str(group[1].metadata["adjudge"])
+
+
+def test_a_rollout_that_did_not_end_has_no_reward() -> None:
+    """And it has no say in what its group is compared with; it may go on later."""
+    unended = [Sample(status=status) for status in (Status.ABORTED, Status.FAILED)]
+    group = [Sample(label="a"), *unended, Sample("b", label="a")]
+    right, *lost, wrong = judge(group, ANSWER)
+    assert (right, wrong) == (1.0, 0.0)
+    assert all(map(math.isnan, lost))
+    assert not any(one.remove_sample for one in group)
+    assert math.isnan(judge(Sample(status=Status.ABORTED), ANSWER))
+
+
+def test_an_answer_ends_before_the_token_that_ended_it() -> None:
+    for end in (
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|user|>",
+        "<｜end▁of▁sentence｜>",
+        "<end_of_turn>\n",
+    ):
+        for prompt in ("p", [{"role": "user", "content": "p"}]):
+            assert judge(Sample(f"a{end}", prompt=prompt, label="a"), ANSWER) == 1.0
 
 
 def test_what_graders_see() -> None:

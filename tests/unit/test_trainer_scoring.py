@@ -178,6 +178,8 @@ def test_the_spec_comes_from_an_object_a_file_or_the_environment(
     path.write_text('[[graders]]\nname = "v"\ntype = "json_valid"\n')
     monkeypatch.setenv(SPEC_VARIABLE, str(path))
     assert load_spec().hash == load_spec(path).hash == load_spec(load_spec(path)).hash
+    table = {"graders": [{"name": "v", "type": "json_valid"}]}
+    assert load_spec(table).hash == load_spec(path).hash
 
 
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 500)), min_size=3, max_size=20))

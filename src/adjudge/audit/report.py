@@ -458,6 +458,8 @@ def _visible(one: CheckOutcome) -> object:
     result = one.result
     if result.detectable is None:
         return lost(result.detectable_why or "not known")
+    if result.detectable > 1 and result.unit.startswith(("share", "correlation", "rank corr")):
+        return lost("too few samples")
     return f"{effect_text(result.detectable, result.unit)}"
 
 

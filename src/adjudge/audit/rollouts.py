@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -370,8 +371,17 @@ def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping)
+    tables, keys = 0, dict[str, None]()
     for sample in reader:
+        if sample.env_reward is None and isinstance(parts := sample.extras.get("reward"), Mapping):
+            tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
         yield from_sample(sample, names.name(sample))
+    if tables:
+        name = "score" if "score" in keys else next(iter(keys), "NAME")
+        run.notes.append(
+            f"The reward of {tables:,} rows is a table ({', '.join(list(keys)[:10])}), and counts "
+            f"as missing. Choose a number of it: -m env_reward=reward.{name}"
+        )
     run.pairs += sum(bool(one.format and one.format.pairs) for one in reader.readings.values())
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
@@ -466,8 +476,9 @@ def _number(value: Any) -> float | None:
 
 def _why_no_reward(sample: Sample) -> str:
     """Why a row of a dump has no reward; a masked one, whose number is still there, is left out."""
-    numbers = [v for name in _REWARD_COPIES if (v := _number(sample.extras.get(name))) is not None]
-    masked = any(map(math.isfinite, numbers))
+    extras = sample.extras
+    numbers = [v for name in _REWARD_COPIES if (v := _number(extras.get(name))) is not None]
+    masked = any(map(math.isfinite, numbers)) and not isinstance(extras.get("reward"), Mapping)
     return "" if sample.env_reward is not None or masked else NOT_A_NUMBER
 
 
@@ -485,7 +496,7 @@ def _may_be_component(name: str) -> bool:
     return (
         name not in _NO_COMPONENTS
         and name not in _REWARD_COPIES
-        and not name.startswith("_")
+        and not name.startswith(("_", "judge/"))
         and not name.endswith(_NO_COMPONENT_ENDS)
     )
 

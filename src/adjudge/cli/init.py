@@ -247,7 +247,8 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
     has += [f"{len(facts.references)} have a reference"] if facts.references else []
     has += [f"{len(facts.env_rewards)} have a reward of their own"] if facts.env_rewards else []
-    yield f"of the first {facts.samples} {', '.join(has) or 'none has tool calls or a reference'}"
+    told = ", ".join(has) or "none has tool calls or a reference"
+    yield f"of the first {facts.samples} rows, {told}"
 
 
 def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
@@ -277,12 +278,13 @@ _GRADER = "[[graders]]"
 def _rollout_graders(facts: RolloutFacts) -> tuple[list[_Table], list[_Table]]:
     """Graders that follow rules, and graders that ask a judge."""
     rules: list[_Table] = []
-    if facts.tool_calls or not facts.samples:
+    most = facts.samples // 2 + 1  # the others of a mixed file would have no reward
+    if facts.tool_calls >= most or not facts.samples:
         rules += [
             _grader("loop", "action_loop", "1: no tool call is repeated", 0.5),
             _grader("info", "information_gain", "1: every tool result says something new", 0.5),
         ]
-    if facts.references:
+    if facts.references and len(facts.references) >= most:
         rules.append(_reference_grader(facts.references))
     if not rules:
         limit = _round_up(facts.longest_response or 1000)

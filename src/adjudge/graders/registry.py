@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from adjudge.config import unknown_key
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
+from adjudge.graders.base import FunctionGrader
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -106,18 +108,42 @@ def load_grader_class(
 ) -> type[Any]:
     """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
-    ``folder`` (the spec's) and the working directory are searched for own modules after the
-    installed ones. Raises :class:`ConfigError` that begins with ``where``.
+    A function of the user's own is made a class of :class:`~adjudge.FunctionGrader`, whose
+    parameters ``score_range`` and ``blocking`` a spec may set. ``folder`` (the spec's) and the
+    working directory are searched for own modules after the installed ones. Raises
+    :class:`ConfigError` that begins with ``where``.
     """
-    found: type[Any] = load_extension(
-        GRADER_GROUP,
-        type_name,
-        where=where,
-        folder=folder,
-        shipped=SHIPPED,
-        methods=["aevaluate"],
+    found: Any = load_extension(
+        GRADER_GROUP, type_name, where=where, folder=folder, shipped=SHIPPED
     )
+    if inspect.isfunction(found):
+        return _make_function_class(found)
+    if not (isinstance(found, type) and hasattr(found, "aevaluate")):
+        raise ConfigError(
+            f"{where}: must be a function, or a class with aevaluate "
+            f"(found {type_name!r}, of type {type(found).__name__})"
+        )
     return found
+
+
+@cache
+def _make_function_class(function: Callable[..., Any]) -> type[FunctionGrader]:
+    """A grader class that calls ``function``."""
+
+    class FunctionOfAModule(FunctionGrader):
+        def __init__(
+            self,
+            name: str = "",
+            score_range: tuple[float, float] | None = None,
+            *,
+            blocking: bool = False,
+        ) -> None:
+            super().__init__(function, name, score_range=score_range, blocking=blocking)
+
+    made = FunctionOfAModule
+    made.__name__ = made.__qualname__ = function.__name__
+    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    return made
 
 
 def list_parameters(cls: type[Any]) -> list[Parameter]:
@@ -156,6 +182,11 @@ def build_grader(
         return _build_one(type_name, name, given, where, folder, judges, judge)
     from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
 
+    if judge is None and len(judges) > 1:
+        raise ConfigError(
+            f"{where}: judge: is required where there are several (allowed: {', '.join(judges)}). "
+            f"For all of them: judge = {json.dumps(list(judges))}"
+        )
     named = [judge] if isinstance(judge, str) else list(judge or judges)
     members = {one: _build_one(type_name, name, given, where, folder, judges, one) for one in named}
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,14 +47,16 @@ class ScorerResult:
         return [result.score for result in self.results]
 
 
-def load_spec(spec: RewardSpec | Path | str | None = None) -> RewardSpec:
-    """``spec`` itself, the one in that file, or the one that ``ADJUDGE_SPEC`` names.
+def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -> RewardSpec:
+    """``spec`` itself, of that mapping, in that file, or the one that ``ADJUDGE_SPEC`` names.
 
     An address (``http://…``) in a file's place is a judge service, whose scores are the rewards.
     Raises :class:`~adjudge.errors.ConfigError`.
     """
     if isinstance(spec, RewardSpec):
         return spec
+    if isinstance(spec, Mapping):
+        return RewardSpec.from_dict(spec)
     path = spec or os.environ.get(SPEC_VARIABLE)
     if not path:
         raise ConfigError(

@@ -17,6 +17,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ _SETTINGS: Mapping[str, tuple[str | None, str]] = {
     "reward_key": (None, "adjudge's reward is a number"),
     "eval_reward_key": (None, "adjudge's reward is a number"),
 }
+
+_UNENDED = ("aborted", "failed")
+"""What has no answer to judge: as when a dump is read, its reward is missing."""
 
 _since_last_log: list[tuple[GradedSample, RewardResult, int]] = []
 
@@ -139,6 +143,14 @@ class _SlimeAdapter(Adapter):
     async def rewards(self, args: Any, given: Any) -> float | list[float]:
         samples = given if isinstance(given, list) else [given]
         self._check(args, given)
+        ended = [one.status.value not in _UNENDED for one in samples]
+        judged = iter(await self._judge(args, [*compress(samples, ended)]))
+        # Who did not end may go on later: nothing of it is marked here.
+        rewards = [next(judged) if is_ended else math.nan for is_ended in ended]
+        return rewards if isinstance(given, list) else rewards[0]
+
+    async def _judge(self, args: Any, samples: Sequence[Any]) -> list[float]:
+        """The rewards of samples that ended; NaN is missing."""
         made = [
             self.make_rendered_sample(place, place, one.prompt, one.response, self._fields(one))
             for place, one in enumerate(samples)
@@ -152,13 +164,12 @@ class _SlimeAdapter(Adapter):
             sample.metadata = {**(sample.metadata or {}), "adjudge": result.details}
             if logs and sample.group_index is not None:  # an evaluation's has none
                 _since_last_log.append((judged[place], result, len(sample.response)))
-        rewards = [math.nan if one.score is None else one.score for one in results]
-        return rewards if isinstance(given, list) else rewards[0]
+        return [math.nan if one.score is None else one.score for one in results]
 
     def _check(self, args: Any, given: Any) -> None:
         if not isinstance(given, list):
             self._check_one_sample()
-        elif not args.group_rm:
+        elif not args.group_rm or any(isinstance(one, list) for one in given):
             raise ConfigError(
                 "--custom-generate-function-path: must give one sample for a rollout, or set the "
                 f"reward of its samples itself (found {len(given)} samples without a reward)"

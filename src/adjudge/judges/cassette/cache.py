@@ -401,7 +401,8 @@ def _warn_unused(report: CacheReport) -> None:
     if report.not_stored and not report.stored:
         _log.warning(
             "%s: none of %d replies was stored: their temperature is above 0 or not given. "
-            "Use sampled=True to store them.",
+            "Set temperature = 0.0, or cache_sampled = true, in the judge's table (in Python: "
+            "sampled=True).",
             report.path,
             report.not_stored,
         )

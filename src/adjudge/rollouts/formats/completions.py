@@ -9,26 +9,65 @@ from adjudge.messages import last_answer, last_question, prompt_messages
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.chat import Message, read_messages
 
+# Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
+PAD_TOKENS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
+_ENDS = (
+    *PAD_TOKENS,
+    "</s>",
+    "<eos>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "<|eot|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|endofassistant|>",
+    "<｜end▁of▁sentence｜>",
+    "<|user|>",  # where GLM stops
+    "<|observation|>",
+)
+
+
+def strip_end_tokens(text: str) -> str:
+    """``text`` without the end-of-turn and padding tokens after its last word.
+
+    >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
+    'It is <b>four</b>.'
+    """
+    end = len(text)
+    while True:
+        last = end
+        while last and text[last - 1].isspace():
+            last -= 1
+        token = next((one for one in _ENDS if text.endswith(one, 0, last)), None)
+        if token is None:
+            return text[:end]
+        end = last - len(token)
+
 
 def completion_row(prompt: Any, completion: Any) -> Row:
     """A prompt and what answers it as a row; each is a text or a list of messages.
 
     A conversation becomes ``messages``, of which ``prompt`` is the last question before the answer
     and ``response`` the last text of the answer. A text that a chat template rendered is read back
-    into its messages where that is certain. Raises :class:`RolloutError` for anything else.
+    into its messages where that is certain, and the tokens that ended an answer are no part of it.
+    Raises :class:`RolloutError` for anything else.
     """
     if not isinstance(completion, str | list | tuple):
         found = "" if completion is None else f" (found {type(completion).__name__})"
         raise RolloutError(f"there is no response{found}")
+    if isinstance(completion, str):
+        completion = strip_end_tokens(completion)
     if prompt is None and isinstance(completion, str):
         return {"response": completion}
     chat = None
     if isinstance(prompt, str):
         if (rendered := read_rendered_prompt(prompt)) is not None:
-            chat, ending = rendered
-            if ending and isinstance(completion, str):
-                text, ended, after = completion.rpartition(ending)
-                completion = text if ended and not after.strip() else completion
+            chat = rendered
         elif isinstance(completion, str):
             return {"prompt": prompt, "response": completion}
         else:
@@ -60,24 +99,22 @@ _THINKING = ("", "<think>\n", "<think>\n\n</think>\n\n")
 """What templates write after the assistant's role."""
 
 
-def read_rendered_prompt(text: str) -> tuple[list[Message], str] | None:
-    r"""The messages of a prompt that a chat template rendered, and what ends a message there.
+def read_rendered_prompt(text: str) -> list[Message] | None:
+    r"""The messages of a prompt that a chat template rendered.
 
     ``None`` where the text could be another prompt's, too. Trainers that decode tokens without the
     special ones leave ``system``, ``user`` and ``assistant`` on lines of their own; such a prompt
     is read where each of them is there once.
 
     >>> read_rendered_prompt("<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n")
-    ([{'role': 'user', 'content': 'Why?'}], '<|im_end|>')
-    >>> read_rendered_prompt("system\nBe brief.\nuser\nWhy?\nassistant\n")[0][1]
+    [{'role': 'user', 'content': 'Why?'}]
+    >>> read_rendered_prompt("system\nBe brief.\nuser\nWhy?\nassistant\n")[1]
     {'role': 'user', 'content': 'Why?'}
     """
     for opening, middle, ending in _TEMPLATES:
         if opening in text:
-            messages = _split_rendered(text, opening, middle, ending)
-            return None if messages is None else (messages, ending)
-    messages = _split_bare(text)
-    return None if messages is None else (messages, "")
+            return _split_rendered(text, opening, middle, ending)
+    return _split_bare(text)
 
 
 def _split_rendered(text: str, opening: str, middle: str, ending: str) -> list[Message] | None:

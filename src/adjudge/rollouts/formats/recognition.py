@@ -167,7 +167,7 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
             )
         raise ConfigError(
             f"is in no known format, and no column looks like a conversation or a response "
-            f"(columns: {list_columns(columns)}). Name one with --map messages=COLUMN or "
-            "--map response=COLUMN."
+            f"(columns: {list_columns(columns)}). Name them with -m messages=COLUMN, or with "
+            "-m prompt=COLUMN -m response=COLUMN; the dump's own reward with -m env_reward=COLUMN."
         )
     return FileReading(mapping=mapping, guessed=guessed)

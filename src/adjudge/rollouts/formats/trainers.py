@@ -87,12 +87,15 @@ def _convert_trl(record: Record) -> Iterator[Row]:
 def _only_reward(record: Record, *others: str) -> Any:
     """The reward of a sample whose one number beside ``others`` it is: no dump has the weights.
 
-    A null may be a reward that is missing, so it counts as a number.
+    A null may be a reward that is missing, so it counts as a number. What adjudge logs beside its
+    reward (``judge/…``) is none.
     """
     rewards = [
         value
         for name, value in record.items()
-        if name not in others and isinstance(value, int | float | None)
+        if name not in others
+        and not name.startswith("judge/")
+        and isinstance(value, int | float | None)
     ]
     return rewards[0] if len(rewards) == 1 else None
 
@@ -189,7 +192,8 @@ def _slime_row(sample: Record, step: Any) -> Row:
     kept = ("status", "metadata", "response_length", "remove_sample", "rollout_id")
     add_extras(row, {name: sample[name] for name in kept if name in sample})
     if isinstance(reward, Mapping):  # --reward-key says which is the reward, and is not dumped
-        return add_extras(add_fields(row, env_reward=_only_reward(reward)), reward)
+        add_extras(add_fields(row, env_reward=_only_reward(reward)), reward)
+        return row | {"reward": reward}
     return add_fields(row, env_reward=reward)
 
 

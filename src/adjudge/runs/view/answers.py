@@ -129,6 +129,8 @@ def _status(reading: RunReader) -> str:
         return f"done: {done}"
     if reading.state == "stopped":
         pid = reading.run.get("pid")
+        if reading.run.get("kind") == "record":  # a trainer does not say that it is done
+            return f"over: {done}; its process {pid} has ended"
         return f"stopped: {done}; its process {pid} is not on this machine"
     left = _time_left(reading)
     return f"running: {done}{f', about {left} left' if left else ''}"

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from adjudge.messages import content_text
+from adjudge.rollouts.formats.completions import PAD_TOKENS, strip_end_tokens
 from adjudge.service.formats.base import (
     Format,
     ReferenceLabel,
@@ -33,30 +34,11 @@ from adjudge.service.formats.base import (
 from adjudge.service.requests import decode_body
 from adjudge.wire import JudgeRequest, JudgeResponse
 
-# Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
-_PADS = ("<pad>", "<|pad|>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>", "<unk>")
-_ENDS = (
-    *_PADS,
-    "</s>",
-    "<eos>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<|return|>",
-    "<|eot|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|endofassistant|>",
-    "<｜end▁of▁sentence｜>",
-)
 _BEGINS = re.compile(
     "|".join(
         re.escape(token)
         for token in (
-            *_PADS,
+            *PAD_TOKENS,
             "</s>",
             "<s>",
             "<bos>",
@@ -72,23 +54,6 @@ _BEGINS = re.compile(
 _WORD = re.compile(r"\S+")
 _ANCHOR = 64  # characters that show a shortened prompt's end
 _TRIES = 16
-
-
-def strip_end_tokens(text: str) -> str:
-    """``text`` without the end-of-turn and padding tokens after its last word.
-
-    >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
-    'It is <b>four</b>.'
-    """
-    end = len(text)
-    while True:
-        last = end
-        while last and text[last - 1].isspace():
-            last -= 1
-        token = next((one for one in _ENDS if text.endswith(one, 0, last)), None)
-        if token is None:
-            return text[:end]
-        end = last - len(token)
 
 
 def extract_completion(query: str, prompt: str) -> str | None:
