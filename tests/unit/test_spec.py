@@ -61,8 +61,8 @@ def test_defaults(tmp_path: Path) -> None:
         ),
         ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot be imported"),
         (
-            '[[graders]]\nname = "a"\ntype = "json:loads"',
-            r"must be a class .* \(found 'json:loads', of type function\)",
+            '[[graders]]\nname = "a"\ntype = "json:JSONDecoder"',
+            r"must be a function, or a class with aevaluate .found 'json:JSONDecoder', of",
         ),
         (LOOP + "[reward]\nunjudged = 'env'", "weighted_sum"),
         (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
