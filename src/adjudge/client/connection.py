@@ -65,7 +65,7 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
     elif kind is ErrorKind.INVALID_INPUT and failure.metadata.get("status") in (404, 405):
         message = f"{said}; is judge_url = {settings.judge_url} a judge service's address?"
     elif kind is ErrorKind.AUTH:
-        message = f"{said} (the key comes from the variable {settings.api_key_env}, api_key_env)"
+        message = f"{said}; the key is that of the variable {settings.api_key_env} (api_key_env)"
     else:
         message = said
     return GradingFailure(kind, message, dict(failure.metadata))

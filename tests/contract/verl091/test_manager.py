@@ -22,7 +22,11 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable, MissingRewardError
 from adjudge.trainers.verl import JudgeRewardLoopManager
 from adjudge.trainers.verl.batches import RowReader, last_output
-from adjudge.trainers.verl.main_ppo import MetricsTaskRunnerMixin, make_metrics_runner
+from adjudge.trainers.verl.main_ppo import (
+    MetricsTaskRunnerMixin,
+    check_spec_file,
+    make_metrics_runner,
+)
 from adjudge.trainers.verl.step_metrics import JudgeMetricsMixin
 
 V0 = ["trainer.use_v1=False"]
@@ -162,6 +166,13 @@ def test_scores_stand_on_the_last_valid_token() -> None:
     assert tensor[0].tolist() == [0, 1, 0, 0]
     assert tensor[1].isnan().tolist() == [False, False, True, False]
     assert tensor[2].tolist() == [0, 0, 0, 0.25]
+
+
+def test_main_ppo_reads_the_spec_before_ray(folder: Path, spec: str) -> None:
+    check_spec_file(config(folder, spec))
+    check_spec_file(config(folder, "http://127.0.0.1:9"))
+    with pytest.raises(ConfigError, match="no_such"):
+        check_spec_file(config(folder, str(folder / "no_such.toml")))
 
 
 @pytest.mark.parametrize("use_v1", [True, False])

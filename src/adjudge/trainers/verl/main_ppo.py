@@ -7,11 +7,14 @@ known, and the trainer is verl's with :class:`.trainer.JudgeTrainerMixin` (0.6.1
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.trainers.scoring import SPEC_VARIABLE, load_spec
+from adjudge.trainers.verl.reward_sources import configured_spec
 from adjudge.trainers.verl.step_metrics import make_metrics_trainer
 from adjudge.trainers.verl.trainer import make_judge_trainer
 from adjudge.trainers.verl.versions import installed_verl, parse_release
@@ -93,6 +96,7 @@ def main(runner: type | None = None) -> None:
         )
 
     def train(config: Any) -> None:
+        check_spec_file(config)
         if old:
             made = runner or make_task_runner()
         else:
@@ -102,6 +106,16 @@ def main(runner: type | None = None) -> None:
 
     folder = str(Path(main_ppo.__file__).with_name("config"))
     hydra.main(config_path=folder, config_name="ppo_trainer", version_base=None)(train)()
+
+
+def check_spec_file(config: Any) -> None:
+    """Read the spec before Ray starts: verl itself builds reward managers after the models.
+
+    Raises :class:`~adjudge.errors.ConfigError` where it cannot be read. An address is not asked.
+    """
+    spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
+    if spec and not str(spec).startswith(("http://", "https://")):
+        load_spec(str(spec))
 
 
 def _prepare(config: Any) -> None:

@@ -414,7 +414,10 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
         return None
     info = fetch_service_info(url, patience_s=_PATIENCE_S)
     if info is None:
-        raise ConfigError(f"{url}: no judge service is ready there. Start it before the trainer.")
+        raise ConfigError(
+            f"{url}: no judge service is ready there. Start it before the trainer; for other "
+            "machines it needs --host 0.0.0.0 and a key."
+        )
     if info.compares_groups is None:
         return None
     return GroupService(url, info, check_group_settings(config, url, info.compares_groups))
