@@ -126,16 +126,18 @@ class Adapter:
     ) -> RewardSample:
         """A row as a sample: ``index`` in the batch, ``place`` in its group.
 
-        ``prompt`` and ``completion`` are texts or lists of chat messages.
+        ``prompt`` and ``completion`` are texts or lists of chat messages. A completion that is
+        ``None`` was lost: it has no reward.
         """
         opening = prompt if isinstance(prompt, list) else None
         answer = completion if isinstance(completion, list) else None
         messages = None if answer is None else [*(opening or []), *answer]
+        response = completion if answer is None else last_answer(answer) or ""
         return RewardSample(
             index,
             place,
             prompt if isinstance(prompt, str) else first_question(opening),
-            completion if isinstance(completion, str) else last_answer(answer) or "",
+            response,
             messages,
             fields,
         )
