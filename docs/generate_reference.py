@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from docstrings import to_markdown
 from typer.testing import CliRunner
 
 from adjudge.cli.graders import describe, range_text, shipped_families, short_type_text
@@ -143,7 +144,7 @@ def _grader_section(name: str) -> Iterator[str]:
     yield f"### {name}\n"
     reach = range_text(one) or "ranks, 1 is best"
     yield f"Mode {one['mode']} · role {one['role']} · range {reach} · asks a judge: {asks}\n"
-    yield to_markdown(one["doc"]) + "\n"
+    yield to_markdown(one["doc"], examples=False) + "\n"
     yield from _parameter_rows(one["parameters"])
     title = ' title="beside results.jsonl"' if name == "recorded" else ""
     yield f"```toml{title}\n{example(name)}```\n"
@@ -179,33 +180,6 @@ def _prompt(name: str) -> Iterator[str]:
     yield "    ```text"
     yield "\n".join(f"    {line}".rstrip() for line in lines)
     yield "    ```\n"
-
-
-def to_markdown(docstring: str) -> str:
-    """A docstring as Markdown, without its examples in Python, which tests run where they are."""
-    paragraphs = re.split(r"\n[ \t]*\n", docstring)
-    kept: list[str] = []
-    literal = False
-    for text in paragraphs:
-        if text.lstrip().startswith(">>>"):
-            continue
-        if literal and text.startswith(" "):
-            kept.append(text)
-            continue
-        literal = text.rstrip().endswith("::")
-        body = re.sub(r"::\s*$", ":", text)
-        body = re.sub(r":[a-z:]+:`~?([^`]+)`", lambda m: f"`{m[1].rpartition('.')[2]}`", body)
-        kept.append(_escape(body))
-    return "\n\n".join(kept)
-
-
-def _escape(text: str) -> str:
-    """Double backticks as single ones; ``<`` outside of code is escaped."""
-    pieces = re.split(r"(``.+?``|`[^`]+`)", text, flags=re.DOTALL)
-    return "".join(
-        piece.replace("``", "`") if piece.startswith("`") else piece.replace("<", "&lt;")
-        for piece in pieces
-    )
 
 
 def render_commands() -> str:

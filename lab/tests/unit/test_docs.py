@@ -1,5 +1,6 @@
 """What the documentation shows works, and every type and option it names exists."""
 
+import importlib
 import inspect
 import re
 import tomllib
@@ -124,6 +125,25 @@ def test_the_page_of_what_is_stable_names_every_command() -> None:
     text = (ROOT / "docs" / "stability.md").read_text()
     names = {name.partition(".")[0] for name in (*CORE_COMMANDS, *LAB_COMMANDS)}
     assert [name for name in names if not re.search(rf"`{name}[ `]", text)] == []
+
+
+def test_a_docstring_is_markdown_in_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    to_markdown = importlib.import_module("docstrings").to_markdown
+    text = """What :class:`~adjudge.Sample` is, in ``code``.
+
+        ====  =======
+        a     one, and
+              two
+        bb    <three>
+        ====  =======
+
+        >>> 1 + 1
+        2"""
+    assert to_markdown(inspect.cleandoc(text), examples=True) == (
+        "What `Sample` is, in `code`.\n\n| | |\n|---|---|\n| a | one, and two |\n"
+        "| bb | &lt;three> |\n\n```pycon\n>>> 1 + 1\n2\n```"
+    )
 
 
 def test_links_inside_the_docs_lead_somewhere() -> None:
