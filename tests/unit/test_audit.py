@@ -495,3 +495,17 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
     found = make_audit([path])
     assert (found.missing, found.mean_reward) == (1, 0.5)
     assert found.formats == {"TRL completions": 1}
+
+
+def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Path) -> None:
+    step = {
+        **{"step": ["1"] * 4, "prompt": ["p"] * 4, "completion": ["a", "b", "c", "d"]},
+        **{"One": [1.0, math.nan, math.nan, 0.0], "Two": [0.5] * 4, "advantages": [0.0] * 4},
+    }
+    path = tmp_path / "completions.jsonl"
+    path.write_text(json.dumps(step) + "\n")
+    found = make_audit([path], {"env_reward": "One"})
+    assert (found.count, found.broken_rows) == (4, 0)
+    finding = {one.name: one for one in found.outcomes}["not_finite"].result.finding
+    assert finding is not None
+    assert finding.rows == (1, 2)

@@ -214,13 +214,13 @@ class AuditedRun:
     @cached_property
     def is_nan(self) -> Any:
         """Which rows without a reward have NaN or Infinity in their file, read as null."""
-        lines: dict[str, dict[int, int]] = {}
+        lines: dict[str, dict[int, list[int]]] = {}  # one line may hold several rows
         for row, kind in enumerate(self.kinds):
             if kind != NOT_A_NUMBER:
                 continue
             file, _, line = self.where[row].rpartition(":")
             if line.isdigit():
-                lines.setdefault(file, {})[int(line)] = row
+                lines.setdefault(file, {}).setdefault(int(line), []).append(row)
         found = np.zeros(len(self), dtype=bool)
         for file, rows in lines.items():
             for number in _find_not_finite_lines(file):

@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
+from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl_batch import GroupLayout
 from adjudge.trainers.trl_zero_filling import ZeroFilling
 from adjudge.types import RewardSample
@@ -46,9 +48,10 @@ class AdjudgeORM:
 
     spec: RewardSpec | Path | str | None = None
     columns: Mapping[str, str] | None = None
+    record: FlightRecorder | Path | str | None = None
 
     def __init__(self, args: Any = None, **_: Any) -> None:
-        self._adapter = _SwiftAdapter(self.spec, args, columns=self.columns)
+        self._adapter = _SwiftAdapter(self.spec, args, columns=self.columns, record=self.record)
 
     async def __call__(self, _completions: Sequence[Any], **given: Any) -> list[float | None]:
         """The rewards to train on; ``None`` where nothing in the call has one.
@@ -65,27 +68,36 @@ def make_reward(
     *,
     name: str = DEFAULT_NAME,
     columns: Mapping[str, str] | None = None,
+    record: FlightRecorder | Path | str | None = None,
 ) -> type[AdjudgeORM]:
     """A class for ``swift.rewards.orms`` with a spec of its own, called ``name`` in the log.
 
-    ``columns`` names the dataset column of a field. What the spec says is checked when ms-swift
+    ``columns`` names the dataset column of a field, ``record`` a folder to
+    :mod:`record <adjudge.trainers.recorder>` to. What the spec says is checked when ms-swift
     makes an object of it.
     """
-    return type(name, (AdjudgeORM,), {"spec": spec, "columns": columns})
+    return type(name, (AdjudgeORM,), {"spec": spec, "columns": columns, "record": record})
 
 
 class _SwiftAdapter(Adapter):
     trainer = "ms-swift"
 
     def __init__(
-        self, spec: RewardSpec | Path | str | None, args: Any, *, columns: Mapping[str, str] | None
+        self,
+        spec: RewardSpec | Path | str | None,
+        args: Any,
+        *,
+        columns: Mapping[str, str] | None,
+        record: FlightRecorder | Path | str | None,
     ) -> None:
-        super().__init__(spec, columns=columns)
+        super().__init__(spec, columns=columns, record=record)
         self._size = int(getattr(args, "num_generations", None) or 1)
         self._eval_size = int(getattr(args, "num_generations_eval", None) or self._size)
         self._zeros = _read_zero_filling(args)
         self._patched = _leaves_out_missing()
-        if not self._patched:
+        if self._patched and self.spec.missing.policy != "raise":
+            _check_patched(args)
+        elif not self._patched:
             self._zeros.check(self.spec, GroupLayout(["0"] * self._size))
 
     async def rewards(self, given: Mapping[str, Any]) -> list[float | None]:
@@ -149,11 +161,26 @@ def _read_zero_filling(args: Any) -> ZeroFilling:
     divergence = bool(getattr(args, "kl_in_reward", None) and getattr(args, "beta", None))
     apart = scale in ("group", "none") and not divergence
     apart = apart and getattr(args, "loss_type", None) != "real"  # where 0 is a bad answer
-    others = getattr(args, "reward_model", None) or getattr(args, "use_gym_env", None)
-    alone = len(getattr(args, "reward_funcs", None) or [""]) == 1 and not others
+    alone = _is_alone(args)
     centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
     who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
     return ZeroFilling(who, apart, centres, _REMEDY)
+
+
+def _check_patched(args: Any) -> None:
+    """Refuse what adds several rewards up in the patched package, too, where NaN is then a 0."""
+    if not _is_alone(args):
+        raise ConfigError(
+            "--reward_funcs: another reward stands beside adjudge, and ms-swift's sum makes a "
+            "missing one 0. Make it a grader of the spec."
+        )
+    if (scale := getattr(args, "scale_rewards", None)) == "gdpo":
+        raise ConfigError(f"--scale_rewards: must be group, batch or none (found {scale!r})")
+
+
+def _is_alone(args: Any) -> bool:
+    others = getattr(args, "reward_model", None) or getattr(args, "use_gym_env", None)
+    return len(getattr(args, "reward_funcs", None) or [""]) == 1 and not others
 
 
 def _leaves_out_missing() -> bool:

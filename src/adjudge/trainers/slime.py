@@ -142,6 +142,8 @@ class _SlimeAdapter(Adapter):
 
     async def rewards(self, args: Any, given: Any) -> float | list[float]:
         samples = given if isinstance(given, list) else [given]
+        if not samples:  # all of them have a reward from the generate function
+            return []
         self._check(args, given)
         ended = [one.status.value not in _UNENDED for one in samples]
         judged = iter(await self._judge(args, [*compress(samples, ended)]))

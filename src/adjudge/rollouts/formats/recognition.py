@@ -81,7 +81,8 @@ class FileReading:
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
             named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
-            yield apply_mapping(named, row if by_name else record, self.mapping)
+            source = row if by_name else {**record, **row} if len(rows) > 1 else record
+            yield apply_mapping(named, source, self.mapping)
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:
         """The guesses that hold in a row: nobody said that its group and reward are there."""
