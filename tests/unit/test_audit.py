@@ -499,8 +499,9 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
 
 def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Path) -> None:
     step = {
-        **{"step": ["1"] * 4, "prompt": ["p"] * 4, "completion": ["a", "b", "c", "d"]},
-        **{"One": [1.0, math.nan, math.nan, 0.0], "Two": [0.5] * 4, "advantages": [0.0] * 4},
+        **dict.fromkeys(("step", "prompt", "completion"), ["1"] * 4),
+        "One": [1.0, math.nan, math.nan, 0.0],
+        **dict.fromkeys(("Two", "advantages"), [0.5] * 4),
     }
     path = tmp_path / "completions.jsonl"
     path.write_text(json.dumps(step) + "\n")
