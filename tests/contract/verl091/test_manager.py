@@ -34,6 +34,12 @@ ASYNC = ["trainer.v1.trainer_mode=colocate_async"]
 KEYS = ["quality_score", "outcome", "env_reward", "reward_missing", "details"]
 
 
+LOOPS = (
+    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
+    "adjudge.trainers.verl.JudgeAgentLoopManager"
+)
+
+
 def config(folder: Path, spec: str, *overrides: str) -> Any:
     return tiny.config(folder, *tiny.MANAGER, f"+reward.reward_kwargs.spec={spec}", *overrides)
 
@@ -208,6 +214,7 @@ def test_main_ppo_trains_with_verls_trainer_and_its_metrics(
         ("", [*V0, "algorithm.adv_estimator=grpo"], "adjudge_grpo"),
         ("", [*ASYNC, "algorithm.adv_estimator=gae"], "adjudge_grpo"),
         ("", ["reward.reward_model.enable=True"], "reward_model.enable"),
+        ("", [*V0, LOOPS], "is for the V1 trainers"),
     ],
 )
 def test_what_cannot_work_is_refused_where_the_trainer_starts(

@@ -265,8 +265,7 @@ def check_group_settings(config: Any, url: str, what: str) -> int:
     """
     rollout = config["actor_rollout_ref"]["rollout"]
     size, in_validation = int(rollout["n"]), int(rollout["val_kwargs"]["n"])
-    told = (rollout.get("agent") or {}).get("agent_loop_manager_class") == AGENT_LOOP_MANAGER
-    if size != in_validation and not told:
+    if size != in_validation and not _takes_our_agent_loops(config):
         raise ConfigError(
             f"{url}: {what} needs whole groups, and verl's rollouts do not say whether they are of "
             f"training (rollout.n = {size}) or validation (val_kwargs.n = {in_validation}). Set "
@@ -369,6 +368,11 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
     """
     check_verl_version(installed_verl())
     channel = detect_channel(config)
+    if _takes_our_agent_loops(config) and not channel.is_v1:
+        raise ConfigError(
+            f"agent_loop_manager_class: {AGENT_LOOP_MANAGER} is for the V1 trainers. Name "
+            "JudgeToolAgentLoop in agent_loop_config_path instead."
+        )
 
     def made_of(spec: Any) -> Scorer | GroupService:
         return make_group_service(config, spec) or make_recorded_scorer(spec)
@@ -398,6 +402,11 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         )
     _check_missing(config, channel, scorer.spec)
     return scorer
+
+
+def _takes_our_agent_loops(config: Any) -> bool:
+    rollout = (config.get("actor_rollout_ref") or {}).get("rollout") or {}
+    return (rollout.get("agent") or {}).get("agent_loop_manager_class") == AGENT_LOOP_MANAGER
 
 
 def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
