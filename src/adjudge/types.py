@@ -328,12 +328,21 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def step(self) -> int | None:
         """The training step that it is from, where its row has one."""
         step = self.extras.get("step")
+        if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 10:
+            return int(step)  # a table's cell
+        if isinstance(step, float) and step.is_integer():
+            return int(step)
         return step if type(step) is int else None
 
     @property
     def group_index(self) -> int:
         """0: a row does not know its place in its group."""
         return 0
+
+    @property
+    def is_lost(self) -> bool:
+        """False: a row without a rollout is a broken row."""
+        return False
 
     def content(self) -> dict[str, Any]:
         """:meth:`fields` without the place among the rows, which is no part of what it says."""
@@ -375,6 +384,7 @@ class RewardSample:
 
     ``original_index`` is its place in the batch, ``group_index`` its place in the group;
     ``extra`` holds any other fields that graders may ask for (``reference``, ``env_reward``, …).
+    Of a rollout that ``is_lost`` nothing is judged, and its reward is missing.
 
     >>> RewardSample(0, 0, "2 + 2?", "4", extra={"reference": "4"}).fields()
     {'reference': '4', 'prompt': '2 + 2?', 'response': '4'}
@@ -386,6 +396,7 @@ class RewardSample:
     response: str | None
     messages: list[dict[str, Any]] | None = None
     extra: Mapping[str, Any] | None = None
+    is_lost: bool = False
 
     @property
     def env_reward(self) -> float | None:

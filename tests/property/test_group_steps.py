@@ -46,6 +46,12 @@ def vectors(draw: st.DrawFn) -> tuple[list[dict[str, float] | None], dict[str, f
     return rows, {name: draw(st.floats(-2, 2)) for name in names}
 
 
+def test_a_component_that_is_not_finite_is_missing() -> None:
+    rows = [{"a": math.nan, "b": 1.0}, {"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}]
+    found = gdpo_step(rows, {"a": 1.0, "b": 1.0})
+    assert found == [None, *gdpo_step(rows[1:], {"a": 1.0, "b": 1.0})]
+
+
 @given(vectors())
 def test_gdpo_normalises_each_component_of_those_that_are_there(
     drawn: tuple[list[dict[str, float] | None], dict[str, float]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -75,15 +76,21 @@ ENDS = st.floats(-1e6, 1e6).map(lambda end: round(end, 4))
 @given(low=ENDS, high=ENDS)
 @example(low=1.0, high=5.0)
 @example(low=0.0, high=1.0)
+@example(low=0.005, high=1.0)
+@example(low=0.0, high=250.0)
 def test_the_points_that_a_schema_allows_lie_in_the_scale_and_can_be_read(
     low: float, high: float
 ) -> None:
     assume(low < high)
     form = ScoreForm(low, high, integer=False)
-    points = form.schema["properties"]["score"]["enum"]
+    points = form.schema["properties"]["score"].get("enum")
+    assert (points is None) == (high - low > 250)
+    if points is None:
+        return
     assert points == sorted(set(points))
     assert (points[0], points[-1]) == (low, high)
     assert len(points) <= 252
+    assert all(after - before < 1.0 + 1e-9 for before, after in pairwise(points))
     for point in points:
         verdict = form.verdict_of(json.loads(json.dumps({"reason": "", "score": point})))
         assert isinstance(verdict, Verdict)

@@ -394,6 +394,7 @@ def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge
         ("\\boxed{41}\n#### 42", 1),
         ("#### 42\nNo: \\boxed{41}", 0),
         ("It is 42.\n#### References", 1),
+        ("<s>old</s>\n#### 42", 1),
     ],
 )
 def test_a_last_line_after_four_hashes_is_the_answer(
@@ -442,3 +443,12 @@ def test_a_spec_builds_it() -> None:
     given = {"answer_type": "NUMBER", "rel_tol": 0.01, "deadline_s": 1.0}
     grader = build_grader("answer", "exact", given, where="reward.toml: graders[0]")
     assert (grader.name, grader.rel_tol) == ("exact", 0.01)
+
+
+def test_hashes_are_a_heading_where_a_text_is_wanted(judge: Judge) -> None:
+    assert judge.score("Chapter\n#### 3", "Chapter\n#### 3", "EXACT") == 1
+    assert judge.score("Chapter\n#### 3", "Chapter\n#### 3", "OCRTEXT") == 1
+
+
+def test_a_reference_of_very_many_digits_is_a_text(judge: Judge) -> None:
+    assert judge("1" * 1500, "1" * 1500).metadata["answer_type"] == "ANY"

@@ -26,9 +26,11 @@ from adjudge.audit.rollouts import (
     read_audited,
 )
 from adjudge.cli.main import command_line
+from adjudge.rollouts.samples import read_samples
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
 from adjudge.runs.view.index import compute_advantages
 from adjudge.stats.estimates import np
+from adjudge.types import Sample
 
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 HOSTILE = "<img src=x onerror=alert(1)></script><b>[bold red]\x1b[31m\ud800"
@@ -497,6 +499,24 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
     assert found.formats == {"TRL completions": 1}
 
 
+def test_a_document_of_many_samples_has_columns_to_choose(tmp_path: Path) -> None:
+    sample = {"group_index": 0, "prompt": "p", "response": "r", "label": "l", "status": "completed"}
+    rewards = [{"score": n / 2, "acc": 1} for n in range(3)]
+    document = {"rollout_id": 4, "samples": [{**sample, "reward": one} for one in rewards]}
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps(document))
+    assert "-m env_reward=reward.score" in " ".join(make_audit([path]).notes)
+    assert make_audit([path], {"env_reward": "reward.score"}).mean_reward == 0.5
+
+
+def test_a_steps_column_of_a_table_is_a_step(tmp_path: Path) -> None:
+    lines = [f"p,r{n},{step},{n}.0" for step in (1, 2) for n in range(4)]
+    path = tmp_path / "dump.csv"
+    path.write_text("\n".join(["prompt,response,step,reward", *lines]))
+    found = make_audit([path])
+    assert (found.groups, found.steps) == (2, 2)
+
+
 def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Path) -> None:
     step = {
         **dict.fromkeys(("step", "prompt", "completion"), ["1"] * 4),
@@ -505,8 +525,10 @@ def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Pat
     }
     path = tmp_path / "completions.jsonl"
     path.write_text(json.dumps(step) + "\n")
-    found = make_audit([path], {"env_reward": "One"})
+    found = make_audit([path], {"env_reward": "One", "reference": "step"})
     assert (found.count, found.broken_rows) == (4, 0)
+    samples = [one for _, one in read_samples([path], {"reference": "step"})]
+    assert [one.reference for one in samples if isinstance(one, Sample)] == ["1"] * 4
     finding = {one.name: one for one in found.outcomes}["not_finite"].result.finding
     assert finding is not None
     assert finding.rows == (1, 2)

@@ -78,6 +78,13 @@ def test_people_get_a_table(folder: Path) -> None:
     assert "Nobody was asked" in found.stdout
 
 
+def test_an_estimate_of_a_spec_that_is_wrong_is_refused(folder: Path) -> None:
+    spec = '[[graders]]\nname = "a"\ntype = "answer"\nanswer_type = "NUMBR"\n'
+    (folder / "wrong.toml").write_text(spec)
+    words = ["grade", "rollouts.jsonl", "--spec", "wrong.toml", "--dry-run"]
+    assert CliRunner().invoke(command_line(), words).exit_code == 2
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -1,5 +1,6 @@
 """Extensions by ``module:name`` and by entry point: found, and plain about what is wrong."""
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from adjudge.extensions import (
     find_entry_points,
     load_extension,
 )
-from adjudge.graders.registry import load_grader_class
+from adjudge.graders.registry import build_grader, load_grader_class
 from adjudge.rewards.spec import RewardSpec
 
 CODE = """
@@ -160,6 +161,8 @@ def test_a_function_is_a_grader(word: str, tmp_path: Path, monkeypatch: pytest.M
     rows = [{"prompt": "7 * 8?", "response": text, "reference": "56"} for text in ("56", "54")]
     run = adjudge.grade(rows, {"graders": [grader]})
     assert run.rewards == [1.0, 0.0]
+    made = build_grader(f"{module}:right", "own", {}, where="x")
+    assert pickle.loads(pickle.dumps(made)).func is made.func
     with pytest.raises(
         ConfigError, match=r"graders\.own: strict: .*allowed: blocking, score_range"
     ):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, MissingRewardError
 from adjudge.trainers import slime
 
 OWN = "adjudge.trainers.slime"
@@ -86,7 +86,18 @@ def test_a_rollout_that_did_not_end_has_no_reward() -> None:
     assert (right, wrong) == (1.0, 0.0)
     assert all(map(math.isnan, lost))
     assert not any(one.remove_sample for one in group)
+    assert "has no response" in str(group[1].metadata)
     assert math.isnan(judge(Sample(status=Status.ABORTED), ANSWER))
+    with pytest.raises(MissingRewardError):
+        judge(group, {**ANSWER, "missing": {"policy": "raise"}})
+    assert judge([]) == []
+
+
+def test_what_is_not_finite_is_missing() -> None:
+    group = judged_group(math.inf, 1.0, 0.0)
+    _, trained = slime.normalize_rewards(arguments(), group)
+    assert trained == pytest.approx([0.0, 0.5**0.5, -(0.5**0.5)], abs=1e-5)
+    assert [one.remove_sample for one in group] == [True, False, False]
 
 
 def test_an_answer_ends_before_the_token_that_ended_it() -> None:

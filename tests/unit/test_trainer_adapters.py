@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.helpers.packages import Packages
 
-from adjudge import extensions
+from adjudge import FunctionGrader, RewardSpec, extensions
 from adjudge.errors import ConfigError
 from adjudge.trainers import SHIPPED_TRAINERS, make_trainer_reward
+from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.scoring import Scorer
 
 SPEC = '[[graders]]\nname = "answer"\ntype = "answer"\nanswer_type = "NUMBER"\n'
 ADAPTER = """
@@ -82,3 +84,18 @@ def test_options_are_the_adapters(spec: Path) -> None:
 
 def test_the_shipped_names() -> None:
     assert list(SHIPPED_TRAINERS) == sorted(SHIPPED_TRAINERS)
+
+
+def test_a_completion_that_was_lost_has_no_reward_whatever_is_judged() -> None:
+    graders = [
+        FunctionGrader(lambda reference: 1.0, "reference", score_range=(0, 1)),
+        FunctionGrader(lambda **fields: 1.0, "all", score_range=(0, 1)),
+    ]
+    for grader in graders:
+        spec = RewardSpec.from_dict({"graders": [{"name": grader.name, "type": "string_match"}]})
+        scorer = Scorer(spec, graders={grader.name: grader})
+        texts = ["right", None]
+        made = [
+            Adapter.make_sample(n, n, "p", text, {"reference": "a"}) for n, text in enumerate(texts)
+        ]
+        assert scorer.score(made, ["p", "p"]).rewards == [1.0, None]

@@ -63,8 +63,9 @@ _STDIN = Path("-")
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
+    graders = _shipped_graders(job.spec)
     try:
-        check_machine(job.spec, _shipped_graders(job.spec))
+        check_machine(job.spec, graders)
     except ConfigError as problem:  # an estimate asks nobody: it needs neither key nor device
         errors().print(f"[yellow]The run itself will not start:[/] {clean(str(problem))}")
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)

@@ -111,9 +111,9 @@ def _files_in(folder: Path) -> list[Path]:
     files = [path for path in files if path.name == _RUN_ROLLOUTS or runs.isdisjoint(path.parents)]
     if not files and any(path.suffix.lower() in _PICKLES for path in folder.rglob("*")):
         raise ConfigError(
-            f"{folder}: has files of PyTorch or pickle only, which are never loaded, since loading "
-            f"can run code. Write JSON lines where you trust them; of slime's dumps:\n"
-            f"  {_SLIME_COMMAND}"
+            f"{folder}: has no file of rollouts but some of PyTorch or pickle. These are never "
+            "loaded, since loading can run code. Write JSON lines where you trust them; of slime's "
+            f"dumps:\n  {_SLIME_COMMAND}"
         )
     if not files:
         raise ConfigError(

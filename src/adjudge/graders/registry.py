@@ -117,7 +117,8 @@ def load_grader_class(
         GRADER_GROUP, type_name, where=where, folder=folder, shipped=SHIPPED
     )
     if inspect.isfunction(found):
-        return _make_function_class(found)
+        module = type_name.partition(":")[0] if ":" in type_name else found.__module__
+        return _make_function_class(found, module)
     if not (isinstance(found, type) and hasattr(found, "aevaluate")):
         raise ConfigError(
             f"{where}: must be a function, or a class with aevaluate "
@@ -127,8 +128,8 @@ def load_grader_class(
 
 
 @cache
-def _make_function_class(function: Callable[..., Any]) -> type[FunctionGrader]:
-    """A grader class that calls ``function``."""
+def _make_function_class(function: Callable[..., Any], module: str) -> type[FunctionGrader]:
+    """A grader class that calls ``function``, which a spec finds in ``module``."""
 
     class FunctionOfAModule(FunctionGrader):
         def __init__(
@@ -140,9 +141,13 @@ def _make_function_class(function: Callable[..., Any]) -> type[FunctionGrader]:
         ) -> None:
             super().__init__(function, name, score_range=score_range, blocking=blocking)
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            facts = (self.func, self.name, self.mode, self.description, self.score_range)
+            return FunctionGrader, (*facts, self.role, self.blocking)
+
     made = FunctionOfAModule
     made.__name__ = made.__qualname__ = function.__name__
-    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    made.__module__, made.__doc__ = module, function.__doc__ or ""
     return made
 
 

@@ -293,10 +293,11 @@ class BatchGrader:
                 sample.original_index, sample.group_index, group, env_reward, {}, [], drawn
             )
             call.graded.append(one)
-            if not drawn:
+            if not drawn or sample.is_lost:
+                failed = _lost_error if drawn else _not_sampled_error
                 names = [grader.name for grader in (*self._outcome, *self._group)]
-                one.outcome = {name: _not_sampled_error(name) for name in names}
-                one.events = _not_sampled_error("events")
+                one.outcome = {name: failed(name) for name in names}
+                one.events = failed("events")
                 continue
             fields = sample.content()
             self._add(call, self._outcome, fields, one.outcome)
@@ -551,6 +552,10 @@ def _no_events_error(why: str) -> GraderError:
         "graders with scope = 'event' need a list in the sample's 'events' field, or messages; "
         + why,
     )
+
+
+def _lost_error(name: str) -> GraderError:
+    return GraderError(name, ErrorKind.INVALID_INPUT, "the rollout has no response")
 
 
 def _not_sampled_error(name: str) -> GraderError:

@@ -90,6 +90,10 @@ def gdpo_step(
     >>> [round(total, 2) for total in gdpo_step(said, {"right": 1.0, "form": 0.5})]
     [0.87, 0.0, -0.87]
     """
+    components = [
+        one if one is not None and all(map(math.isfinite, one.values())) else None
+        for one in components
+    ]
     present = [one for one in components if one is not None]
     if not present:
         return [None] * len(components)

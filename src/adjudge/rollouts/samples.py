@@ -54,7 +54,7 @@ def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
     for _, row in islice(rows, _CHECKED_ROWS if wanted else 0):
         if not isinstance(row, RolloutError):
             columns |= dict.fromkeys(row)
-            wanted = {f: path for f, path in wanted.items() if get_path(row, path) is MISSING}
+            wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
         if not wanted:
             return
     if columns:
@@ -63,6 +63,15 @@ def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
                 f"--map {name}={path}: none of the first rows has {path!r}"
                 f"{suggest_name(path, columns)} (columns: {list_columns(columns)})"
             )
+
+
+def _has_path(row: Mapping[str, Any], path: str) -> bool:
+    """Whether a row has it, or a sample in a list of the row, as a dump of many samples is."""
+    if get_path(row, path) is not MISSING:
+        return True
+    lists = (value for value in row.values() if isinstance(value, list))
+    parts = (one for value in lists for one in value[:_CHECKED_ROWS] if isinstance(one, Mapping))
+    return any(get_path(one, path) is not MISSING for one in parts)
 
 
 def sample_from_row(

@@ -328,8 +328,10 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _await_ray_data_threads()
-        ray.shutdown()
+        try:
+            _await_ray_data_threads()
+        finally:  # Ctrl-C while it waits
+            ray.shutdown()
 
 
 def _await_ray_data_threads() -> None:

@@ -140,6 +140,7 @@ class Adapter:
             response,
             messages,
             fields,
+            is_lost=completion is None,
         )
 
     @staticmethod

@@ -17,7 +17,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import SPEC_VARIABLE
-from adjudge.types import GradedSample, RewardResult
+from adjudge.types import GradedSample, RewardResult, RewardSample
 
 _EPSILON = 1e-6  # both trainers'
 _SETTINGS: Mapping[str, tuple[str | None, str]] = {
@@ -145,28 +144,26 @@ class _SlimeAdapter(Adapter):
         if not samples:  # all of them have a reward from the generate function
             return []
         self._check(args, given)
-        ended = [one.status.value not in _UNENDED for one in samples]
-        judged = iter(await self._judge(args, [*compress(samples, ended)]))
-        # Who did not end may go on later: nothing of it is marked here.
-        rewards = [next(judged) if is_ended else math.nan for is_ended in ended]
-        return rewards if isinstance(given, list) else rewards[0]
-
-    async def _judge(self, args: Any, samples: Sequence[Any]) -> list[float]:
-        """The rewards of samples that ended; NaN is missing."""
-        made = [
-            self.make_rendered_sample(place, place, one.prompt, one.response, self._fields(one))
-            for place, one in enumerate(samples)
-        ]
+        made = [self._make_sample(place, one) for place, one in enumerate(samples)]
         judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
         results = self.scorer.compute_rewards(judged, made, progress=progress).results
         logs = getattr(args, "custom_rollout_log_function_path", None) == f"{__name__}.log_metrics"
         for place, (sample, result) in enumerate(zip(samples, results, strict=True)):
-            sample.remove_sample = sample.remove_sample or result.score is None
+            if sample.status.value not in _UNENDED:  # which may go on later
+                sample.remove_sample = sample.remove_sample or result.score is None
             sample.metadata = {**(sample.metadata or {}), "adjudge": result.details}
             if logs and sample.group_index is not None:  # an evaluation's has none
                 _since_last_log.append((judged[place], result, len(sample.response)))
-        return [math.nan if one.score is None else one.score for one in results]
+        rewards = [math.nan if one.score is None else one.score for one in results]
+        return rewards if isinstance(given, list) else rewards[0]
+
+    def _make_sample(self, place: int, sample: Any) -> RewardSample:
+        """What did not end has no response, and so no reward."""
+        fields = self._fields(sample)
+        if sample.status.value in _UNENDED:
+            return self.make_sample(place, place, sample.prompt, None, fields)
+        return self.make_rendered_sample(place, place, sample.prompt, sample.response, fields)
 
     def _check(self, args: Any, given: Any) -> None:
         if not isinstance(given, list):
@@ -204,4 +201,4 @@ def _from_environment(path: str | None) -> _SlimeAdapter:
 def _read_reward(args: Any, sample: Any) -> float | None:
     """``None`` where it is missing, or was never asked for."""
     value = None if sample.reward is None else float(sample.get_reward_value(args))
-    return None if value is None or math.isnan(value) else value
+    return None if value is None or not math.isfinite(value) else value

@@ -48,18 +48,19 @@ class MarkedText(NamedTuple):
     text: str
 
 
-def find_last_marked(text: str) -> str | None:
+def find_last_marked(text: str, *, hashes: bool = False) -> str | None:
     r"""What the last ``<answer>…</answer>`` or ``\boxed{…}`` holds, whichever begins later.
 
-    A last line ``#### 42`` marks its number, as in GSM8K. ``None`` without a closed marker. Tag
-    names are read in any case; braces of a box balance, and ``\fbox`` counts as a box.
+    With ``hashes`` a last line ``#### 42`` marks its number, too, as in GSM8K. ``None`` without a
+    closed marker. Tag names are read in any case; braces of a box balance, and ``\fbox`` counts as
+    a box.
 
     >>> find_last_marked(r"<answer>1</answer> or rather <answer>so \boxed{\frac{3}{4}}</answer>")
     '\\frac{3}{4}'
-    >>> find_last_marked("6 * 7 = 42\n#### 42")
+    >>> find_last_marked("6 * 7 = 42\n#### 42", hashes=True)
     '42'
     """
-    marks = (_last_tag(text), _last_box(text), _last_hashes(text))
+    marks = (_last_tag(text), _last_box(text), _last_hashes(text) if hashes else None)
     found = [mark for mark in marks if mark is not None]
     return max(found).text.strip() if found else None
 

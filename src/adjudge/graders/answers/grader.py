@@ -207,7 +207,8 @@ def _is_plain_number(reference: Any) -> bool:
     """Whether a reference is digits alone; ``007`` and ``5 cm`` are texts."""
     if not isinstance(reference, str):
         return isinstance(reference, int | float) and not isinstance(reference, bool)
-    return _PLAIN_NUMBER.fullmatch(find_last_marked(reference) or reference) is not None
+    marked = find_last_marked(reference, hashes=True) or reference
+    return len(marked) <= MAX_DIGITS and _PLAIN_NUMBER.fullmatch(marked) is not None
 
 
 _PLAIN_NUMBER = re.compile(
@@ -218,7 +219,7 @@ _PLAIN_NUMBER = re.compile(
 def _reference_number(reference: Any) -> ParsedNumber:
     number = None
     if isinstance(reference, str):
-        text = find_last_marked(reference) or reference
+        text = find_last_marked(reference, hashes=True) or reference
         number = read_number(text) or find_last_number(text)
     elif isinstance(reference, int | float) and not isinstance(reference, bool):
         number = _given_number(reference)
@@ -272,6 +273,7 @@ _OCR = "adjudge.graders.answers.extraction:best_ocr_similarity"
 
 # Types whose candidate is looked for near the end when nothing marks the answer.
 _SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
+_HASHED = frozenset({"NUMBER", "MATH_EXPRESSIONS", "ANY"})
 # Beyond this many character pairs (some 10 ms) an edit distance leaves the event loop.
 _OCR_PAIRS = 1_000_000_000
 # A short text without words is an expression as it stands: "x + 3", not its last number.
@@ -367,7 +369,7 @@ class AnswerGrader(ParametricRule):
             return self._found(
                 AnswerMatch(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True
             )
-        marked = find_last_marked(text[-SEARCHED_CHARS:])
+        marked = find_last_marked(text[-SEARCHED_CHARS:], hashes=kind in _HASHED)
         if marked is None and kind in _SOUGHT:
             text = text[-CANDIDATE_CHARS:]
         sought = text if marked is None else marked

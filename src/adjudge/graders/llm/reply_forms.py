@@ -171,7 +171,7 @@ class ScoreForm(KeyForm):
         bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
         if low is not None and high is not None:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
-            bounds["enum"] = _list_points(low, high, integer=integer)
+            bounds |= _list_points(low, high, integer=integer)
         super().__init__("score", bounds)
 
     def placeholder(self, language: LanguageEnum) -> str:
@@ -204,17 +204,21 @@ class ScoreForm(KeyForm):
         )
 
 
-def _list_points(low: float, high: float, *, integer: bool) -> list[int | float]:
-    """The numbers that a schema allows: all integers, or steps of 1, 0.1, 0.01, …, both ends.
+def _list_points(low: float, high: float, *, integer: bool) -> dict[str, list[int | float]]:
+    """``enum``: all integers, or both ends and steps of 1, 0.1, 0.01, … between; or nothing.
 
-    The steps are the smallest power of ten that makes at most ``_MOST_STEPS`` of them.
+    The steps are the smallest that make at most ``_MOST_STEPS`` of them; a range that is too wide
+    for steps of 1 has no list.
     """
     if integer:
-        return list(range(int(low), int(high) + 1))
-    digits = math.floor(math.log10(_MOST_STEPS / (high - low)))
-    inner = (round(low + step * 10.0**-digits, digits) for step in range(1, _MOST_STEPS + 1))
-    points = [low, *(point for point in inner if low < point < high), high]
-    return [int(point) if point == int(point) else point for point in points]
+        return {"enum": list(range(int(low), int(high) + 1))}
+    if not 0 < high - low <= _MOST_STEPS:
+        return {}
+    digits = max(0, math.floor(math.log10(_MOST_STEPS / (high - low))))
+    count = math.ceil((high - low) * 10**digits)
+    inner = {round(low + step * 10.0**-digits, digits) for step in range(1, count + 1)}
+    points = [low, *sorted(point for point in inner if low < point < high), high]
+    return {"enum": [int(point) if point == int(point) else point for point in points]}
 
 
 _MOST_STEPS = 250

@@ -28,7 +28,8 @@ class RolloutFormat:
     ``custom_id`` is converted together with it. ``join``: a record with what stands in files beside
     its own; ``None`` where it is a part of another file's record. ``own``: the columns of adjudge's
     own names that its records have; a record with another of them is a row under these names, and
-    of no format.
+    of no format. ``parts``: the record's part of each sample, in the order of its rows, where it
+    has several; a mapped column is looked for there first.
     """
 
     name: str
@@ -40,3 +41,4 @@ class RolloutFormat:
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
+    parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None

@@ -44,8 +44,8 @@ def strip_end_tokens(text: str) -> str:
         while last and text[last - 1].isspace():
             last -= 1
         token = next((one for one in _ENDS if text.endswith(one, 0, last)), None)
-        if token is None:
-            return text[:end]
+        if token is None or (token.startswith("</") and token.replace("/", "") in text[:last]):
+            return text[:end]  # markup that was opened
         end = last - len(token)
 
 

@@ -74,14 +74,17 @@ class FileReading:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
         rows = list(self._split(record, f"row {number}"))
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
-        for row in rows:
+        parts: Sequence[Mapping[str, Any]] = []
+        if self.mapping and self.format is not None and self.format.parts is not None:
+            parts = self.format.parts(record)
+        for place, row in enumerate(rows):
             if isinstance(row, RolloutError):
                 yield row
                 continue
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
             named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
-            source = row if by_name else {**record, **row} if len(rows) > 1 else record
+            source = row if by_name else {**record, **parts[place]} if parts else record
             yield apply_mapping(named, source, self.mapping)
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:

@@ -116,14 +116,19 @@ def _convert_swift(record: Record) -> Iterator[Row | RolloutError]:
     if isinstance(record["completion"], str):
         yield _swift_row(record)
         return
+    yield from each_row("completion", _split_swift(record), _swift_row)
+
+
+def _split_swift(record: Record) -> list[Record]:
+    if isinstance(record["completion"], str):
+        return [record]
     count = len(record["completion"])
     columns = {
         name: values
         for name, values in record.items()
         if isinstance(values, list) and len(values) == count
     }
-    samples = [{name: columns[name][place] for name in columns} for place in range(count)]
-    yield from each_row("completion", samples, _swift_row)
+    return [{name: columns[name][place] for name in columns} for place in range(count)]
 
 
 def _swift_row(sample: Record) -> Row:
@@ -177,7 +182,12 @@ def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
         yield _slime_row(record, record.get("step"))
         return
     step = record["rollout_id"]
-    yield from each_row("samples", record["samples"], lambda sample: _slime_row(sample, step))
+    yield from each_row("samples", _split_slime(record), lambda sample: _slime_row(sample, step))
+
+
+def _split_slime(record: Record) -> list[Record]:
+    samples: list[Record] = record.get("samples", [record])
+    return samples
 
 
 def _slime_row(sample: Record, step: Any) -> Row:
@@ -223,11 +233,16 @@ TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     RolloutFormat(
         "verl-rollouts", "verl rollout dump", _matches_verl, _convert_verl, own=("messages",)
     ),
-    RolloutFormat("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
+    RolloutFormat(
+        *("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
+        parts=_split_swift,
+    ),
     RolloutFormat("areal-rollouts", "AReaL rollouts", _matches_areal, _convert_areal),
     RolloutFormat("trl-completions", "TRL completions", _matches_trl, _convert_trl),
     RolloutFormat(
-        "slime-samples", "slime or miles samples", _matches_slime, _convert_slime, own=("response",)
+        *("slime-samples", "slime or miles samples", _matches_slime, _convert_slime),
+        own=("response",),
+        parts=_split_slime,
     ),
     *TRACE_FORMATS,
     RolloutFormat(
