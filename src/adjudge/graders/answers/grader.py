@@ -293,10 +293,10 @@ class AnswerGrader(ParametricRule):
 
     Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
     the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
-    holds, whichever begins later, or the number in a last line ``#### 42``. Without one it is the
-    last candidate of its type in the text, and metadata has ``extracted = false``. No candidate, or
-    an unclosed ``<think>`` under ``view = "final"`` (metadata ``unclosed_think = true``), is a
-    wrong answer: 0.
+    holds, whichever begins later, or the number in a last line ``#### 42`` (NUMBER,
+    MATH_EXPRESSIONS and ANY). Without one it is the last candidate of its type in the text, and
+    metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
+    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
 
     ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
     for a reference of digits ("42", "1,250.5"), and ``ANY`` for another. With a list as
