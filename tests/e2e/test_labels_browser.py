@@ -103,6 +103,7 @@ def test_blind_until_it_is_labelled(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator("#label-progress")).to_be_visible()
         page.locator("h1").click()
         page.keyboard.press("q")
+        progress(page, "0 of 50 labelled")
         reason = page.get_by_text("THE JUDGE'S REASON")
         expect(reason).to_be_visible()
         page.keyboard.press("b")
@@ -142,11 +143,7 @@ def test_two_people_label_at_once(browser: Browser, tmp_path: Path, width: int) 
         opened(browser, second_url, **size) as two,
     ):
         for watched, name in ((one, "ada"), (two, "bo")):
-            watched.page.locator("#labelling > summary").click()
-            watched.page.locator("#label-author").fill(name)
-            watched.page.locator("#label-author").press("Enter")
-            watched.page.locator("h1").click()
-            watched.page.keyboard.press("q")
+            begin_round(watched.page, name)
         for done in range(1, 9):
             for watched in (one, two):
                 watched.page.keyboard.press("y")
