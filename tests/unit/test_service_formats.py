@@ -225,7 +225,8 @@ def test_splitting_is_quick_on_hostile_texts() -> None:
     prompt = "ab" * 50_000
     assert extract_completion(("ab" * 40_000 + "c") * 3, "x" + prompt) is None
     assert extract_completion("<pad>" * 100_000, "x" * 65) is None
-    assert strip_end_tokens("<pad>" * 100_000) == ""
+    assert strip_end_tokens("<pad>" * 100_000) == strip_end_tokens("</s>" * 100_000) == ""
+    assert strip_end_tokens("Use <s>old</s>") == "Use <s>old</s>"
 
 
 def test_a_policys_own_markup_stays() -> None:

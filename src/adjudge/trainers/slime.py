@@ -47,7 +47,7 @@ _SETTINGS: Mapping[str, tuple[str | None, str]] = {
 }
 
 _UNENDED = ("aborted", "failed")
-"""What has no answer to judge: as when a dump is read, its reward is missing."""
+"""What has no answer to judge. A custom generate function may leave ``pending`` as it is."""
 
 _since_last_log: list[tuple[GradedSample, RewardResult, int]] = []
 

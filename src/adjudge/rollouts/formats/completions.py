@@ -38,14 +38,14 @@ def strip_end_tokens(text: str) -> str:
     >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
     'It is <b>four</b>.'
     """
-    end = len(text)
+    end, opened = len(text), text.find("<s>")
     while True:
         last = end
         while last and text[last - 1].isspace():
             last -= 1
         token = next((one for one in _ENDS if text.endswith(one, 0, last)), None)
-        if token is None or (token.startswith("</") and token.replace("/", "") in text[:last]):
-            return text[:end]  # markup that was opened
+        if token is None or (token.startswith("</") and 0 <= opened < last):
+            return text[:end]  # markup that was opened, or no token
         end = last - len(token)
 
 
