@@ -1,13 +1,16 @@
 """What holds in every test of both packages.
 
-No message of a ``ConfigError`` is unknown, and properties are tried with 25 examples, or with 100:
-``--hypothesis-profile=thorough``.
+No message of a ``ConfigError`` is unknown. Properties are tried with the same 25 examples every
+time, or with 100 others each time: ``--hypothesis-profile=random``. A test that needs more than
+Python is marked ``needs``.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import re
+import shutil
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -19,6 +22,7 @@ from typing import Any
 import pytest
 from _pytest.doctest import DoctestModule
 
+from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
 
 try:
@@ -27,9 +31,9 @@ except ModuleNotFoundError:  # where a trainer is tested, for one
     pass
 else:
     # How long an example takes says more about who else uses the machine; pytest has a timeout.
-    settings.register_profile("thorough", deadline=None, max_examples=100)
-    settings.register_profile("quick", deadline=None, max_examples=25)
-    settings.load_profile("quick")
+    settings.register_profile("random", deadline=None, max_examples=100, print_blob=True)
+    settings.register_profile("same", deadline=None, max_examples=25, derandomize=True)
+    settings.load_profile("same")
 
 _ROOT = Path(__file__).parent
 _SOURCES = (str(_ROOT / "src"), str(_ROOT / "lab" / "src"))
@@ -86,6 +90,26 @@ def _messages_are_documented() -> Iterator[None]:
     unknown = _unknown.copy()
     _unknown.clear()
     assert not unknown, f"messages that docs/generate_errors.py does not find: {unknown}"
+
+
+@pytest.fixture
+def sandboxed() -> None:
+    """A machine on which programs can be sandboxed; else the test is skipped, or fails in CI."""
+    reason = sandbox_available()
+    if reason is not None and os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for a sandbox or a browser, so that `-m needs` finds it."""
+    for item in items:
+        if not {"sandboxed", "browser"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("needs")
 
 
 def pytest_configure() -> None:

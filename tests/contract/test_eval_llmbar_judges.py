@@ -6,14 +6,16 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
+
+pytestmark = pytest.mark.needs
 
 # Right in order 1 and in order 2, in both, and equal: natural (100 items), neighbor (134).
 PUBLISHED = {
@@ -25,13 +27,7 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    found = os.environ.get("ADJUDGE_DATA")
-    if not found:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded judges to validate")
-    path = Path(found) / "llmbar"
-    if not path.is_dir():
-        pytest.skip("ADJUDGE_DATA has no llmbar")
-    return path
+    return find_recorded("llmbar")
 
 
 def validated(out: Path, *arguments: str) -> dict[str, Any]:

@@ -6,10 +6,10 @@ al. 2024; two subsets, five judges, three prompt styles, both orders).
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.judge_evaluation.benchmarks.readers import (
     LlmbarEntry,
@@ -17,6 +17,8 @@ from adjudge.judge_evaluation.benchmarks.readers import (
     read_llmbar_judge,
 )
 from adjudge.judge_evaluation.benchmarks.scoring import SubsetReport, score_benchmark
+
+pytestmark = pytest.mark.needs
 
 SUBSETS = {"natural": 100, "neighbor": 134}
 STYLES = ("vanilla", "cot", "swap")
@@ -66,13 +68,7 @@ POSITION = {
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    found = os.environ.get("ADJUDGE_DATA")
-    if not found:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded judges to score")
-    path = Path(found) / "llmbar"
-    if not path.is_dir():
-        pytest.skip("ADJUDGE_DATA has no llmbar")
-    return path
+    return find_recorded("llmbar")
 
 
 def report_of(

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts import clean_text
+
+pytestmark = pytest.mark.needs
 
 SUBSETS = {"natural": 100, "neighbor": 134}
 STYLES = ("vanilla", "cot", "swap")
@@ -86,13 +88,7 @@ class Row(NamedTuple):
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    found = os.environ.get("ADJUDGE_DATA")
-    if not found:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded judges to replay")
-    path = Path(found) / "llmbar"
-    if not path.is_dir():
-        pytest.skip("ADJUDGE_DATA has no llmbar")
-    return path
+    return find_recorded("llmbar")
 
 
 def rows_of(folder: Path, subset: str, judge: str, style: str) -> list[Row]:

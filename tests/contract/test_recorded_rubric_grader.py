@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.recorded import find_recorded, read_parquet
 
 from adjudge import ErrorKind, GraderScore, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
 from adjudge.prompts import clean_text
 
-RECORDED = Path("judge_outputs") / "scores_clean.jsonl"
-RUBRICS = Path("healthbench") / "healthbench_val.parquet"
+RECORDED = "judge_outputs/scores_clean.jsonl"
+RUBRICS = "healthbench/healthbench_val.parquet"
 JUDGES = ("qwen-flash_t0.0", "qwen-flash_t0.7", "qwen-flash_t1.0")
 LINE = re.compile(r"^([0-9]+)\. (.*)$", re.MULTILINE)
 
@@ -55,24 +54,10 @@ def _dressed(reply: str) -> str:
     return reply.replace("NOT_PRESENT", "UNMET").replace("PRESENT", "MET")
 
 
-def file(name: Path) -> Path:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded judgements to compare with")
-    path = Path(folder) / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no {name}")
-    return path
-
-
 @cache
-def read(recorded: Path, rubrics: Path) -> list[Row]:
-    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
-        pytest.importorskip("pyarrow", reason="the rubrics are in a Parquet file")
-    import pyarrow.parquet
-
-    samples: list[dict[str, Any]] = pyarrow.parquet.read_table(rubrics).to_pylist()
-    lines = recorded.read_text(encoding="utf-8").splitlines()
+def read(recorded: str, rubrics: str) -> list[Row]:
+    samples = read_parquet(rubrics)
+    lines = find_recorded(recorded).read_text(encoding="utf-8").splitlines()
     rows = []
     for record in map(json.loads, lines):
         if record["source"] != "healthbench":
@@ -94,7 +79,7 @@ def read(recorded: Path, rubrics: Path) -> list[Row]:
 
 @pytest.fixture
 def rows() -> list[Row]:
-    return read(file(RECORDED), file(RUBRICS))
+    return read(RECORDED, RUBRICS)
 
 
 def grader(judge: Any, **settings: Any) -> RubricGrader:

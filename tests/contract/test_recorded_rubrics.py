@@ -8,14 +8,13 @@ rubrics) and ``verinstruct/verinstruct_val.parquet`` (275 checklists).
 from __future__ import annotations
 
 import json
-import os
 import re
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgspec
 import pytest
+from tests.recorded import find_recorded, read_parquet
 
 from adjudge.rubrics import (
     Incomplete,
@@ -28,25 +27,11 @@ from adjudge.rubrics import (
     score_range,
 )
 
-
-def data_file(name: str) -> Path:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded rubrics to compare with")
-    path = Path(folder) / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no {name}")
-    return path
+pytestmark = pytest.mark.needs
 
 
 def rubrics_in(name: str) -> list[Rubric]:
-    path = data_file(name)
-    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
-        pytest.importorskip("pyarrow", reason="the rubrics are in Parquet files")
-    import pyarrow.parquet
-
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
-    return [rubric_from(row["reward_model"]["rubrics"]) for row in rows]
+    return [rubric_from(row["reward_model"]["rubrics"]) for row in read_parquet(name)]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +41,7 @@ def healthbench() -> list[Rubric]:
 
 @pytest.fixture(scope="module")
 def replies() -> list[dict[str, Any]]:
-    path = data_file("judge_outputs/scores_clean.jsonl")
+    path = find_recorded("judge_outputs/scores_clean.jsonl")
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [row for row in rows if row["source"] == "healthbench"]
 

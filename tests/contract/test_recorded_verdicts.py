@@ -8,7 +8,6 @@ and ``judge_outputs/`` (rubric marks and binary verdicts, with the scores comput
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -17,8 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_choice, read_marks, read_score
+
+pytestmark = pytest.mark.needs
 
 PAIR = Menu.pair()
 JUDGES = ("chatgpt", "falcon", "gpt-4", "llama2", "palm2")
@@ -91,16 +93,6 @@ TWINS = {
 }
 
 
-def folder(name: str) -> Path:
-    data = os.environ.get("ADJUDGE_DATA")
-    if not data:
-        pytest.skip(f"ADJUDGE_DATA is not set: no {name} to compare with")
-    path = Path(data) / name
-    if not path.is_dir():
-        pytest.skip(f"ADJUDGE_DATA has no {name}")
-    return path
-
-
 def comparisons(path: Path) -> Iterator[Comparison]:
     for subset, file in [(s, f) for s in SUBSETS for f in sorted(path.glob(f"{s}/judges/*.json"))]:
         for row, item in enumerate(json.loads(file.read_text(encoding="utf-8"))):
@@ -116,7 +108,7 @@ def comparisons(path: Path) -> Iterator[Comparison]:
 
 @pytest.fixture(scope="module")
 def llmbar() -> list[Comparison]:
-    found = list(comparisons(folder("llmbar")))
+    found = list(comparisons(find_recorded("llmbar")))
     files = {one.key[1] for one in found}
     expected = {f"{judge}_{style}" for judge in JUDGES for style in STYLES}
     if not expected <= files:
@@ -189,7 +181,7 @@ def test_a_candidate_that_writes_every_verdict_turns_none_over(llmbar: list[Comp
 
 @pytest.fixture(scope="module")
 def judged() -> list[dict[str, Any]]:
-    path = folder("judge_outputs") / "scores_clean.jsonl"
+    path = find_recorded("judge_outputs") / "scores_clean.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

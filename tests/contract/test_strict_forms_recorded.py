@@ -10,10 +10,13 @@ import json
 from collections import Counter
 
 import pytest
-from tests.contract.test_recorded_verdicts import comparisons, folder
+from tests.contract.test_recorded_verdicts import comparisons
+from tests.recorded import find_recorded
 
 from adjudge.graders.llm.reply_forms import ChoiceForm, MarksForm, ScoreForm
 from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_object
+
+pytestmark = pytest.mark.needs
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 PAIR = ChoiceForm(Menu.pair(), ["A", "B"])
@@ -21,7 +24,7 @@ PAIR = ChoiceForm(Menu.pair(), ["A", "B"])
 
 def test_recorded_completions_in_our_forms_are_all_read() -> None:
     outcomes = Counter[str]()
-    for one in comparisons(folder("llmbar")):
+    for one in comparisons(find_recorded("llmbar")):
         if one.recorded is None:
             continue
         found = json.dumps({"reason": one.text, "better": one.recorded}, ensure_ascii=False)
@@ -40,15 +43,13 @@ def test_recorded_completions_in_our_forms_are_all_read() -> None:
 
 
 def test_recorded_completions_as_they_are_have_no_verdict() -> None:
-    for one in comparisons(folder("llmbar")):
+    for one in comparisons(find_recorded("llmbar")):
         assert isinstance(read_object(one.text), UnreadableReply)
         assert isinstance(read_object(one.text, block=BLOCK), UnreadableReply)
 
 
 def test_no_hard_reply_has_a_wrong_verdict() -> None:
-    path = folder("hard") / "verdicts_and_answers.jsonl"
-    if not path.is_file():
-        pytest.skip("ADJUDGE_DATA/hard has no verdicts_and_answers.jsonl")
+    path = find_recorded("hard/verdicts_and_answers.jsonl")
     for case in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         if case["reader"] not in {"score", "marks"}:
             continue

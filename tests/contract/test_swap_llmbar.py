@@ -8,16 +8,20 @@ orders.
 from __future__ import annotations
 
 import json
-import os
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.judge_evaluation.swap.study import SwapStudy, run_swap
 
-pytestmark = pytest.mark.slow  # twelve seconds of processor time for one summary
+pytestmark = [
+    pytest.mark.needs,
+    pytest.mark.slow,
+]  # twelve seconds of processor time for one summary.
+pytestmark = [pytest.mark.needs, pytest.mark.slow]
 
 SUBSETS = {"natural": 100, "neighbor": 134}
 FAMILIES = ("gpt-4", "chatgpt", "palm2", "llama2", "falcon")
@@ -25,10 +29,7 @@ FAMILIES = ("gpt-4", "chatgpt", "palm2", "llama2", "falcon")
 
 @pytest.fixture(scope="module")
 def data() -> Path:
-    folder = Path(os.environ.get("ADJUDGE_DATA", "")) / "llmbar"
-    if not os.environ.get("ADJUDGE_DATA") or not folder.is_dir():
-        pytest.skip("set ADJUDGE_DATA to the folder that has llmbar/ to swap its recorded judges")
-    return folder
+    return find_recorded("llmbar")
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.graders.rules.redundancy import (
     ActionLoopDetectionGrader,
@@ -20,18 +20,14 @@ from adjudge.graders.rules.redundancy import (
 )
 from adjudge.graders.rules.trajectory import parse_trajectory
 
+pytestmark = pytest.mark.needs
+
 FILE = Path("tau_bench") / "airline_gpt4o_even_tasks.jsonl"
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded trajectories to compare with")
-    path = Path(folder) / FILE
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no {FILE}")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in find_recorded(FILE).read_text("utf-8").splitlines()]
 
 
 def scores(rows: list[dict[str, Any]], grader: Any) -> dict[tuple[int, int], float]:

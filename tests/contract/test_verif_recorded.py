@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded, read_parquet
 
-from adjudge.engine.sandbox import sandbox_available
 from adjudge.graders.verif import (
     CheckLimits,
     Constraints,
@@ -32,24 +30,9 @@ pytestmark = pytest.mark.slow
 RESPONSE = "The answer is here, in two sentences. It ends so.\n\n* one\n* two\n"
 
 
-def data_file(name: str) -> Path:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no real VerIF rows")
-    path = Path(folder) / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no {name}")
-    return path
-
-
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    path = data_file("verinstruct/verinstruct_verif_val.parquet")
-    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
-        pytest.importorskip("pyarrow", reason="the rows are in a Parquet file")
-    import pyarrow.parquet
-
-    return list(pyarrow.parquet.read_table(path).to_pylist())
+    return read_parquet("verinstruct/verinstruct_verif_val.parquet")
 
 
 def constraints_of(row: dict[str, Any], *, runs: bool = True) -> Constraints:
@@ -67,11 +50,7 @@ def test_every_row_is_read(rows: list[dict[str, Any]]) -> None:
     assert names["Paragraph"] == 32
 
 
-def test_the_real_functions_run_in_the_sandbox(rows: list[dict[str, Any]]) -> None:
-    if (reason := sandbox_available()) is not None:
-        if os.environ.get("ADJUDGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+def test_the_real_functions_run_in_the_sandbox(rows: list[dict[str, Any]], sandboxed: None) -> None:
     every = [(constraints_of(row).rules, row["prompt"][0]["content"]) for row in rows]
     asked = [(rules, prompt) for rules, prompt in every if rules]
 
@@ -93,7 +72,7 @@ def test_the_real_functions_run_in_the_sandbox(rows: list[dict[str, Any]]) -> No
 
 @pytest.fixture(scope="module")
 def judged() -> list[dict[str, Any]]:
-    path = data_file("judge_outputs/scores_clean.jsonl")
+    path = find_recorded("judge_outputs/scores_clean.jsonl")
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     found = [one for one in lines if one["source"] == "verinstruct_verif"]
     assert len(found) == 15

@@ -253,6 +253,9 @@ def test_rules_take_batches_and_what_waits_goes_one_by_one(beside: Path) -> None
     assert not backend(RULES).one_by_one
     assert backend(JUDGED, beside).one_by_one
     assert backend({"graders": [{"name": "odd", "type": "own_service:Odd"}]}, beside).one_by_one
+
+
+def test_code_goes_one_by_one(sandboxed: None) -> None:
     assert backend({"graders": [{"name": "code", "type": "code_execution"}]}).one_by_one
 
 

@@ -1,11 +1,11 @@
 """Rows of published data sets as rows of judge training; all rows here are made up."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.datasets.readers import (
     MAX_PAIRS_PER_PROMPT,
@@ -303,12 +303,7 @@ def test_kinds_that_a_format_has_not_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("subset", "ones", "twos"), [("natural", 42, 58), ("neighbor", 75, 59)])
 def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
-    data = os.environ.get("ADJUDGE_DATA")
-    if not data:
-        pytest.skip("ADJUDGE_DATA is not set: no LLMBar to convert")
-    path = Path(data) / "llmbar" / subset / "dataset.json"
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no llmbar/{subset}")
+    path = find_recorded(f"llmbar/{subset}/dataset.json")
     assert find_format([path]) == "llmbar"
     labels = [row.label for row in read_comparisons([path]).require_usable()]
     assert (labels.count("A"), labels.count("B")) == (ones, twos)

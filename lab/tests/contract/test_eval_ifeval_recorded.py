@@ -6,25 +6,21 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge_lab.cli import COMMANDS
 
+pytestmark = pytest.mark.needs
+
 
 def data(name: str) -> Path:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded responses to score")
-    path = Path(folder) / "ifeval" / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no ifeval/{name}")
-    return path
+    return find_recorded(f"ifeval/{name}")
 
 
 def summary(out: Path, *responses: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from hashlib import sha256
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import read_parquet
 
 from adjudge_lab.evaluation.healthbench_run import HealthbenchJob, evaluate_healthbench
 
@@ -53,17 +53,7 @@ def judge(messages):
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no HealthBench rows")
-    path = Path(folder) / "healthbench/healthbench_val.parquet"
-    if not path.is_file():
-        pytest.skip("ADJUDGE_DATA has no healthbench/healthbench_val.parquet")
-    if os.environ.get("ADJUDGE_REQUIRE_ALL") != "1":
-        pytest.importorskip("pyarrow", reason="the rows are in a Parquet file")
-    import pyarrow.parquet
-
-    return list(pyarrow.parquet.read_table(path).to_pylist())
+    return read_parquet("healthbench/healthbench_val.parquet")
 
 
 def met(criterion: dict[str, Any]) -> bool | None:

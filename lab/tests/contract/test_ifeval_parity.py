@@ -8,14 +8,15 @@ the published code with its trained sentence splitter and unseeded language dete
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge.graders.instructions.grader import INSTRUCTIONS, ReadingMode
 from adjudge_lab.evaluation.ifeval.report import IfevalReport, IfevalShare, score_ifeval
+
+pytestmark = pytest.mark.needs
 
 # The published checker draws a random letter for these two ("#" and "!"), so no label is right.
 RANDOM = frozenset({1122, 1129})
@@ -34,13 +35,8 @@ MISMATCHES: dict[ReadingMode, dict[tuple[int, str], str]] = {
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded responses to judge")
-    path = Path(folder) / "ifeval" / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no ifeval/{name}")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path = find_recorded(f"ifeval/{name}")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recorded import find_recorded
 
 from adjudge_lab.evaluation.ifeval.files import (
     read_ifeval_prompts,
@@ -22,21 +22,15 @@ from adjudge_lab.evaluation.ifeval.files import (
 from adjudge_lab.evaluation.responses import PromptResponse
 from adjudge_lab.studies.replay import ReplayJob, replay_dump
 
-
-def data_file(name: str) -> Path:
-    folder = os.environ.get("ADJUDGE_DATA")
-    if not folder:
-        pytest.skip("ADJUDGE_DATA is not set: no recorded replies to read again")
-    path = Path(folder) / name
-    if not path.is_file():
-        pytest.skip(f"ADJUDGE_DATA has no {name}")
-    return path
+pytestmark = pytest.mark.needs
 
 
 @pytest.mark.parametrize("parse", ["strict", "anywhere", "either"])
 @pytest.mark.parametrize("name", ["scores_clean.jsonl", "scores_torn.jsonl"])
 def test_every_recorded_score_comes_out_exactly(tmp_path: Path, name: str, parse: str) -> None:
-    job = ReplayJob(dump=data_file(f"judge_outputs/{name}"), folder=tmp_path / "out", parse=parse)
+    job = ReplayJob(
+        dump=find_recorded(f"judge_outputs/{name}"), folder=tmp_path / "out", parse=parse
+    )
     summary = replay_dump(job)
     rows = [json.loads(line) for line in (job.folder / "rows.jsonl").read_text().splitlines()]
     scores = {(row["source"], row["score"] == row["recorded"]) for row in rows}
@@ -60,7 +54,7 @@ def test_every_recorded_score_comes_out_exactly(tmp_path: Path, name: str, parse
 
 
 def test_the_published_prompts_fit_verls_file(tmp_path: Path) -> None:
-    prompts = read_ifeval_prompts(data_file("ifeval/input_data.jsonl"), "prompt")
+    prompts = read_ifeval_prompts(find_recorded("ifeval/input_data.jsonl"), "prompt")
     given = [PromptResponse(place=row["prompt"], sample=k, text=f"{k} of {row['key']}", line=0)
              for row in prompts for k in range(2)]  # fmt: skip
     write_response_parquet(tmp_path / "gen.parquet", prompts, given, "prompt")

@@ -307,10 +307,18 @@ def pair_length_correlation(scores: Sequence[float], lengths: Sequence[float]) -
     >>> pair_length_correlation([1.0, -2.0], [10, -20])
     1.0
     """
-    power = math.fsum(s * s for s in scores) * math.fsum(n * n for n in lengths)
+    s, n = _scale_by_power_of_two(scores), _scale_by_power_of_two(lengths)
+    power = math.fsum(x * x for x in s) * math.fsum(x * x for x in n)
     if not power > 0 or not math.isfinite(power):
         return None
-    return math.fsum(s * n for s, n in zip(scores, lengths, strict=True)) / math.sqrt(power)
+    product = math.fsum(x * y for x, y in zip(s, n, strict=True))
+    return max(-1.0, min(1.0, product / math.sqrt(power)))
+
+
+def _scale_by_power_of_two(values: Sequence[float]) -> list[float]:
+    """The largest is from 0.5 to 1: squares neither over- nor underflow, and no digit is lost."""
+    _, exponent = math.frexp(max(map(abs, values), default=0.0))
+    return [math.ldexp(value, -exponent) for value in values]
 
 
 def fit_isotonic(points: Iterable[tuple[float, float]]) -> IsotonicFit:
