@@ -19,15 +19,15 @@ from tests.e2e.helpers.example_package import (
 
 from adjudge.extensions import EXTENSION_GROUPS
 
+pytestmark = pytest.mark.slow  # whole programs, and servers
+
 ROWS = [
     {"prompt": "Say hello.", "response": "Thank you, please come in."},
     {"prompt": "Say hello.", "response": "What do you want?"},
 ]
 
 
-@pytest.fixture(
-    scope="module", params=["beside", pytest.param("installed", marks=pytest.mark.slow)]
-)
+@pytest.fixture(scope="module", params=["beside", "installed"])
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ExamplePackage:

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.helpers.command import run_process
 from tests.e2e.helpers.example_package import ExamplePackage, install_example
 
+pytestmark = pytest.mark.slow  # whole programs, each of which imports both packages
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

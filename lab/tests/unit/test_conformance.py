@@ -294,6 +294,7 @@ def run_pytest(folder: Path, text: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow  # a run of pytest
 def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: Path) -> None:
     said = run_pytest(
         tmp_path,
@@ -310,6 +311,7 @@ def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: P
     assert "gradients of the others are" in said
 
 
+@pytest.mark.slow  # a run of pytest
 def test_the_page_shows_what_pytest_says(tmp_path: Path) -> None:
     text = (DOCS / "conformance.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
