@@ -117,7 +117,8 @@ def _requirement(origin: _Origin | None, package: str, extra: str) -> list[str]:
     user, _, host = parts.netloc.rpartition("@")
     if user and "ssh" in parts.scheme and ":" not in user:  # a user name, and no token
         host = parts.netloc
-    address = urlunsplit((parts.scheme, host, parts.path, "", ""))
+    # Before version 24, pip refuses a commit's address without a host: git+file:///clone.
+    address = urlunsplit((parts.scheme, host or "localhost", parts.path, "", ""))
     if origin.vcs_info:
         address = f"{origin.vcs_info.vcs}+{address}@{origin.vcs_info.commit_id}"
     if origin.subdirectory:

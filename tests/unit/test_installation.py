@@ -105,6 +105,11 @@ def words_after_install(extra: str, package: str = CORE) -> str:
             "'adjudge[server] @ git+ssh://git@example.org/adjudge@0a1b2c#subdirectory=in/it'",
             "'adjudge-lab[train] @ git+ssh://git@example.org/adjudge@0a1b2c#subdirectory=in/it/lab'",
         ),
+        (
+            {"url": "HERE/a%20clone", "vcs_info": COMMIT},
+            "'adjudge[server] @ git+file://localhost{}/a%20clone@0a1b2c'",
+            "'adjudge-lab[train] @ git+file://localhost{}/a%20clone@0a1b2c#subdirectory=lab'",
+        ),
         (None, PACKAGES, WHEEL),
         ("{", PACKAGES, WHEEL),
         ({"dir_info": {}}, PACKAGES, WHEEL),
