@@ -167,7 +167,7 @@ lock: env-dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
 	    --custom-compile-command "make lock" pyproject.toml requirements/build.in -o requirements/core.txt
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \
-	    --custom-compile-command "make lock" pyproject.toml --extra rules --extra parquet --extra stats --extra server --group dev --group docs \
+	    --custom-compile-command "make lock" pyproject.toml --extra full --extra language --extra server --group dev --group docs \
 	    -c requirements/core.txt -o requirements/dev.txt
 
 clean:  ## remove what the other targets made here

@@ -23,8 +23,6 @@ PACKAGES = {"adjudge": ROOT, "adjudge-lab": ROOT / "lab"}
 
 NOT_INSTALLED = {
     "adjudge[local]": "needs torch",
-    "adjudge[train]": "needs torch (adjudge-lab[train])",
-    "adjudge[lora]": "needs torch (adjudge-lab[lora])",
     "adjudge-lab[train]": "needs torch",
     "adjudge-lab[lora]": "needs torch",
 }

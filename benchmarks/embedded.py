@@ -4,7 +4,7 @@
     python benchmarks/embedded.py [--rounds N] [--tokens N] [--threads N] [--json FILE]
     python benchmarks/embedded.py --formats WHEEL [--slots 4 8 16]
 
-Needs ``adjudge[embedded]``. Without ``--formats``: the tokens a second that ``EmbeddedChatModel``
+Needs the extra ``embedded``. Without ``--formats``: the tokens a second that ``EmbeddedChatModel``
 gets from its server beside those that a plain aiohttp client gets from the same one, with as many
 calls in flight, in turns; each round's ratio is a pair, and the order changes from round to round.
 

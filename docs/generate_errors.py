@@ -31,9 +31,10 @@ _INTRODUCTION = """\
 # Error messages
 
 Every message about a file, a key or an option that adjudge prints before it stops, with its cause
-and what to do. `…` stands for what varies: a file, a key, what was found; – means that the cause
-says what must be written. The exit code of all of them is 2. Failures of judges and graders while a
-run goes on are not here but in [failures](failures.md).
+and what to do. `…` stands for what varies: a file, a key, what was found, the command that installs
+a missing package from where this copy came; – means that the cause says what must be written. The
+exit code of all of them is 2. Failures of judges and graders while a run goes on are not here but
+in [failures](failures.md).
 
 This page is made from the source by `python docs/generate_errors.py`.
 """

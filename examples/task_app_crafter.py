@@ -1,4 +1,4 @@
-"""Crafter as a task app: pip install adjudge-lab crafter; python examples/task_app_crafter.py
+"""Crafter as a task app: pip install . ./lab crafter; python examples/task_app_crafter.py
 
 Trainers set task_url = "http://127.0.0.1:8001" under [services]. For trainers on other machines set
 ENVIRONMENT_API_KEY, here and there, and HOST=0.0.0.0.

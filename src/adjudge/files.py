@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 from adjudge.text import encode_json, replace_surrogates
 
 RowT = TypeVar("RowT")
@@ -122,7 +123,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
         atomic_write(path, lines())
         return count
     if importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError(f"{path}: needs pyarrow. Run: pip install 'adjudge[parquet]'")
+        raise ConfigError(f"{path}: needs pyarrow. Run: {install_command('full')}")
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 

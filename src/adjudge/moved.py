@@ -14,6 +14,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import CodeType, ModuleType
 
+from adjudge.installation import LAB, install_command
+
 MOVED_MODULES = {
     "adjudge.client.system": "adjudge.client.reward_system",
     "adjudge.client.wire": "adjudge.wire",
@@ -81,7 +83,7 @@ class _MovedModuleLoader:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != _LAB:
                 raise
-            message = f"{spec.name} is in the package adjudge-lab. Run: pip install adjudge-lab"
+            message = f"{spec.name} is in the package {LAB}. Run: {install_command(package=LAB)}"
             raise ModuleNotFoundError(message, name=spec.name) from None
         self._own_spec = module.__spec__
         return module

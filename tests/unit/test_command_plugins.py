@@ -17,6 +17,7 @@ from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import CommandCatalog
 from adjudge.cli.study import route_study
 from adjudge.errors import ConfigError
+from adjudge.installation import LAB, install_command
 
 CODE = """
 import typer
@@ -107,26 +108,24 @@ def test_the_list_says_what_the_command_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "requirement"),
+    ("words", "name", "extra"),
     [
-        (("train", "run.toml"), "train", "adjudge-lab[train]"),
-        (("train", "--help"), "train", "adjudge-lab[train]"),
-        (("eval", "policy"), "eval policy", "adjudge-lab"),
-        (("eval", "run.toml", "--model", "runs/first"), "eval policy", "adjudge-lab"),
-        (("eval", "m", "--benchmark", "ifeval", "--data", "d"), "eval ifeval", "adjudge-lab"),
-        (("eval", "--benchmark=healthbench", "s.toml"), "eval healthbench", "adjudge-lab"),
-        (("study", "study.toml", "-o", "out"), "study run", "adjudge-lab[train]"),
-        (("study", "diff", "a.toml", "b.toml"), "study diff", "adjudge-lab"),
+        (("train", "run.toml"), "train", "train"),
+        (("train", "--help"), "train", "train"),
+        (("eval", "policy"), "eval policy", ""),
+        (("eval", "run.toml", "--model", "runs/first"), "eval policy", ""),
+        (("eval", "m", "--benchmark", "ifeval", "--data", "d"), "eval ifeval", ""),
+        (("eval", "--benchmark=healthbench", "s.toml"), "eval healthbench", ""),
+        (("study", "study.toml", "-o", "out"), "study run", "train"),
+        (("study", "diff", "a.toml", "b.toml"), "study diff", ""),
     ],
 )
-def test_without_the_lab(
-    packages: Packages, words: tuple[str, ...], name: str, requirement: str
-) -> None:
+def test_without_the_lab(packages: Packages, words: tuple[str, ...], name: str, extra: str) -> None:
     done = run(*words)
     assert done.exit_code == 2
     assert done.stderr == (
         f"adjudge {name}: is in the package adjudge-lab, which is not installed. "
-        f'Run: pip install "{requirement}"\n'
+        f"Run: {install_command(extra, LAB)}\n"
     )
 
 

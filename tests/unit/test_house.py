@@ -267,7 +267,7 @@ def test_both_distributions_have_one_version() -> None:
         for folder in ("", "lab")
     )
     assert core["version"] == lab["version"] == __version__
-    assert f"adjudge[stats]=={__version__}" in lab["dependencies"]
+    assert f"adjudge[full]=={__version__}" in lab["dependencies"]
 
 
 def test_the_design_draws_the_rooms_that_the_linter_holds_and_names_files_there_are() -> None:

@@ -110,7 +110,7 @@ def test_without_the_language_package_a_run_stops(
     text_analysis._loaded.cache_clear()
     text_analysis._answer_for_words.cache_clear()
     monkeypatch.setattr(text_analysis, "import_module", missing)
-    with pytest.raises(ConfigError, match=r"pip install 'adjudge\[rules\]'"):
+    with pytest.raises(ConfigError, match=r"package langdetect. Run: .*\[full\]"):
         IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
     assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
 

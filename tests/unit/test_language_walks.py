@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numpy", reason="the walks need numpy: pip install 'adjudge[rules]'")
+pytest.importorskip("numpy", reason="the walks need numpy, of the extra full")
 
 from adjudge.graders.instructions.walks import Walks, _Draws
 

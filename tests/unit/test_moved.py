@@ -8,6 +8,7 @@ from importlib import import_module
 
 import pytest
 
+from adjudge.installation import LAB, install_command
 from adjudge.moved import MOVED_MODULES, REMOVED_IN
 from adjudge.version import __version__
 
@@ -36,7 +37,7 @@ def test_without_the_lab_the_message_says_what_to_install() -> None:
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == (
-        "adjudge.environments is in the package adjudge-lab. Run: pip install adjudge-lab"
+        f"adjudge.environments is in the package adjudge-lab. Run: {install_command(package=LAB)}"
     )
 
 

@@ -84,15 +84,9 @@ def test_the_tag_is_of_this_version_and_of_this_commit(tree: Path) -> None:
         ),
         (
             "lab/pyproject.toml",
-            "[stats]==",
-            "[stats]==9",
-            r"lab/pyproject.toml: adjudge\[stats\]: ",
-        ),
-        (
-            "pyproject.toml",
-            "-lab[train]==",
-            "-lab[train]==9",
-            r"pyproject.toml: adjudge-lab\[train",
+            "[full]==",
+            "[full]==9",
+            r"lab/pyproject.toml: adjudge\[full\]: ",
         ),
         ("src/adjudge/version.py", '= "', '= "9', "src/adjudge/version.py: names version 9"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "Unreleased has entries"),
@@ -114,7 +108,7 @@ def test_every_extra_is_installed_or_skipped_for_a_reason(tmp_path: Path) -> Non
             (tmp_path / f"{package}-{__version__}{end}").touch()
     names = [name for name, _ in release.list_installations(tmp_path)]
     assert {"adjudge", "adjudge (sdist)", "adjudge-lab", "adjudge-lab (sdist)"} < set(names)
-    assert {"adjudge[stats]", "adjudge[server]", "adjudge-lab[parquet]"} < set(names)
+    assert {"adjudge[full]", "adjudge[language]", "adjudge[server]"} < set(names)
     assert not set(names) & set(release.NOT_INSTALLED)
     (tmp_path / f"adjudge-{__version__}.tar.gz").unlink()
     with pytest.raises(release.ReleaseProblem, match="has 0 files"):

@@ -121,7 +121,7 @@ def test_auto_goes_on_without_a_trackio_that_does_not_start(
 @pytest.mark.parametrize(
     ("to", "install"),
     [
-        ("trackio", "pip install 'adjudge[dashboard]'"),
+        ("trackio", "pip install trackio"),
         ("tensorboard", "pip install tensorboard"),
         ("wandb", "pip install wandb"),
     ],

@@ -13,7 +13,7 @@ from adjudge_lab.rl.comparison import (
     read_held_out,
 )
 
-pytest.importorskip("scipy", reason="intervals need adjudge[stats]")
+pytest.importorskip("scipy", reason="intervals need scipy, of the extra full")
 
 
 def score(seed: int, before: float | None, after: float | None, **more: object) -> HeldOutScores:

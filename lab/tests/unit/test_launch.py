@@ -306,5 +306,5 @@ def test_an_address_that_is_none(ray: Ray, tmp_path: Path, address: str) -> None
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"pip install 'adjudge\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"is not installed. Run: .*\[ray\]"):
         submitted(tmp_path, poll=False)

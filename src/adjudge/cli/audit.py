@@ -72,7 +72,7 @@ def audit(
     95 % interval, and its samples. A check that found nothing says what it would have seen.
 
     The reward is the dump's own; of a graded run it is the judge's. Writes audit.html and
-    audit.json. Needs numpy and scipy: pip install "adjudge[stats]".
+    audit.json. Needs the extra `full`.
 
     Exit code: 0 nothing was found (or nothing from --fail-on on); 1 something was found; 2 bad
     input.

@@ -44,7 +44,7 @@ def demo(
         typer.Option(
             "--live",
             help="Grade 8 answers with a real, small language model on this machine instead. "
-            'Needs pip install "adjudge[embedded]"; fetches the model once.',
+            "Needs the extra `embedded`; fetches the model once.",
         ),
     ] = False,
     as_json: JsonSummary = False,

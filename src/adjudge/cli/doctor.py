@@ -25,6 +25,7 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.engine.loop import run_blocking
 from adjudge.engine.sandbox import sandbox_available
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 from adjudge.judges.base import ChatModel
 from adjudge.judges.feature_checks import FeatureCheck, check_judge_features
 from adjudge.judges.models.http import HttpChatModel
@@ -191,17 +192,17 @@ def _print_findings(path: Path, found: Sequence[CodeFinding]) -> None:
 
 
 _OPTIONAL_LIBRARIES = (
-    ("fast event loop", "uvloop", "uvloop"),
-    ("answer: mathematics", "math-verify", "'adjudge[rules]'"),
-    ("similarity: BLEU, chrF", "sacrebleu", "'adjudge[rules]'"),
-    ("language", "py3langid", "'adjudge[rules]'"),
-    ("ifeval: languages", "langdetect", "'adjudge[rules]'"),
-    ("json_schema", "jsonschema", "'adjudge[rules]'"),
-    ("intervals of probe, eval, study", "scipy", "'adjudge[stats]'"),
-    ("Parquet files", "pyarrow", "'adjudge[parquet]'"),
-    ("embedded judge", "xllamacpp", "'adjudge[embedded]'"),
+    ("fast event loop", "uvloop", ""),
+    ("answer: mathematics", "math-verify", "full"),
+    ("similarity: BLEU, chrF", "sacrebleu", "full"),
+    ("language", "py3langid", "language"),
+    ("ifeval: languages", "langdetect", "full"),
+    ("json_schema", "jsonschema", "full"),
+    ("intervals of audit, probe, eval, study", "scipy", "full"),
+    ("Parquet files", "pyarrow", "full"),
+    ("embedded judge", "xllamacpp", "embedded"),
 )
-"""What needs a library, the library, and what pip installs it by."""
+"""What needs a library, the library, and the extra that brings it."""
 
 
 def doctor(
@@ -257,13 +258,13 @@ def doctor(
     console.print(Table(["feature", "has", "remedy"], rows, keep=("has", "remedy")))
 
 
-def _library_state(feature: str, library: str, installed_by: str) -> dict[str, Any]:
+def _library_state(feature: str, library: str, extra: str) -> dict[str, Any]:
     ok = importlib.util.find_spec(library.replace("-", "_")) is not None
     return {
         "feature": feature,
         "ok": ok,
         "found": f"{library} {importlib.metadata.version(library)}" if ok else "",
-        "remedy": f"pip install {installed_by}",
+        "remedy": install_command(extra) if extra else f"pip install {library}",
     }
 
 

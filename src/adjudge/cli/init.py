@@ -179,7 +179,7 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
         else f"# No judge was found (looked at {describe_search()}).\n"
         "# Set one of them and run `adjudge init` again, or remove the # of the blocks below.\n"
         '# Without a key or a server: type = "embedded" and model = "smollm2" (a weak judge) or a\n'
-        '# GGUF file, after pip install "adjudge[embedded]" and adjudge models fetch smollm2.'
+        "# GGUF file, with the extra `embedded` and after adjudge models fetch smollm2."
     )
     judge_blocks = "\n".join([*map(_format_table, judged), _format_table(_judge_table(judge))])
     text = "\n".join(

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from adjudge.cli.console import clean, errors
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 from adjudge.judges.models.model_files import MODEL_FILES, fetch_model, fetched_path, models_folder
 from adjudge.report.elements import Element
 from adjudge.report.table import Column, Table, lost, numeric, styled
@@ -66,7 +67,7 @@ def fetch_live_model() -> None:
     """
     if find_spec("xllamacpp") is None:
         raise ConfigError(
-            '--live: the package xllamacpp is not installed. Run: pip install "adjudge[embedded]"'
+            "--live: the package xllamacpp is not installed. Run: " + install_command("embedded")
         )
     model = MODEL_FILES[_MODEL]
     if not fetched_path(model).is_file():

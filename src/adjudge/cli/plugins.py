@@ -28,6 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 from adjudge.cli.help import CommandHelp, write_introduction, write_options
 from adjudge.errors import ConfigError
 from adjudge.extensions import describe_package, find_entry_points, load_entry_point
+from adjudge.installation import LAB, install_command
 
 ENTRY_POINT_GROUP = "adjudge.commands"
 
@@ -54,42 +55,25 @@ class CoreGroup(NamedTuple):
 
 
 class LabCommand(NamedTuple):
-    """A command of adjudge-lab: its help, and what to install for it."""
+    """A command of adjudge-lab: its help, and the extra of adjudge-lab that it needs."""
 
     help: str
-    requirement: str
+    extra: str = ""
 
 
 LAB_COMMANDS = {
-    "train": LabCommand(
-        "Train a policy against judges, a judge, or both in a chain.",
-        "adjudge-lab[train]",
-    ),
+    "train": LabCommand("Train a policy against judges, a judge, or both in a chain.", "train"),
     "eval.policy": LabCommand(
-        "Evaluate a policy on seeds, and its judges against the official score.",
-        "adjudge-lab",
+        "Evaluate a policy on seeds, and its judges against the official score."
     ),
-    "eval.ifeval": LabCommand("Score a model or stored responses on IFEval.", "adjudge-lab"),
-    "eval.healthbench": LabCommand(
-        "Score stored responses on HealthBench with a rubric grader.", "adjudge-lab"
-    ),
-    "conformance": LabCommand(
-        "Show what a trainer's own code does with missing rewards.",
-        "adjudge-lab",
-    ),
-    "study.run": LabCommand(
-        "Train policies against judges that differ in a known way.",
-        "adjudge-lab[train]",
-    ),
-    "study.diff": LabCommand("Show how two run files differ, defaults included.", "adjudge-lab"),
-    "study.replay": LabCommand(
-        "Ask a judge a dump's prompts again, or parse its replies again.",
-        "adjudge-lab",
-    ),
+    "eval.ifeval": LabCommand("Score a model or stored responses on IFEval."),
+    "eval.healthbench": LabCommand("Score stored responses on HealthBench with a rubric grader."),
+    "conformance": LabCommand("Show what a trainer's own code does with missing rewards."),
+    "study.run": LabCommand("Train policies against judges that differ in a known way.", "train"),
+    "study.diff": LabCommand("Show how two run files differ, defaults included."),
+    "study.replay": LabCommand("Ask a judge a dump's prompts again, or parse its replies again."),
 }
 """The commands of adjudge-lab, which are listed where it is not installed, too."""
-
-_LAB = "adjudge-lab"
 
 
 class CommandUnavailable(Exception):
@@ -160,8 +144,8 @@ class CommandCatalog:
         if name in LAB_COMMANDS:
             raise CommandUnavailable(
                 name,
-                f"is in the package {_LAB}, which is not installed. "
-                f'Run: pip install "{LAB_COMMANDS[name].requirement}"',
+                f"is in the package {LAB}, which is not installed. "
+                f"Run: {install_command(LAB_COMMANDS[name].extra, LAB)}",
             )
         return CommandGroup.make(self, name)
 
@@ -180,7 +164,7 @@ class CommandCatalog:
         if name in self.groups:
             return self.groups[name].help.partition("\n")[0]
         if name in LAB_COMMANDS:
-            missing = "" if name in self._plugins else f" (needs {_LAB})"
+            missing = "" if name in self._plugins else f" (needs {LAB})"
             return LAB_COMMANDS[name].help + missing
         points = [one for key, found in self._plugins.items() for one in found
                   if key == name or key.startswith(f"{name}.")]  # fmt: skip

@@ -12,11 +12,12 @@ from adjudge.cli.console import clean, errors
 from adjudge.cli.help import RAY, settings_options
 from adjudge.cli.options import RayAddress
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.service.settings import ServiceSettings
 
-if TYPE_CHECKING:  # what it needs comes with adjudge[server]
+if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.backend import Backend
     from adjudge.service.formats.base import WireFormat
     from adjudge.service.server import RunningService
@@ -117,7 +118,7 @@ def serve_command(
 
     POST /judge takes {"prompt", "completion", "answer"?}; a failed judge call is status 503 with a
     kind, never a number. /docs describes all routes. A class needs score(prompt, completion,
-    answer). Needs pip install 'adjudge[server]'.
+    answer). Needs the extra `server`.
     """
     try:
         from adjudge.service.backends import Damping, load_backend  # noqa: PLC0415
@@ -131,7 +132,7 @@ def serve_command(
         }:
             raise
         raise ConfigError(
-            f"adjudge serve needs {error.name}. Run: pip install 'adjudge[server]'"
+            f"adjudge serve needs {error.name}. Run: {install_command('server')}"
         ) from error
 
     formats = load_formats(format_ or ())

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from adjudge.cli.console import clean, output
 from adjudge.errors import ConfigError, JudgeUnavailable
+from adjudge.installation import install_command
 from adjudge.report.table import Column, Table, numeric, styled
 from adjudge.text import printable
 
@@ -168,7 +169,7 @@ def _parse_samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"adjudge top needs {error.name}. Run: pip install 'adjudge[server]'"
+            f"adjudge top needs {error.name}. Run: {install_command('server')}"
         ) from error
     try:
         for family in text_string_to_metric_families(text):

@@ -38,6 +38,7 @@ from typing import IO, Any, AnyStr, BinaryIO, Literal, cast
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.installation import install_command
 from adjudge.text import has_surrogates
 
 RawColumns = dict[str, Any]
@@ -162,7 +163,7 @@ def check_files(paths: Sequence[Path]) -> None:
 def _require_pyarrow(path: Path) -> None:
     if importlib.util.find_spec("pyarrow") is None:
         kind = "zstandard" if path.suffix.lower() == ".zst" else "Parquet"
-        raise ConfigError(f"{path}: {kind} needs pyarrow. Run: pip install 'adjudge[parquet]'")
+        raise ConfigError(f"{path}: {kind} needs pyarrow. Run: {install_command('full')}")
 
 
 def is_parquet(path: Path) -> bool:

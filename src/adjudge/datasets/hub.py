@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 
 _PREFIX = "hf:"
 _NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}\Z")
@@ -38,7 +39,7 @@ def resolve_data_file(name: str, beside: Path) -> Path:
     except ImportError:
         raise ConfigError(
             f"{name}: fetching a dataset needs the package datasets, which is not installed. Give "
-            "a file, or run: pip install 'adjudge[hub]'"
+            f"a file, or run: {install_command('hub')}"
         ) from None
     try:
         found = datasets.load_dataset(repository, data_dir=folder or None, split=split or "train")

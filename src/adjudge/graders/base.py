@@ -33,6 +33,7 @@ from typing import (
 import msgspec
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.installation import install_command
 from adjudge.text import final_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
@@ -128,10 +129,10 @@ def check_tag_name(owner: str, parameter: str, value: Any) -> None:
 
 
 @cache
-def require_package(owner: str, module: str) -> None:
-    """The optional package ``module`` is installed; once found, it is not looked for again."""
+def require_package(owner: str, module: str, extra: str = "full") -> None:
+    """``module`` of an extra is installed; once found, it is not looked for again."""
     if importlib.util.find_spec(module) is None:
-        raise ConfigError(f"{owner} needs the package {module}. Run: pip install 'adjudge[rules]'")
+        raise ConfigError(f"{owner} needs the package {module}. Run: {install_command(extra)}")
 
 
 def _parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:

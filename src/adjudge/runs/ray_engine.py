@@ -25,6 +25,7 @@ import msgspec
 
 from adjudge.datasets.shards import Shard, cut_files
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.installation import install_command
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.function import SpecRewardFunction
@@ -301,7 +302,7 @@ def _ray_cluster(address: str | None, workers: int | None) -> Iterator[None]:
         import ray.data  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"--engine ray: needs {error.name}. Run: pip install 'adjudge[ray]'"
+            f"--engine ray: needs {error.name}. Run: {install_command('ray')}"
         ) from error
 
     _silence_ray_output()

@@ -38,11 +38,7 @@ SHIPPED_SINKS = {
 }
 """What ``[logging] to`` may be, beside a sink of the user's own or of a package."""
 
-_INSTALL = {
-    "trackio": "pip install 'adjudge[dashboard]'",
-    "tensorboard": "pip install tensorboard",
-    "wandb": "pip install wandb",
-}
+_LIBRARIES = {"trackio", "tensorboard", "wandb"}
 _PROJECT = "adjudge"
 _OFFLINE_MODES = {"offline", "dryrun"}  # values of WANDB_MODE that send nothing
 
@@ -70,7 +66,7 @@ def check_sink(to: str, *, beside: Path | None = None) -> None:
     For those who would rather know before they make a folder.
     """
     _load_sink(to, beside)
-    if to in _INSTALL and find_spec(to) is None:
+    if to in _LIBRARIES and find_spec(to) is None:
         raise _refusal(to, ModuleNotFoundError(name=to))
 
 
@@ -107,9 +103,9 @@ def _load_sink(to: str, beside: Path | None) -> Callable[..., Sink]:
 
 def _refusal(name: str, error: Exception) -> ConfigError:
     lacking = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0]
-    if name in _INSTALL and lacking == name:
+    if name in _LIBRARIES and lacking == name:
         return ConfigError(
-            f"logging.to: {name!r} is not installed. Run: {_INSTALL[name]}, "
+            f"logging.to: {name!r} is not installed. Run: pip install {name}, "
             'or choose another with [logging] to = "..."'
         )
     return ConfigError(f"logging.to: {name!r} cannot be started: {_describe_error(error)}")

@@ -21,6 +21,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.installation import install_command
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.service.backend import BackendQueue
 from adjudge.service.backends import Damping, load_backend
@@ -370,7 +371,7 @@ def _import_ray() -> tuple[Any, Any]:
         from ray import serve  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
-            f"--ray: Ray Serve cannot be imported ({error}). Run: pip install 'adjudge[ray]'"
+            f"--ray: Ray Serve cannot be imported ({error}). Run: {install_command('ray')}"
         ) from error
     return ray, serve
 

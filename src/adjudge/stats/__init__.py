@@ -5,7 +5,7 @@ values are ``None`` and are left out where a function says so; nothing turns one
 
 This and :mod:`~adjudge.stats.predictions` need the standard library only: grading and the judges
 that it asks use them. The rest takes numpy and scipy from :mod:`~adjudge.stats.estimates`, which
-come with the extra ``stats``.
+come with the extra ``full``.
 """
 
 from __future__ import annotations

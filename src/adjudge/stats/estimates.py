@@ -1,6 +1,6 @@
 """A number with its interval: of means, shares and regressions by formula; and exact tests.
 
-numpy and scipy come with the extra ``stats`` and are imported at their first use: a command shows
+numpy and scipy come with the extra ``full`` and are imported at their first use: a command shows
 its help without them, and says in one line what to install when it is run. What grading loads never
 imports this module; a contract of the import linter holds that.
 
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 from adjudge.stats import mean_and_std
 
 CONFIDENCE_LEVEL = 0.95
@@ -322,7 +323,7 @@ class LazyLibrary:
             package = str(error.name).partition(".")[0]
             raise ConfigError(
                 f"intervals and comparisons need {package}, which is not installed. "
-                'Run: pip install "adjudge[stats]"'
+                f"Run: {install_command('full')}"
             ) from None
         setattr(self, name, value)
         return value

@@ -246,8 +246,8 @@ def train(
     A file with kind = "judge" trains a judge, for `adjudge serve` or a run file. One with kind =
     "chain" has [[stages]] that run in order; "@NAME" is the result of an earlier stage.
 
-    Needs torch and TRL: pip install "adjudge-lab[train]". base = "tiny" needs no network and no
-    GPU; --dry-run needs none of them.
+    Needs the extra `train` of adjudge-lab, which brings torch and TRL. base = "tiny" needs no
+    network and no GPU; --dry-run needs none of them.
     """
     path = _single_run_file(run, config)
     if env_file is not None:

@@ -20,6 +20,7 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge.installation import LAB, install_command
 from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.embedded import EmbeddedChatModel
@@ -353,8 +354,8 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
     except ImportError as error:
         raise ConfigError(
             f"--model {target.name}: playing a model here needs torch and transformers "
-            f"({error.name} is not installed). Run: pip install 'adjudge[train]', or evaluate "
-            "it behind an endpoint, http://HOST/v1#MODEL"
+            f"({error.name} is not installed). Evaluate it behind an endpoint, "
+            f"http://HOST/v1#MODEL, or run: {install_command('train', LAB)}"
         ) from None
     from adjudge_lab.rl.local_player import LocalPlayer  # noqa: PLC0415
     from adjudge_lab.rl.policy import load_policy  # noqa: PLC0415

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.errors import ConfigError, RunFolderError
+from adjudge.installation import LAB, install_command
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.rl.launch import run_module
 
@@ -154,8 +155,8 @@ def run_distributed(job: JudgeJob) -> dict[str, Any]:
     """
     if missing := [name for name in ("torch", "accelerate") if find_spec(name) is None]:
         raise ConfigError(
-            f"adjudge train needs {missing[0]}, which is not installed. Run: pip install "
-            "'adjudge[train]'"
+            f"adjudge train needs {missing[0]}, which is not installed. Run: "
+            + install_command("train", LAB)
         )
     judge, count, found = job.judge, process_count(job.judge), gpu_count()
     _check_processes(judge, count, found)

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 
 OnLine = Callable[[str], None]
 
@@ -120,7 +121,7 @@ def _ray_command(address: str) -> Callable[[str], list[str]]:
     program = str(beside) if beside.exists() else shutil.which("ray")
     if program is None:
         raise ConfigError(
-            "the command ray, which submits jobs, is not installed. Run: pip install 'adjudge[ray]'"
+            "the command ray, which submits jobs, is not installed. Run: " + install_command("ray")
         )
     plain = ("--log-style=pretty", "--log-color=false")
     return lambda verb: [program, "job", verb, f"--address={address}", *plain]

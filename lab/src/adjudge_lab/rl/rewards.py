@@ -26,6 +26,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader, is_listwise
 from adjudge.graders.registry import list_parameters, load_grader_class
+from adjudge.installation import install_command
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
 from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable
@@ -498,8 +499,8 @@ def check_service_libraries(run: RunFile) -> None:
             import adjudge.service.server  # noqa: F401, PLC0415  (brings a web server)
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"[services] judge_url: {error.name} is not installed. Run: pip install "
-                "'adjudge[server]'"
+                f"[services] judge_url: {error.name} is not installed. Run: "
+                + install_command("server")
             ) from None
 
 

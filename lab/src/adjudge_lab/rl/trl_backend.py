@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.installation import LAB, install_command
 from adjudge_lab.rl.collector import RolloutCollector
 from adjudge_lab.rl.rollouts import RolloutBatch, ScoredRollouts
 from adjudge_lab.rl.runfile import RunFile
@@ -56,7 +57,7 @@ def load_libraries(*, one_device: bool = True, hub: bool = False, one_thread: bo
     except ImportError as error:
         raise ConfigError(
             f"adjudge train needs torch, transformers, datasets and trl ({error.name} is not "
-            "installed). Run: pip install 'adjudge[train]', or try `make demo-rl`"
+            f"installed). Try `make demo-rl`, or run: {install_command('train', LAB)}"
         ) from None
     datasets.disable_progress_bars()
     transformers.logging.set_verbosity_error()

@@ -313,7 +313,7 @@ class AnswerGrader(ParametricRule):
     * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
       Numbers are read as for NUMBER and compared at once; 50% is 0.5 and not 50; a letter at a
       numeral is a factor ("5k"). An equation stands for its right side where its left side is a
-      name or equals it; ``1=2=3`` stands for nothing. Needs ``adjudge[rules]``.
+      name or equals it; ``1=2=3`` stands for nothing. Needs the extra ``full``.
     * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A".
     * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
     * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.

@@ -23,6 +23,7 @@ from adjudge.engine.phases import InputTooLarge, WorkerPhase, enter_phase
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.answers.arithmetic import to_latex
 from adjudge.graders.answers.extraction import strip_wrappers
+from adjudge.installation import install_command
 
 _DELIMITERS = re.compile(r"(?<!\\)(?:\$+|\\[()\[\]]|\\(?:boxed|fbox)(?=\s*\{))")
 # Read as LaTeX, a word is the product of its letters, and "listen" would equal "silent".
@@ -311,6 +312,6 @@ def _library() -> Any:
     try:
         import math_verify  # noqa: PLC0415  (optional, and half a second to import)
     except ImportError:
-        message = "symbolic maths needs the package math-verify: pip install 'adjudge[rules]'"
+        message = f"symbolic maths needs the package math-verify. Run: {install_command('full')}"
         raise GradingFailure(ErrorKind.UNSUPPORTED, message) from None
     return math_verify

@@ -272,7 +272,7 @@ class IFEvalGrader(ParametricRule):
 
     A sample without instructions is nothing to judge: 1 with ``evaluable = false``. Raises
     ``ConfigError`` for other parameters, and for an instruction about languages without
-    ``adjudge[rules]``; ``GradingFailure(invalid_input)`` for an unknown instruction and an argument
+    the extra ``full``; ``GradingFailure(invalid_input)`` for an unknown instruction and an argument
     that is missing or cannot be used, by name, and for a response that is not text.
     Metadata: ``instructions``, the ids, and ``followed``, as many booleans.
 

@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.installation import install_command
 
 _EDGE = '.,;:!?()[]{}<>"*#`“”«»‘’'
 _FUSED = frozenset({"CANNOT", "GIMME", "GONNA", "GOTTA", "LEMME", "WANNA"})
@@ -192,7 +193,7 @@ _OTHER = re.compile("[\u0300-\U0010ffff]+")  # as there: with the Latin letters 
 def detect_language(text: str) -> str | None:
     """The code of the likeliest language, ``unknown`` without one, ``None`` for no letters at all.
 
-    Looks at the first 10,000 characters, addresses left out. Needs ``adjudge[rules]``; without
+    Looks at the first 10,000 characters, addresses left out. Needs the extra ``full``; without
     it ``ConfigError``.
     """
     model = _model()
@@ -305,7 +306,7 @@ def _loaded() -> _Model:
         folder = resources.files("langdetect").joinpath("profiles")
     except ModuleNotFoundError:
         raise ConfigError(
-            "language detection needs the package langdetect. Run: pip install 'adjudge[rules]'"
+            "language detection needs the package langdetect. Run: " + install_command("full")
         ) from None
     files = (folder.joinpath(name) for name in sorted(LANGUAGES))
     return _Model([json.loads(file.read_text(encoding="utf-8")) for file in files], ngram, walks)

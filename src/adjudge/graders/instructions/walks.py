@@ -2,7 +2,7 @@
 
 After Shuyo (2010): each walk draws n-grams until one language has nearly all the probability.
 The draws are those of Python's ``random.Random(0)``, word by word, so walks end where the
-library's end. Needs numpy, which comes with ``adjudge[rules]``.
+library's end. Needs numpy, which comes with the extra ``full``.
 """
 
 from __future__ import annotations

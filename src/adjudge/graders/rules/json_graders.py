@@ -118,7 +118,7 @@ class JsonSchemaGrader(_JsonGrader):
 
     Raises ``ConfigError`` for a configured schema that cannot be used;
     ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is
-    not text; ``GradingFailure(timeout)`` beyond the deadline. Needs ``adjudge[rules]``.
+    not text; ``GradingFailure(timeout)`` beyond the deadline. Needs the extra ``full``.
     """
 
     type_name = "json_schema"

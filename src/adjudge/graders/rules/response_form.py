@@ -500,7 +500,7 @@ class LanguageGrader(ParametricRule):
 
     Raises ``ConfigError`` for codes that the model does not know and for a wanted language that
     is not among the candidates; ``GradingFailure(invalid_input)`` for such a code in a row, a row
-    without one, and a response that is not text. Needs ``adjudge[rules]``. Metadata: ``found``
+    without one, and a response that is not text. Needs the extra ``language``. Metadata: ``found``
     (the likeliest code) and ``probability`` (of the wanted one).
     """
 
@@ -516,7 +516,7 @@ class LanguageGrader(ParametricRule):
     view: View = "final"
 
     def __post_init__(self) -> None:
-        require_package(self.type_name, "py3langid")
+        require_package(self.type_name, "py3langid", "language")
         super().__post_init__()
         self._among = None if self.candidates is None else _candidates(self.candidates)
         self.language = None if self.language is None else self._configured(self.language)

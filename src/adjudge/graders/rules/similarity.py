@@ -322,7 +322,7 @@ class SimilarityGrader(ParametricRule):
     scores 0; ``full`` reads the whole response.
 
     Raises ``GradingFailure(invalid_input)`` for a response that is not text and a reference that
-    is neither text nor a list of texts. ``bleu`` and ``chrf`` need ``adjudge[rules]``.
+    is neither text nor a list of texts. ``bleu`` and ``chrf`` need the extra ``full``.
 
     >>> SimilarityGrader("edit").evaluate("kitten", "sitting").score
     0.5714285714285714

@@ -30,6 +30,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
+from adjudge.installation import install_command
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.settings import EndpointSettings, Price
 from adjudge.judges.models import llama_server
@@ -396,7 +397,7 @@ class EmbeddedChatModel(OpenAIChatModel):
             return
         if find_spec("xllamacpp") is None:
             raise ConfigError(
-                'the package xllamacpp is not installed. Run: pip install "adjudge[embedded]"'
+                "the package xllamacpp is not installed. Run: " + install_command("embedded")
             )
         find_model_file(self.model if self._known is not None else str(self._path))
 

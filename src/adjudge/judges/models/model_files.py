@@ -24,9 +24,9 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_path
+from adjudge.installation import install_command
 from adjudge.text import printable
 
-_NEEDS_GGUF = 'the package gguf is not installed. Run: pip install "adjudge[embedded]"'
 _MAGIC = b"GGUF"
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "Q4_0": 2}
 
@@ -136,7 +136,7 @@ def fetch_model(
     if path.is_file():
         return path
     if find_spec("gguf") is None:
-        raise ConfigError(_NEEDS_GGUF)
+        raise _gguf_missing()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -238,6 +238,10 @@ def _describe_pip_error(output: str) -> str:
     return printable(lines[-1])
 
 
+def _gguf_missing() -> ConfigError:
+    return ConfigError(f"the package gguf is not installed. Run: {install_command('embedded')}")
+
+
 def requantize_gguf(source: Path, target: Path, weights: str) -> None:
     """Write the GGUF file ``source`` to ``target``, its matrices as ``weights``.
 
@@ -249,7 +253,7 @@ def requantize_gguf(source: Path, target: Path, weights: str) -> None:
         import gguf  # noqa: PLC0415  (needed once a machine)
         from gguf.quants import dequantize, quantize  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(_NEEDS_GGUF) from error
+        raise _gguf_missing() from error
     reader = gguf.GGUFReader(source)
     fields = dict(reader.fields)
     writer = gguf.GGUFWriter(target, fields["general.architecture"].contents())

@@ -21,6 +21,7 @@ from adjudge.errors import (
     RunFolderError,
 )
 from adjudge.files import atomic_path
+from adjudge.installation import install_command
 from adjudge.judges.base import Reply
 from adjudge.messages import last_question, parse_conversation
 from adjudge.runs.folder import RunFolder
@@ -140,8 +141,8 @@ def check_parquet_prompts(path: Path, prompts: Sequence[Mapping[str, Any]]) -> N
         import pyarrow.parquet  # noqa: F401, PLC0415  (an extra, heavy)
     except ImportError:
         raise ConfigError(
-            f"{path}: Parquet needs pyarrow, which is not installed. Run: pip install "
-            "'adjudge[parquet]'"
+            f"{path}: Parquet needs pyarrow, which is not installed. Run: "
+            + install_command("full")
         ) from None
     _parquet_table(
         path, [_parquet_row(number, prompt, []) for number, prompt in enumerate(prompts)]

@@ -20,6 +20,7 @@ from adjudge.errors import (
     ErrorKind,
     GradingFailure,
 )
+from adjudge.installation import LAB, install_command
 from adjudge.judges.base import Reply
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.local import LocalChatModel
@@ -230,8 +231,8 @@ def check_generation(target: PolicyTarget, how: GenerationSettings) -> None:
         if importlib.util.find_spec(library) is None:
             raise ConfigError(
                 f"{target.name}: generation here needs torch and transformers ({library} is "
-                "not installed). Run: pip install 'adjudge[train]', or give an endpoint, "
-                "http://HOST/v1#MODEL"
+                f"not installed). Give an endpoint, http://HOST/v1#MODEL, or run: "
+                + install_command("train", LAB)
             )
 
 

@@ -29,6 +29,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
+from adjudge.installation import install_command
 from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData, hash_file
 from adjudge.judge_evaluation.benchmarks.contamination import (
     check_contamination,
@@ -197,8 +198,8 @@ def check_serving_libraries() -> None:
         import adjudge.service.server  # noqa: F401, PLC0415  (brings a web server)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"[stages.evaluate] needs {error.name}, which is not installed. Run: pip install "
-            "'adjudge[server]'"
+            f"[stages.evaluate] needs {error.name}, which is not installed. Run: "
+            + install_command("server")
         ) from None
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import list_parameters, load_grader_class
+from adjudge.installation import install_command
 from adjudge.messages import content_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
@@ -287,8 +288,8 @@ def write_parquet_rows(path: Path, rows: Iterator[dict[str, Any]]) -> None:
         import pyarrow.parquet as pq  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ConfigError(
-            "backend = 'verl' needs pyarrow for its data, and it is not installed. Run: pip "
-            "install 'adjudge[parquet]'"
+            "backend = 'verl' needs pyarrow for its data, and it is not installed. Run: "
+            + install_command("full")
         ) from None
     try:
         pq.write_table(pa.Table.from_pylist(list(rows)), path)
