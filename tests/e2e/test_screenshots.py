@@ -129,7 +129,7 @@ def test_an_audit(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_terminal(tmp_path: Path) -> None:
-    """What ``adjudge demo`` prints, as the picture that the README begins with."""
+    """What ``adjudge demo`` prints, as the picture on the first page of the docs."""
     done = run_process("demo", "-o", "runs/demo", folder=tmp_path, FORCE_COLOR="1", COLUMNS="104")
     assert done.returncode == 0
     lines = done.stdout.split("\n\nTo grade your own")[0]

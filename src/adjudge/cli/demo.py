@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -23,17 +24,15 @@ from adjudge.cli.live_demo import (
     print_next_steps,
 )
 from adjudge.cli.options import JsonSummary, new_folder, output_option
-from adjudge.report.elements import Element
 from adjudge.report.table import Table, lost, numeric, styled
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.runs.grading import GradingJob
-from adjudge.stats import z_scores
+from adjudge.runs.view.index import compare_advantages
 from adjudge.types import RewardResult
 
 _FILES = {name: name for name in ("rollouts.jsonl", "judge_results.jsonl", "reward.toml")}
 _LIVE_FILES = {f"live_{name}": name for name in ("rollouts.jsonl", "reward.toml")}
 """Files that ship with adjudge, and their names in the run folder."""
-_MAP = {"group": "task", "env_reward": "reward"}
 _GROUP_SIZE = 8
 
 
@@ -66,22 +65,17 @@ def demo(
         _demo_live(folder, as_json=as_json)
         return
     inputs = _copy_inputs(folder, _FILES)
-    job = GradingJob(
-        paths=[inputs / "rollouts.jsonl"],
-        spec=RewardSpec.load(inputs / "reward.toml"),
-        folder=folder,
-        mapping=_MAP,
-    )
+    rollouts, spec = inputs / "rollouts.jsonl", inputs / "reward.toml"
+    job = GradingJob(paths=[rollouts], spec=RewardSpec.load(spec), folder=folder)
     run = run_job(job, folder, keep_rows=True)
     if not as_json:
-        _print_advantages(console_for_output(), [row.result for row in run.rows[:_GROUP_SIZE]])
+        group = [row.result for row in run.rows[:_GROUP_SIZE]]
+        _print_advantages(console_for_output(), group, job.spec.graders)
     report_run(run, as_json=as_json)
     if not as_json:
-        maps = [part for field, column in _MAP.items() for part in ("--map", f"{field}={column}")]
-        spec = str(inputs / "reward.toml")
-        command = ["adjudge", "grade", str(inputs / "rollouts.jsonl"), "--spec", spec, *maps]
-        typer.echo(f"\nTo grade your own rollouts, run adjudge init FILE, or edit {spec} and run")
-        typer.echo(f"  {shlex.join(command)}")
+        typer.echo("\nTo grade your own rollouts, run adjudge init FILE, or edit this spec and run")
+        files = [shlex.quote(str(file)) for file in (rollouts, spec)]
+        typer.echo("  adjudge grade {} \\\n    --spec {}".format(*files))
 
 
 def _copy_inputs(folder: Path, files: Mapping[str, str]) -> Path:
@@ -112,44 +106,56 @@ def _demo_live(folder: Path, *, as_json: bool) -> None:
     print_next_steps(console, folder)
 
 
-def zero_filled(results: Sequence[RewardResult]) -> list[float]:
-    """The group's rewards if the failed grader's score had been taken as 0, as is common.
-
-    Only for the comparison: nothing else in adjudge fills a missing reward.
-    """
-    filled = []
-    for result in results:
-        if result.score is not None:
-            filled.append(result.score)
+def _print_advantages(
+    console: Console, group: Sequence[RewardResult], graders: Sequence[GraderEntry]
+) -> None:
+    weights = {grader.name: grader.weight_at(0) for grader in graders}
+    filled = [_zero_filled(result, weights) for result in group]
+    compared = compare_advantages([result.score for result in group], filled)
+    rows, failed, changes = [], [], []
+    for place, result in enumerate(group):
+        sample, env = result.original_index, f"{result.reward_info['env_reward']:g}"
+        as_zero, left_out = compared.as_zero[place], compared.left_out[place]
+        turned = place in compared.turned
+        if left_out is None:
+            rank = 1 + sum(other > filled[place] for other in filled)
+            failed.append(f"sample {sample} (env {env}) gets {filled[place]:.3f}, rank {rank}")
+            cells = [styled(f"{as_zero:+.2f}", "worst"), styled("left out", "good")]
         else:
-            loop = result.reward_info["loop_score"] or 0.0  # adjudge: meant
-            gain = result.reward_info["info_score"] or 0.0  # adjudge: meant
-            filled.append(0.1 * loop + 0.1 * gain)  # adjudge: meant
-    return filled
-
-
-def _print_advantages(console: Console, group: Sequence[RewardResult]) -> None:
-    naive = z_scores(zero_filled(group))
-    present = [result.score for result in group if result.score is not None]
-    honest = iter(z_scores(present))
-    console.print("[bold]One group of 8: GRPO advantages when a judge call fails[/]")
-    rows = []
-    for result, filled in zip(group, naive, strict=True):
-        row = [result.original_index, f"{result.reward_info['env_reward']:g}"]
-        if result.missing is not None:
-            row[1:1] = [lost(result.missing.kind)]
-            row += [styled(f"{filled:+.2f}", "worst"), styled("left out", "good")]
-        else:
-            row[1:1] = [f"{result.reward_info['judge_score']:.3f}"]
-            row += [_signed_cell(filled), _signed_cell(next(honest))]
-        rows.append(row)
-    console.print(Table(["sample", *numeric("judge", "env", "failure = 0", "adjudge")], rows))
+            changes.append(0.0 if turned else abs(as_zero) - abs(left_out))
+            cells = [
+                styled(f"{one:+.2f}", "good" if one > 0 else "bad") for one in (as_zero, left_out)
+            ]
+        scores = [_score_cell(result, result.reward_info[f"{name}_score"]) for name in weights]
+        reward = _score_cell(result, result.score)
+        rows.append([sample, env, *scores, reward, *cells, lost("turned") if turned else ""])
+    console.print(f"[bold]One group of {len(group)}: GRPO advantages when a judge call fails[/]")
+    columns = numeric("env", *weights, "reward", "failure = 0", "adjudge")
+    console.print(Table(["sample", *columns, "sign"], rows))
+    formula = " + ".join(f"{weight:g} {name}" for name, weight in weights.items())
+    shrink, grow = sum(one < 0 for one in changes), sum(one > 0 for one in changes)
     console.print(
-        "[dim]Counted as 0, the failed sample gets the lowest advantage although its answer is "
-        "right, and the other advantages shrink. Left out, the other samples keep exactly the "
-        "advantages that they have without it.[/]\n"
+        f"[dim]reward = {formula}. With the failed score as 0, {'; '.join(failed)} of "
+        f"{len(group)}. Of the other {len(changes)} advantages, {len(compared.turned)} turn their "
+        f"sign, {shrink} shrink and {grow} grow. Left out, the other samples keep exactly the "
+        f"advantages of a group of {len(changes)}.[/]\n"
     )
 
 
-def _signed_cell(value: float) -> Element:
-    return styled(f"{value:+.2f}", "good" if value > 0 else "bad")
+def _zero_filled(result: RewardResult, weights: Mapping[str, float]) -> float:
+    """The reward if a failed grader's score had been taken as 0, as is common.
+
+    Only for the comparison: nothing else in adjudge fills a missing reward.
+    """
+    if result.score is not None:
+        return result.score
+    return math.fsum(
+        weight * (result.reward_info[f"{name}_score"] or 0.0)  # adjudge: meant
+        for name, weight in weights.items()
+    )
+
+
+def _score_cell(result: RewardResult, score: float | None) -> object:
+    if score is not None:
+        return f"{score:.3f}"
+    return lost(result.missing.kind if result.missing else "missing")

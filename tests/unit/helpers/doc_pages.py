@@ -3,7 +3,8 @@
 What a block is, its fence says:
 
 * ``sh``: commands for bash. They must succeed; a last line ``# exit 1`` allows that code.
-* ``python``: a script. With ``title="NAME"`` any block is the file of that name instead.
+* ``python``: a script; ``pycon``: examples for doctest. With ``title="NAME"`` any block is the file
+  of that name instead.
 * ``text``: what the block before printed. ``…`` stands for anything within a line; a line that is
   ``…`` alone for any lines. Spaces at the ends of lines do not count.
 
@@ -73,9 +74,19 @@ def read_blocks(text: str) -> Iterator[Block]:
             skip = False
 
 
-def run_page(page: Path, folder: Path) -> None:
-    """Do what the page says in ``folder``; an ``AssertionError`` names the line that fails."""
-    environment = _environment(folder)
+def run_page(page: Path, folder: Path, environment: dict[str, str] | None = None) -> None:
+    """Do what the page says in ``folder``; an ``AssertionError`` names the line that fails.
+
+    ``environment``: of the page's first block; the last block's is in it afterwards. By default the
+    one that runs the tests.
+    """
+    try:
+        _run_page(page, folder, _environment(folder) if environment is None else environment)
+    finally:
+        _end_processes()
+
+
+def _run_page(page: Path, folder: Path, environment: dict[str, str]) -> None:
     printed = ""
     for block in read_blocks(page.read_text(encoding="utf-8")):
         where = f"{page.name}:{block.line}"
@@ -83,7 +94,7 @@ def run_page(page: Path, folder: Path) -> None:
             file = folder / block.title
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block.body, encoding="utf-8")
-        elif block.kind in ("sh", "setup", "python"):
+        elif block.kind in ("sh", "setup", "python", "pycon"):
             printed = _run(block, folder, environment, where)
         elif block.kind == "text":
             assert _matches(block.body, printed), (
@@ -91,34 +102,63 @@ def run_page(page: Path, folder: Path) -> None:
             )
 
 
+def bare_environment(folder: Path) -> dict[str, str]:
+    """What the shell of a new machine has: ``python3``, an empty HOME, and pip's settings."""
+    kept = re.compile(r"PIP_|SSL_CERT|TMPDIR$|\w+_PROXY$", re.IGNORECASE)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pip"
+    home = folder / "home"
+    home.mkdir()
+    return {
+        "PIP_CACHE_DIR": str(cache),
+        **{name: value for name, value in os.environ.items() if kept.match(name)},
+        "HOME": str(home),
+        "PATH": f"{_write_programs(folder / 'bin', python3='')}:/usr/bin:/bin",
+        **_shown(),
+    }
+
+
 def _environment(folder: Path) -> dict[str, str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     keys = [name for name in os.environ if name.endswith("_API_KEY") or name.startswith("OPENAI")]
-    programs = folder.parent / f"{folder.name}-bin"
-    programs.mkdir(exist_ok=True)
-    for name, module in (("adjudge", "adjudge"), ("python", "")):
-        script = programs / name
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} {module and "-m " + module} "$@"\n')
-        script.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if name not in keys}
+    programs = _write_programs(
+        folder.parent / f"{folder.name}-bin", adjudge="-m adjudge", python=""
+    )
     return {
         **kept,
         "PATH": f"{programs}:{kept.get('PATH', '')}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")]),
-        "PORT": str(port),
         "DOCS": str(ROOT / "docs"),
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
         "HF_HUB_OFFLINE": "1",
+        **_shown(),
     }
+
+
+def _shown() -> dict[str, str]:
+    """What pages use and how wide they print."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {"PORT": str(port), "COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def _write_programs(folder: Path, **arguments: str) -> Path:
+    """Programs that start this Python, by their names; with the arguments of each."""
+    folder.mkdir(exist_ok=True)
+    for name, first in arguments.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {first} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def _run(block: Block, folder: Path, environment: dict[str, str], where: str) -> str:
     """What the block printed; its environment is kept for the blocks after it."""
+    code = 0
     if block.kind == "python":
-        command, code = [sys.executable, "-c", block.body], 0
+        command = ["python", "-c", block.body]
+    elif block.kind == "pycon":
+        examples = Path(f"{folder}-examples")
+        examples.write_text(block.body, encoding="utf-8")
+        command = ["python", "-m", "doctest", str(examples)]
     else:
         expected = re.search(r"# exit (\d+)\s*\Z", block.body)
         code = int(expected[1]) if expected else 0
@@ -136,7 +176,7 @@ def _run(block: Block, folder: Path, environment: dict[str, str], where: str) ->
     printed = output.read_text(encoding="utf-8")
     assert found == code, f"{where}: ended with {found}, not {code}:\n{printed[-6000:]}"
     kept = Path(f"{folder}-env")
-    if block.kind != "python" and kept.exists():
+    if kept.exists():
         for pair in kept.read_text(encoding="utf-8").split("\0"):
             name, separator, value = pair.partition("=")
             if separator:
@@ -147,7 +187,7 @@ def _run(block: Block, folder: Path, environment: dict[str, str], where: str) ->
 _sessions: list[int] = []
 
 
-def end_processes() -> None:
+def _end_processes() -> None:
     """End what pages started in the background."""
     for session in _sessions:
         try:
