@@ -10,7 +10,10 @@ ALONE  := -q -p no:cacheprovider -c /dev/null --rootdir . --import-mode=importli
 BESIDE := -q -n 2 --dist loadfile --no-loadscope-reorder
 # Files that try properties, in the main environment.
 PROPERTIES = $(shell grep -rlE '^ *@given|RuleBasedStateMachine' tests lab/tests --include='test_*.py')
-QUICK  := tests/property
+# The river from a sample to its reward, less what takes long.
+QUICK  := reward rubric verdicts prompts judge_prompt judge_tables endpoint wire llm_grader pairwise listwise multi_judge \
+    expected_score runner spec event types errors files hosts extensions
+QUICK_PROPERTIES := rewards group_steps near_ties rubric_scoring strict_reading turn_advantages distributions
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
@@ -29,7 +32,8 @@ test: env-dev  ## set up and run the tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(BESIDE)
 
 test-quick: env-dev  ## the part of the tests that answers in half a minute
-	$(BIN)/python -m pytest -q $(QUICK)
+	$(BIN)/python -m pytest $(BESIDE) $(QUICK_PROPERTIES:%=tests/property/test_%.py) \
+	    $(filter-out %corpus.py %outages.py %hedging.py,$(wildcard $(QUICK:%=tests/unit/test_%*.py)))
 
 test-needs: env-dev  ## the tests that a bare machine skips: they need bubblewrap, Chromium or recorded data
 	$(BIN)/python -m pytest $(BESIDE) -m 'needs and not slow' tests lab/tests

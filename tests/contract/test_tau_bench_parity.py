@@ -7,7 +7,6 @@ The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,7 +21,7 @@ from adjudge.graders.rules.trajectory import parse_trajectory
 
 pytestmark = pytest.mark.needs
 
-FILE = Path("tau_bench") / "airline_gpt4o_even_tasks.jsonl"
+FILE = "tau_bench/airline_gpt4o_even_tasks.jsonl"
 
 
 @pytest.fixture(scope="module")

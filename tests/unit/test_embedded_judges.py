@@ -137,7 +137,7 @@ def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Run: adjudge models fetch smollm2"):
         find_model_file("smollm2")
     judge = _judge(tmp_path, model="smollm2")  # a replay needs no file
-    with pytest.raises(ConfigError, match=r"adjudge\[embedded\]|adjudge models fetch smollm2"):
+    with pytest.raises(ConfigError, match=r"\[embedded\]|adjudge models fetch smollm2"):
         judge.check_machine()
 
 
