@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 
+pytestmark = pytest.mark.slow  # whole commands, and a server each
+
 OWN = """
 import json
 from adjudge import BaseGrader, GraderScore

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from adjudge.cli.main import app
 from adjudge.mock import MockSettings
 
+pytestmark = pytest.mark.slow  # whole commands, and a server each
+
 SPEC = """
 [[graders]]
 name = "quality"

@@ -22,6 +22,8 @@ from adjudge_lab.rl.launch import run_module, submit_job
 
 Ran = Callable[..., tuple[int, list[str]]]
 
+pytestmark = pytest.mark.slow  # processes, signals and pipes
+
 KEY = "sk-0123456789"
 
 
