@@ -20,6 +20,8 @@ Every exception here survives pickling with its attributes, because Ray and proc
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -167,6 +169,10 @@ class CandidateLimitExceeded(GradingFailure):
         super().__init__(kind, message, {"local": True, "suspect": True})
 
 
+_FILE = re.compile(r"/|\.(toml|ya?ml|jsonl?|csv|parquet|md|py|gguf|txt|gz|zst)(:\d+)?$")
+_NAME = re.compile(r"\S+|--[\w-]+ \S+")
+
+
 class ConfigError(AdjudgeError, ValueError):
     """A file or argument written by the user is wrong; the message names file, key and remedy.
 
@@ -174,9 +180,27 @@ class ConfigError(AdjudgeError, ValueError):
     >>> try:
     ...     adjudge.grade("no_such_file.jsonl", {"graders": [{"name": "right", "type": "answer"}]})
     ... except ConfigError as error:
-    ...     print(error)
-    no_such_file.jsonl: no such file
+    ...     print(error, [error.where, error.key])
+    no_such_file.jsonl: no such file ['no_such_file.jsonl', '']
     """
+
+    @property
+    def where(self) -> str:
+        """The file that the message begins with, or ``""``."""
+        return self._names[0]
+
+    @property
+    def key(self) -> str:
+        """The dotted key, or the option, that the message names before it says what is wrong."""
+        return self._names[1]
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        # The form is `file: key: key: what is wrong`. A name is one word; a reason has more.
+        *names, _ = str(self).partition("\n")[0].split(": ")
+        words = list(itertools.takewhile(_NAME.fullmatch, names))
+        where = words.pop(0) if words and _FILE.search(words[0]) else ""
+        return where, ".".join(word.split()[0] for word in words)
 
 
 class RolloutError(AdjudgeError, ValueError):
