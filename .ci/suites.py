@@ -79,7 +79,7 @@ NIGHTLY = (
 
 @dataclass
 class Outcome:
-    """What a suite came to. ``passed``: from pytest's last line, or ``ok`` where there is none."""
+    """How a suite ended. ``passed``: what pytest counted, where it ran."""
 
     green: bool
     passed: str
@@ -177,7 +177,8 @@ class Run:
             code = process.wait()
             del self.running[suite.target]
         text = log.read_text("utf-8", errors="replace")
-        outcome = Outcome(code == 0, _read_passed(text), round(time.monotonic() - start))
+        passed = "stopped" if code and self.stopped else _read_passed(text)
+        outcome = Outcome(code == 0, passed, round(time.monotonic() - start))
         if outcome.green:
             self.memory.add(suite.target, outcome)
         elif not self.stopped:
@@ -189,7 +190,7 @@ class Run:
 
 def _read_passed(text: str) -> str:
     found = re.findall(r"^(?:=+ )?((?:\d+ \w+, )*\d+ \w+) in [\d.]+s", text, re.MULTILINE)
-    return "; ".join(found) or "ok"
+    return "; ".join(found) or "no tests counted"
 
 
 def _clock() -> str:
