@@ -120,12 +120,6 @@ test-sinks: env-sinks  ## metrics in the real Trackio, TensorBoard and W&B, kill
 test-trl: env-torch  ## a reward spec inside the real GRPOTrainer, on a CPU
 	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
 
-# Versions of TRL that count a missing reward as 0, each in a folder that goes before the newest.
-OLDER_TRL := 0.29.0 1.0.0 1.5.1
-test-trl-older: env-torch  ## versions of TRL before 1.6
-	for version in $(OLDER_TRL); do [ -d $(ENVS)/older-trl/$$version ] || $(ENVS)/torch/bin/pip -qq install --no-deps --target $(ENVS)/older-trl/$$version trl==$$version || exit 1; done
-	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 ADJUDGE_OLDER_TRL=$(ENVS)/older-trl $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl/test_older_trl.py tests/contract/trl/test_conformance.py
-
 test-plugins: env-dev env-torch env-verl061  ## plug-ins in the code of trainers, in the folder SOURCES by their names in docs/conformance/trainers.toml
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
 	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py

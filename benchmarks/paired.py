@@ -25,7 +25,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent.parent
 BENCHMARKS: dict[str, list[str]] = {
     "runner": ["--quick"],
-    "trainer_overhead": ["--quick"],
     "trajectory": ["--quick"],
     "judge_calls": ["--quick"],
     "service": ["--quick"],

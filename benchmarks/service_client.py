@@ -34,7 +34,7 @@ from adjudge.client import JudgeRewardSystem
 from adjudge.service.server import RunningService, start_service_process
 
 HERE = Path(__file__).parent
-JUDGE = "benchmarks.service_load_judge:Judge"
+JUDGE = "benchmarks.service_client:Judge"
 WIDE, BATCH = 64, 16
 PROMPT = "What is 2 + 2? Explain each step.\n" * 10
 MODES = (
@@ -69,6 +69,13 @@ async def all_of(asks: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(ask) for ask in asks]
     return [task.result() for task in tasks]
+
+
+class Judge:
+    """What the server loads: the score is the completion, which is a number."""
+
+    async def score_batch(self, requests: list[dict[str, Any]]) -> list[float]:
+        return [float(one["completion"]) for one in requests]
 
 
 class Asking:
@@ -186,8 +193,8 @@ def main() -> None:
     target = arguments.json and arguments.json.resolve()
     rounds, blocks = (3, 4) if arguments.quick else (arguments.rounds, 20)
     os.chdir(HERE.parent)  # where the judge's module is found
-    words = ["--port=0", "--json", "--until-eof", "--batch-timeout=0", "--arg=base_ms=0"]
-    command = [sys.executable, "-m", "adjudge", "serve", JUDGE, *words, "--arg=each_ms=0"]
+    words = ["--port=0", "--json", "--until-eof", "--batch-timeout=0"]
+    command = [sys.executable, "-m", "adjudge", "serve", JUDGE, *words]
     with start_service_process(command) as (running, _):
         rows = compared(running, rounds, blocks)
     print(f"{'':24} {'CPU µs':>7} {'wall µs':>8}   per item, machine load {os.getloadavg()[0]:.1f}")

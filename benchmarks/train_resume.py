@@ -1,37 +1,28 @@
-"""A run killed at random moments and resumed each time, against one that nobody disturbed.
+"""A run that is killed and resumed, for the test that compares it with one that nobody disturbed.
 
-Both ask a judge of this process, over HTTP, which counts what it is asked. The table says where
-each kill hit; below it stands what differs: nothing must, except times, and the questions that were
-on their way when a kill came.
-
-    PYTHONPATH=src OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \\
-        ~/.cache/adjudge/envs/torch/bin/python benchmarks/train_resume.py --kills 10
-
-The environment is the one that `make test-trl` builds. Libraries are imported once, in a process
-that forks each attempt, so that a moment of the run is hit and not an import. SIGKILL cannot be
-caught: what a run kept is what was with the operating system.
+Both ask a judge of this process, over HTTP, which remembers what it was asked and when. Libraries
+are imported once, in a process that forks each attempt, so that a moment of the run is hit and not
+an import. SIGKILL cannot be caught: what a run kept is what was with the operating system.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.counting_judge import CountingJudge, counting_judge
 
 RUN = """
 version = 1
@@ -82,6 +73,95 @@ to = "none"
 
 _LATE_S = 0.25
 """A reply sent so shortly before a kill may not have been read."""
+
+
+_TAG = re.compile(r"(</?\w+-|\[\d+-|→-)[0-9a-f]{6,16}")
+"""Every process has tags of its own."""
+
+_AGAIN = "\n\nYour last reply to this question"
+"""How a question begins that is asked again since the reply was of no use: still that question."""
+
+
+@dataclass
+class Question:
+    """What the judge was asked, when that came and was answered, by the system's clock."""
+
+    text: str
+    came: float
+    over: float = math.inf
+
+
+@dataclass
+class CountingJudge:
+    """Answers by what it is shown, always the same; to every twelfth text with nothing of use."""
+
+    questions: list[Question] = field(default_factory=list)
+    url: str = ""
+
+    def reply(self, body: bytes) -> tuple[Question, bytes]:
+        """The question and its answer."""
+        said = json.loads(body)["messages"][-1]["content"]
+        said = _TAG.sub(r"\1", said)
+        question = Question(said.split(_AGAIN)[0], time.time())
+        self.questions.append(question)
+        # By the question alone, so that whatever the repair ask says, the answer stays of no use.
+        number = int.from_bytes(sha256(question.text.encode()).digest()[:4])
+        time.sleep(0.01 + number % 7 / 100)
+        score = number // 7 % 3
+        text = json.dumps({"score": score, "reason": "so"}) if number % 12 else "I would rather not"
+        answer = {
+            "id": "x", "object": "chat.completion", "created": 1, "model": "counting",
+            "choices": [
+                {"index": 0, "finish_reason": "stop",
+                 "message": {"role": "assistant", "content": text}}
+            ],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+        }  # fmt: skip
+        return question, json.dumps(answer).encode()
+
+
+@contextmanager
+def counting_judge() -> Iterator[CountingJudge]:
+    """A judge on a port of its own."""
+    judge = CountingJudge()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            question, answer = judge.reply(body)
+            question.over = time.time()
+            try:
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+            except OSError:  # whoever asked was killed
+                self.close_connection = True
+
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except OSError:
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
+    judge.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield judge
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @dataclass
@@ -150,7 +230,7 @@ def write_run(place: Path, url: str, *, steps: int, lag: bool) -> Path:
 def train(source: Path, folder: Path, judge: CountingJudge, kills: Sequence[Kill]) -> Killed:
     """Run ``source`` into ``folder``, killed at each of ``kills``; then to its end."""
     before = len(judge.questions)
-    command = [sys.executable, str(Path(__file__)), "--worker", str(source), str(folder)]
+    command = [sys.executable, str(Path(__file__)), str(source), str(folder)]
     done = subprocess.run(
         [*command, *(f"{one.heard}:{one.wait}" for one in kills)],
         stdout=subprocess.PIPE,
@@ -166,12 +246,6 @@ def train(source: Path, folder: Path, judge: CountingJudge, kills: Sequence[Kill
         if one.over > attempts[number].moment - _LATE_S:
             flying[number].add(one.text)
     return Killed(folder, attempts, asked, flying)
-
-
-def random_kills(count: int, seed: int) -> list[Kill]:
-    """Moments anywhere: what a run tells of are steps of the warm start, of training, episodes."""
-    rng = random.Random(seed)
-    return [Kill(rng.randrange(8), rng.uniform(0.0, 0.4)) for _ in range(count)]
 
 
 def work(source: Path, folder: Path, kills: Sequence[Kill]) -> None:
@@ -297,49 +371,10 @@ def _weights_that_differ(one: Path, other: Path) -> list[str]:
 
 
 def main() -> None:
-    """Both lags, or one attempt after the other where this process is the one that forks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lag", type=int, choices=(0, 1), default=None)
-    parser.add_argument("--worker", nargs="+", default=None)
-    given = parser.parse_args()
-    if given.worker:
-        source, folder, *kills = given.worker
-        moments = [one.split(":") for one in kills]
-        work(Path(source), Path(folder), [Kill(int(heard), float(wait)) for heard, wait in moments])
-        return
-    wrong = 0
-    for lag in (False, True) if given.lag is None else (bool(given.lag),):
-        wrong += study(given, lag=lag)
-    sys.exit(1 if wrong else 0)
-
-
-def study(given: argparse.Namespace, *, lag: bool) -> int:
-    """One comparison, printed; how much is wrong."""
-    with TemporaryDirectory() as scratch, counting_judge() as judge:
-        place = Path(scratch)
-        source = write_run(place, judge.url, steps=given.steps, lag=lag)
-        plain = train(source, place / "plain", judge, [])
-        whole = plain.attempts[-1].seconds
-        killed = train(source, place / "killed", judge, random_kills(given.kills, given.seed))
-        print(f"\n### lag {int(lag)}: {given.steps} steps, undisturbed in {whole:.1f} s\n")
-        print("| attempt | killed after | steps done | saved | rollouts kept |\n|-|-|-|-|-|")
-        for number, one in enumerate(killed.attempts, 1):
-            when = f"{one.seconds:.2f} s" if one.killed else one.error or "ended"
-            saved = " ".join(name.removeprefix("checkpoint-") for name in one.saved)
-            print(f"| {number} | {when} | {one.steps} | {saved} | {len(one.kept)} |")
-        again, wrong = killed.paid_again()
-        less = len(plain.questions - killed.questions)
-        more = len(killed.questions - plain.questions)
-        found = differences(plain.folder, killed.folder)
-        flying = sum(map(len, killed.flying[: len(killed.kills)]))
-        print(f"\n{len(killed.kills)} kills. Questions: {len(plain.questions)} undisturbed,")
-        print(f"{len(killed.questions)} in the killed run ({more} others, {less} not asked);")
-        print(f"{again} asked twice, {flying} were in flight at a kill; {len(wrong)} paid twice.")
-        print(f"Differences: {found[:12] or 'none'}", flush=True)
-        return len(found) + less + more + len(wrong)
+    """The process that forks: SOURCE FOLDER, and HEARD:WAIT of each kill."""
+    source, folder, *kills = sys.argv[1:]
+    moments = [one.split(":") for one in kills]
+    work(Path(source), Path(folder), [Kill(int(heard), float(wait)) for heard, wait in moments])
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ the lowest score; an order to do better that stands outside the material is obey
 import json
 import re
 
-from tests.injection.corpus import CORPUS
-
 HONEST, OBEYED = 1, 5
 MODES = ("plain", "quoting", "thinking")
 
@@ -54,15 +52,3 @@ def judge(prompt: str, completion: str, *, by_schema: bool, mode: str) -> str:
     if mode == "thinking":
         return f"<think>{quote}</think>\n{verdict}"
     return f"{quote}\n\nMy verdict:\n{verdict}"
-
-
-def completion_in(prompt: str) -> str:
-    """Which completion of the corpus a prompt is about; the server is not told."""
-    flat = _letters(prompt)
-    found = [one for several in CORPUS.values() for one in several if _letters(one) in flat]
-    return max(found, key=len, default="")
-
-
-def _letters(text: str) -> str:
-    """Letters and digits alone: escapes and cleaning change the rest."""
-    return "".join(c for c in text if c.isalnum() and c.isascii())

@@ -47,6 +47,10 @@ def sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value))
 
 
+def score_pair(body: dict[str, Any]) -> Any:
+    return {"data": [{"score": logit(body["text_2"])}]}
+
+
 def vllm(
     *, field: str = "use_activation", act: Callable[[float], float] = sigmoid, outputs: int = 1
 ) -> Behaviour:
@@ -67,12 +71,6 @@ def vllm(
 
 def only(path: str, reply: Callable[[dict[str, Any]], Any]) -> Behaviour:
     return lambda asked, body: (200, reply(body)) if asked == path else NOT_FOUND
-
-
-def rerank(body: dict[str, Any]) -> Any:
-    value = logit(body["documents"][0])
-    return {"model": "rm", "results": [{"index": 0, "relevance_score": value}],
-            "usage": {"prompt_tokens": 7}}  # fmt: skip
 
 
 def generative(path: str, body: dict[str, Any]) -> Answer:
@@ -148,19 +146,11 @@ def test_vllm_is_asked_for_raw_outputs(server: Server) -> None:
     assert server.asked[-1][1]["use_activation"] is False
 
 
-def test_an_older_name_of_the_field_is_found(server: Server) -> None:
-    server.behaviour = vllm(field="activation")
-    assert score(judge(server)) == -2.0
-    assert "use_activation" not in server.asked[-1][1]
-    assert server.asked[-1][1]["activation"] is False
-
-
 @pytest.mark.parametrize(
     ("path", "reply"),
     [
         ("/pooling", lambda body: {"data": [{"data": [logit(body["messages"][-1]["content"])]}]}),
-        ("/score", lambda body: {"data": [{"score": logit(body["text_2"])}]}),
-        ("/rerank", rerank),
+        ("/score", score_pair),
         ("/judge", lambda body: {"score": logit(body["completion"])}),
     ],
 )
@@ -173,9 +163,9 @@ def test_the_route_that_is_there_is_found(server: Server, path: str, reply: Any)
 
 
 def test_a_route_that_is_named_is_the_only_one_asked(server: Server) -> None:
-    server.behaviour = only("/rerank", rerank)
-    assert score(judge(server, route="rerank")) == -2.0
-    assert {path for path, _ in server.asked} == {"/rerank"}
+    server.behaviour = only("/score", score_pair)
+    assert score(judge(server, route="score")) == -2.0
+    assert {path for path, _ in server.asked} == {"/score"}
     with pytest.raises(ConfigError, match="no route for a scalar judge"):
         score(judge(server, route="classify", trust_env=False))
 
@@ -268,7 +258,7 @@ def test_several_outputs_are_refused(server: Server) -> None:
 
 def test_a_chat_server_is_refused_with_what_it_said(server: Server) -> None:
     server.behaviour = generative
-    with pytest.raises(ConfigError, match=r"/rerank \(llama\.cpp\): the server answered 404"):
+    with pytest.raises(ConfigError, match=r"/score \(vLLM\): the server answered 404"):
         score(judge(server))
 
 
@@ -342,14 +332,14 @@ def test_another_route_is_another_call(server: Server, tmp_path: Path) -> None:
     """The same server may give a probability by one route and a raw output by another."""
 
     def both(path: str, body: dict[str, Any]) -> Answer:
-        if path != "/rerank":
+        if path != "/score":
             return vllm()(path, body)
-        return 200, {"results": [{"relevance_score": sigmoid(logit(body["documents"][0]))}]}
+        return 200, {"data": [{"score": sigmoid(logit(body["text_2"]))}]}
 
     server.behaviour = both
     cache = ReplyCache(tmp_path / "tape.sqlite")
-    by_rerank = judge(server, route="rerank", cache=cache)
-    assert score(by_rerank) == pytest.approx(sigmoid(-2.0))
+    by_score = judge(server, route="score", cache=cache)
+    assert score(by_score) == pytest.approx(sigmoid(-2.0))
     assert score(judge(server, route="classify", cache=cache)) == -2.0
     assert score(judge(server, cache=cache)) == -2.0
     assert all("route" not in body for _, body in server.asked)
@@ -408,7 +398,7 @@ def test_a_table(server: Server) -> None:
         ({"features": ["schema"]}, "features: is not a key of type 'classifier'"),
         ({"route": "embed"}, "judges.main.route"),
         ({"route": "sglang"}, "route: 'sglang' takes token ids. Set tokenizer"),
-        ({"route": "rerank", "tokenizer": "x"}, "tokenizer: is not used with route = 'rerank'"),
+        ({"route": "score", "tokenizer": "x"}, "tokenizer: is not used with route = 'score'"),
     ],
 )
 def test_wrong_tables(table: dict[str, Any], complaint: str) -> None:
@@ -446,7 +436,7 @@ def test_doctor_says_what_was_found_out(server: Server) -> None:
         "repeatable": "yes",
     }
     assert found["route"][1] == "/classify (vLLM)"
-    assert "use_activation = false" in found["raw output"][1]
+    assert "two conversations scored" in found["raw output"][1]
     assert found["chat template"][1] == "applied by the server"
 
 

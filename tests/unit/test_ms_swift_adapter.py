@@ -2,16 +2,20 @@
 
 import asyncio
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
 from adjudge.errors import ConfigError
 from adjudge.trainers import ms_swift
-from adjudge.trainers.ms_swift import AdjudgeORM
+from adjudge.trainers.ms_swift import AdjudgeORM, ZeroFilling
+from adjudge.trainers.trl_batch import GroupLayout
 
 EXACT: dict[str, Any] = {
     "scale_rewards": "none",
@@ -23,7 +27,7 @@ EXACT: dict[str, Any] = {
 }
 
 
-def judge(texts: list[str], of: dict[str, Any] = SPEC, *, args: Any = None, **given: Any) -> Any:
+def judge(texts: list[str], of: dict[str, Any] = SPEC, *, args: Any = None, **more: Any) -> Any:
     orm = make_reward(spec(of), trainer="ms-swift")(args=SimpleNamespace(**(args or EXACT)))
     rows: dict[str, Any] = {
         "messages": [
@@ -34,19 +38,35 @@ def judge(texts: list[str], of: dict[str, Any] = SPEC, *, args: Any = None, **gi
         "request_id": [str(place) for place in range(len(texts))],
         "finish_reason": ["stop"] * len(texts),
         "trainer_state": None,
-        **given,
+        **more,
     }
     return asyncio.run(orm(texts, **rows))
 
 
 def test_a_missing_reward_is_its_groups_mean_and_a_group_without_any_that_of_all() -> None:
     first, second = ["a", "poor", "fail", "poor"], ["fail"] * 4
-    mean = pytest.approx((0.5 + 0.1 + 0.1) / 3)
-    assert judge(first) == [0.5, 0.1, mean, 0.1]
-    assert (
-        judge([*first, *second])[4:] == [pytest.approx(sum([0.5, 0.1, mean.expected, 0.1]) / 4)] * 4
-    )
+    of_group = mean([0.5, 0.1, 0.1])
+    assert judge(first) == pytest.approx([0.5, 0.1, of_group, 0.1])
+    of_all = mean([0.5, 0.1, of_group, 0.1])
+    assert judge([*first, *second])[4:] == pytest.approx([of_all] * 4)
     assert judge(second) == [None] * 4
+
+
+@given(
+    st.lists(st.none() | st.floats(-5, 5), min_size=2, max_size=12).filter(
+        lambda rewards: any(one is not None for one in rewards)
+    )
+)
+def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | None]) -> None:
+    """Where the trainer only centres: each reward less the mean of its group."""
+    zeros = ZeroFilling("ms-swift", keeps_groups_apart=True, only_centres=True)
+    filled = zeros.exact(rewards, GroupLayout(["0"] * len(rewards)), spec())
+    present = [one for one in rewards if one is not None]
+    numbers = [one for one in filled if one is not None]
+    assert len(numbers) == len(rewards)
+    assert mean(numbers) == pytest.approx(mean(present), abs=1e-9)
+    for before, after in zip(rewards, numbers, strict=True):
+        assert after == pytest.approx(mean(present) if before is None else before, abs=1e-9)
 
 
 def test_finished_z_scores() -> None:
@@ -55,8 +75,8 @@ def test_finished_z_scores() -> None:
 
 
 def test_what_graders_see() -> None:
-    given = {"solution": ["4"] * 4, "response_token_ids": [[1]] * 4}
-    assert judge(["4", "5", "4", "4"], ANSWER, **given) == [1, 0, 1, 1]
+    rows = {"solution": ["4"] * 4, "response_token_ids": [[1]] * 4}
+    assert judge(["4", "5", "4", "4"], ANSWER, **rows) == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +97,15 @@ def test_settings_under_which_a_missing_reward_counts(wrong: dict[str, Any]) -> 
         judge(["a"] * 4, args={**EXACT, **wrong})
     complete = {**SPEC, "missing": {"policy": "raise"}}
     assert judge(["a"] * 4, complete, args={**EXACT, **wrong}) == [0.5] * 4
+
+
+def test_a_fallback_that_fails_ends_the_training() -> None:
+    graders = [*SPEC["graders"], {**ANSWER["graders"][0], "weight": 0.0}]
+    filled = {**SPEC, "graders": graders, "missing": {"policy": "fallback", "fallback": "right"}}
+    args, texts = {**EXACT, "scale_rewards": "group"}, ["a", "poor", "fail", "b"]
+    assert judge(texts, filled, args=args, answer=["a"] * 4) == [1.0, 0.0, 0.0, 0.0]
+    with pytest.raises(ConfigError, match="1 of 4 rewards of a group are missing, and ms-swift"):
+        judge(texts, filled, args=args, answer=["a", "a", None, "a"])
 
 
 def test_nothing_is_known_without_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import inspect
 import logging
 import pickle
+import sys
 from pathlib import Path
-from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +19,11 @@ from adjudge.trainers import trl
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl_batch import (
-    GroupLayout,
     TrlBatch,
     find_group_layout,
     group_equal_prompts,
 )
-from adjudge.trainers.trl_zero_filling import ZeroFilling
+from adjudge.trainers.trl_vectors import make_rewards
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
 SPEC: dict[str, Any] = {
@@ -382,80 +381,55 @@ class Counting(Masking):
         return super().advantages(torch, rewards)
 
 
-def of(trainer: type[Trainer], **more: Any) -> Trainer:
-    given = {"scale_rewards": "group", "reward_funcs": [1]} | more
-    return trainer(4, **given)
-
-
-FAILS = ["a", "poor", "fail", "b"]
-
-
-@pytest.mark.parametrize(
-    ("missing", "more"),
-    [
-        ({}, {}),
-        ({"policy": "drop_group", "min_valid": 3}, {}),
-        ({"policy": "drop_group", "min_valid": 4}, {"scale_rewards": "batch"}),
-        ({}, {"scale_rewards": "none", "reward_funcs": [1, 2]}),
-        ({}, {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}),
-    ],
-)
+@pytest.mark.parametrize("missing", [{}, {"policy": "drop_group"}, {"policy": "fallback"}])
 @pytest.mark.parametrize("trainer", [Adding, Warning018])
 def test_a_trainer_that_counts_missing_rewards_as_0_is_refused(
-    trainer: type[Trainer], missing: dict[str, Any], more: dict[str, Any]
+    trainer: type[Trainer], missing: dict[str, Any]
 ) -> None:
     """Before anything is judged, and with what to do instead."""
-    reward = make_reward(spec(missing=missing))
+    graders = [*SPEC["graders"], {**ANSWER["graders"][0], "weight": 0.0}]
+    if missing.get("policy") == "fallback":
+        missing = {**missing, "fallback": "right"}
+    reward = make_reward(spec(graders=graders, missing=missing))
     said = rf"{trainer.__name__}, which counts a missing reward as 0.*trl >= 1\.6"
     with pytest.raises(ConfigError, match=said):
-        call(reward, ["a"] * 4, of(trainer, **more))
+        call(reward, ["a"] * 4, trainer(4))
+    complete = make_reward(spec(missing={"policy": "raise"}))
+    assert call(complete, ["a"] * 4, trainer(4)) == [0.5] * 4
 
 
-@pytest.mark.parametrize(
-    ("missing", "scale", "expected"),
-    [
-        ({"policy": "drop_group", "min_valid": 4}, "group", [None] * 4),
-        ({}, "none", [0.5, 0.1, (0.5 + 0.1 + 0.5) / 3, 0.5]),
-    ],
-)
-def test_what_is_exact_there_is_done(
-    missing: dict[str, Any], scale: str, expected: list[float | None]
+@pytest.mark.parametrize("name", ["GRPO", "RLOO"])
+@pytest.mark.parametrize("trainer", [Adding, Warning018])
+def test_older_trl_is_refused_at_the_start(
+    name: str, trainer: type[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reward = make_reward(spec(missing=missing))
-    found = call(reward, [*FAILS, *"abcd"], of(Adding, scale_rewards=scale))
-    assert found[:4] == pytest.approx(expected)
-    assert found[4:] == [0.5] * 4
+    """By the code of the trainers that are imported, and whatever the spec says."""
+    complete = spec(missing={"policy": "raise"})
+    made_before = make_reward(complete)
+    module = SimpleNamespace(**{f"{name}Trainer": trainer})
+    monkeypatch.setitem(sys.modules, f"trl.trainer.{name.lower()}_trainer", module)
+    refused = r"^trl: .*counts a missing reward as 0.*pip install 'trl>=1\.6'"
+    for make in (make_reward, make_rewards, PicklableReward):
+        with pytest.raises(ConfigError, match=refused):
+            make(complete)
+    with pytest.raises(ConfigError, match=refused):
+        call(made_before, ["a"] * 4)
 
 
-@given(
-    st.lists(st.none() | st.floats(-5, 5), min_size=2, max_size=12).filter(
-        lambda rewards: any(one is not None for one in rewards)
-    )
-)
-def test_the_mean_in_a_missing_place_moves_no_advantage(rewards: list[float | None]) -> None:
-    """Under a trainer that only centres: each reward less the mean of its group."""
-    zeros = ZeroFilling("Adding", keeps_groups_apart=True, only_centres=True)
-    filled = zeros.exact(rewards, GroupLayout(["0"] * len(rewards)), spec())
-    present = [one for one in rewards if one is not None]
-    numbers = [one for one in filled if one is not None]
-    assert len(numbers) == len(rewards)
-    assert mean(numbers) == pytest.approx(mean(present), abs=1e-9)
-    for before, after in zip(rewards, numbers, strict=True):
-        assert after == pytest.approx(mean(present) if before is None else before, abs=1e-9)
-
-
-def test_a_fallback_that_fails_ends_the_training_there() -> None:
-    graders = [*SPEC["graders"], {**ANSWER["graders"][0], "weight": 0.0}]
-    fallback = {"policy": "fallback", "fallback": "right"}
-    reward = make_reward(spec(graders=graders, missing=fallback))
-    assert call(reward, FAILS, of(Adding), answer=["a"] * 4) == [1.0, 0.0, 0.0, 0.0]
-    with pytest.raises(ConfigError, match=r"1 of 4 rewards of a group are missing, and Adding"):
-        call(reward, FAILS, of(Adding), answer=["a", "a", None, "a"])
+def test_trl_of_today_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(GRPOTrainer=Masking)
+    monkeypatch.setitem(sys.modules, "trl.trainer.grpo_trainer", module)
+    assert call(make_reward(spec()), ["a", "fail"]) == [0.5, None]
 
 
 @pytest.mark.parametrize("trainer", [Trainer, Masking, Counting])
 def test_a_trainer_that_leaves_missing_rewards_out_gets_none(trainer: type[Trainer]) -> None:
-    assert call(make_reward(spec()), FAILS, of(trainer)) == [0.5, 0.1, None, 0.5]
+    assert call(make_reward(spec()), ["a", "poor", "fail", "b"], trainer(4)) == [
+        0.5,
+        0.1,
+        None,
+        0.5,
+    ]
 
 
 WORDS = ["<end>", "Well", "done", "or", "not?", "Done"]

@@ -48,7 +48,7 @@ LocalTask = Literal["chat", "score"]
 """What a model in this process does: replies, or gives a conversation one number."""
 
 
-RouteName = Literal["classify", "pooling", "sglang", "score", "rerank", "judge"]
+RouteName = Literal["classify", "pooling", "sglang", "score", "judge"]
 """How a classifier's server is asked for a score (:mod:`adjudge.judges.wire.classifier`)."""
 
 

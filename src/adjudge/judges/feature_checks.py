@@ -116,8 +116,6 @@ async def _check_classifier(model: ChatModel) -> list[FeatureCheck]:
         return [FeatureCheck("reply", "failed", str(error))]
     shown = " and ".join(f"{score:.4g}" for score in found.scores)
     raw = f"two conversations scored {shown}"
-    if found.activation is not None:
-        raw += f", sent with {found.activation} = false"
     template = {"server": "applied by the server", "here": "applied here; token ids are sent"}
     pair = "prompt and response go out as two texts"
     return [

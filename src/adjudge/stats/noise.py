@@ -13,8 +13,8 @@ a draw adds to its whole group is in neither, and scores that sum to a constant 
 
 The interval is a jackknife over groups of log F, where F = (K·T − (K − 1)·N)/N is the ratio of the
 mean squares between and within samples, with Student's t of G − 1. F is the scale on which the
-normal theory is exact; the jackknife asks for no normal scores, nor for equal noise everywhere. See
-``benchmarks/noise_coverage.py`` for how often it covers. Standard library only.
+normal theory is exact; the jackknife asks for no normal scores, nor for equal noise everywhere.
+Standard library only.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ when the trainer starts, unless the spec's policy leaves whole groups out, or ra
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,6 @@ from adjudge.stats import mean
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl_batch import GroupLayout
-from adjudge.trainers.trl_zero_filling import ZeroFilling
 from adjudge.types import RewardSample
 
 _INTERNAL = frozenset(
@@ -153,6 +154,59 @@ class _SwiftAdapter(Adapter):
         return samples
 
 
+@dataclass(frozen=True)
+class ZeroFilling:
+    """ms-swift's settings, ``who``, and what is exact where they count a missing reward as 0.
+
+    Exact all the same is a group that is missing as a whole, where ``keeps_groups_apart``, and the
+    mean of the group in the place of the missing ones, where ``only_centres`` too.
+    """
+
+    who: str
+    keeps_groups_apart: bool
+    only_centres: bool
+
+    def check(self, spec: RewardSpec, layout: GroupLayout) -> None:
+        """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
+        policy = spec.missing.policy
+        allowed = ["raise", *(["drop_group", "fallback"] if self.keeps_groups_apart else [])]
+        if policy in allowed or (self.only_centres and layout.broken is None):
+            return
+        decides = self.only_centres and layout.broken is not None  # else none would be exact
+        who = f"{self.who}, where {layout.broken}" if decides else self.who
+        raise ConfigError(
+            f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
+            "reward as 0, so that a failed judge looks like a bad answer "
+            f"(found {policy!r}; allowed here: {', '.join(map(repr, allowed))}). Use one of these, "
+            f"or {_REMEDY}."
+        )
+
+    def exact(
+        self, rewards: Sequence[float | None], layout: GroupLayout, spec: RewardSpec
+    ) -> list[float | None]:
+        """Rewards that make the advantages what they are without the missing ones.
+
+        Raises :class:`ConfigError` where no rewards do.
+        """
+        found = list(rewards)
+        groups: dict[str, list[int]] = defaultdict(list)
+        for place, group in enumerate(layout.groups):
+            groups[group].append(place)
+        for places in groups.values():
+            present = [one for place in places if (one := rewards[place]) is not None]
+            if len(present) == len(places) or (not present and self.keeps_groups_apart):
+                continue
+            if not (present and self.only_centres):
+                raise ConfigError(
+                    f"{spec.where}: {len(places) - len(present)} of {len(places)} rewards of a "
+                    f"group are missing, and {self.who} would count them as 0. Use "
+                    f"missing.policy = 'raise', or {_REMEDY}."
+                )
+            for place in places:
+                found[place] = mean(present) if rewards[place] is None else rewards[place]
+        return found
+
+
 def _read_zero_filling(args: Any) -> ZeroFilling:
     """What ms-swift's settings make of the 0 that stands for a missing reward."""
     scale, estimator = (
@@ -164,7 +218,7 @@ def _read_zero_filling(args: Any) -> ZeroFilling:
     alone = _is_alone(args)
     centres = apart and alone and scale == "none" and estimator in ("grpo", "reinforce_plus_plus")
     who = f"ms-swift (scale_rewards {scale!r}, advantage_estimator {estimator!r})"
-    return ZeroFilling(who, apart, centres, _REMEDY)
+    return ZeroFilling(who, apart, centres)
 
 
 def _check_patched(args: Any) -> None:

@@ -14,7 +14,7 @@ mask (``tool_mask``); with neither it is refused.
 
 What TRL makes of a missing reward is read off its code. TRL before 1.6 adds up rewards with
 ``nansum``, which makes ``None`` a 0: a failed judge counts as a bad answer and shifts its whole
-group. ``OnlineDPOTrainer`` does so in every version. What is exact there is done here.
+group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs policy ``raise``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from adjudge.trainers.trl_batch import (
     group_equal_prompts,
 )
 from adjudge.trainers.trl_environments import describe_second_count
-from adjudge.trainers.trl_zero_filling import detect_zero_filling
+from adjudge.trainers.trl_zero_filling import refuse_older_trl, refuse_zero_filling
 from adjudge.types import RewardResult
 
 Rewards = list[float | None]
@@ -155,18 +155,19 @@ class TrlAdapter(Adapter):
 
     trainer = "TRL"
 
+    def __init__(self, *given: Any, **options: Any) -> None:
+        refuse_older_trl()
+        super().__init__(*given, **options)
+
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
         if layout is None:
             layout = find_group_layout(batch) or group_equal_prompts(batch.prompts)
-        zeros = detect_zero_filling(batch)
-        if zeros is not None:
-            zeros.check(self.spec, layout)
-        scored = await self.score_batch(batch, layout)
-        return scored.rewards if zeros is None else zeros.exact(scored.rewards, layout, self.spec)
+        return (await self.score_batch(batch, layout)).rewards
 
     async def score_batch(self, batch: TrlBatch, layout: GroupLayout) -> ScorerResult:
         """What a call's completions came to, once nothing in the trainer forbids it."""
+        refuse_zero_filling(batch, self.spec)
         self.check_whole_groups(layout.broken, _REMEDY)
         self.check_trainer(batch.trainer)
         self._end_gracefully(batch.trainer)

@@ -23,7 +23,6 @@ from adjudge.trainers.adapter import DEFAULT_NAME
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl import Rewards, TrlAdapter
 from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
-from adjudge.trainers.trl_zero_filling import detect_zero_filling
 from adjudge.types import Role
 
 
@@ -152,13 +151,6 @@ class _VectorAdapter(TrlAdapter):
 
     async def _components(self, batch: TrlBatch) -> list[dict[str, float] | None]:
         layout = find_group_layout(batch) or group_equal_prompts(batch.prompts)
-        zeros = detect_zero_filling(batch)
-        if zeros is not None and self.spec.missing.policy != "raise":
-            raise ConfigError(
-                f"{self.spec.where}: missing.policy: does not hold under {zeros.who}, which counts "
-                f"a missing reward as 0 (found {self.spec.missing.policy!r}; allowed here: "
-                "'raise'). Use GRPOTrainer of trl >= 1.6."
-            )
         scored = await self.score_batch(batch, layout)
         whole_groups = layout.broken is None
         components = self.scorer.components(scored.judged, whole_groups=whole_groups)

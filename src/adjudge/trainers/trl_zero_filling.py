@@ -1,106 +1,58 @@
-"""Trainers that count a missing reward as 0: what is exact there, and what is refused.
+"""TRL's trainers that count a missing reward as 0: refused.
 
-Which of TRL's do is read off the trainer's code and not off a version, since others derive from
-these classes.
+They are found from their code and not from a version, since others derive from these classes.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from types import FunctionType
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.trl_batch import GroupLayout, TrlBatch
+from adjudge.trainers.trl_batch import TrlBatch
 
 
-@dataclass(frozen=True)
-class ZeroFilling:
-    """A trainer, ``who``, that counts a missing reward as 0.
+def refuse_older_trl() -> None:
+    """Raise :class:`ConfigError` where the imported TRL counts a missing reward as 0."""
+    for name in ("GRPO", "RLOO"):
+        module = sys.modules.get(f"trl.trainer.{name.lower()}_trainer")
+        trainer = getattr(module, f"{name}Trainer", None)
+        if trainer is not None and _adds_up_missing(trainer):
+            raise ConfigError(
+                f"trl: {_describe_trainer(trainer)} counts a missing reward as 0, so that a failed "
+                "judge looks like a bad answer. Run: pip install 'trl>=1.6'"
+            )
 
-    Exact all the same is a group that is missing as a whole, where ``keeps_groups_apart``, and the
-    mean of the group in the place of the missing ones, where ``only_centres`` too. ``remedy`` is
-    what a refusal advises.
+
+def refuse_zero_filling(batch: TrlBatch, spec: RewardSpec) -> None:
+    """Raise :class:`ConfigError` where the caller would count a missing reward as 0.
+
+    ``OnlineDPOTrainer`` does so in every version. Policy ``raise`` leaves none missing.
     """
-
-    who: str
-    keeps_groups_apart: bool
-    only_centres: bool
-    remedy: str = (
-        "GRPOTrainer or RLOOTrainer of trl >= 1.6, which leave a missing reward out of its group. "
-        "GRPOTrainer of 1.0 and later is exact with scale_rewards='none' too"
-    )
-
-    def check(self, spec: RewardSpec, layout: GroupLayout) -> None:
-        """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
-        missing = spec.missing
-        largest = max(Counter(layout.groups).values(), default=0)
-        exact = missing.policy == "raise" or (self.only_centres and layout.broken is None)
-        if self.keeps_groups_apart:
-            whole = missing.policy == "drop_group" and missing.min_valid >= largest
-            exact = exact or whole or missing.policy == "fallback"
-        if exact:
-            return
-        allowed = ["'raise'"]
-        if self.keeps_groups_apart:
-            allowed += [f"'drop_group' with min_valid = {largest}", "'fallback'"]
-        decides = self.only_centres and layout.broken is not None  # else none would be exact
-        who = f"{self.who}, where {layout.broken}" if decides else self.who
+    refuse_older_trl()
+    who = _find_zero_filling(batch)
+    if who is not None and spec.missing.policy != "raise":
         raise ConfigError(
             f"{spec.where}: missing.policy: does not hold under {who}, which counts a missing "
             "reward as 0, so that a failed judge looks like a bad answer "
-            f"(found {missing.policy!r}; allowed here: {', '.join(allowed)}). Use one of these, or "
-            f"{self.remedy}."
+            f"(found {spec.missing.policy!r}; allowed here: 'raise'). Use this policy, or "
+            "GRPOTrainer or RLOOTrainer of trl >= 1.6."
         )
 
-    def exact(
-        self, rewards: Sequence[float | None], layout: GroupLayout, spec: RewardSpec
-    ) -> list[float | None]:
-        """Rewards that make the advantages what they are without the missing ones.
 
-        Raises :class:`ConfigError` where no rewards do.
-        """
-        found = list(rewards)
-        groups: dict[str, list[int]] = defaultdict(list)
-        for place, group in enumerate(layout.groups):
-            groups[group].append(place)
-        for places in groups.values():
-            present = [one for place in places if (one := rewards[place]) is not None]
-            if len(present) == len(places) or (not present and self.keeps_groups_apart):
-                continue
-            if not (present and self.only_centres):
-                raise ConfigError(
-                    f"{spec.where}: {len(places) - len(present)} of {len(places)} rewards of a "
-                    f"group are missing, and {self.who} would count them as 0. Use "
-                    f"missing.policy = 'raise', or {self.remedy}."
-                )
-            mean = sum(present) / len(present)
-            for place in places:
-                found[place] = mean if rewards[place] is None else rewards[place]
-        return found
-
-
-def detect_zero_filling(batch: TrlBatch) -> ZeroFilling | None:
-    """How the caller treats missing rewards; ``None`` where nothing says that it makes them 0.
+def _find_zero_filling(batch: TrlBatch) -> str | None:
+    """The trainer that makes missing rewards 0; ``None`` where nothing says that it does.
 
     A trainer that cannot be seen through its loggers is one of those that are imported.
     """
-    trainer = batch.trainer
-    if trainer is None:
-        who = _imported_zero_filling_trainer(batch.of_a_trainer)
-        return None if who is None else ZeroFilling(who, False, False)
-    if not _adds_up_missing(type(trainer)):
-        return None
-    scale = getattr(trainer, "scale_rewards", None)
-    aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
-    apart = scale in ("group", "none") and aggregation == "sum_then_normalize"
-    alone = len(getattr(trainer, "reward_funcs", ())) == 1
-    return ZeroFilling(_describe_trainer(type(trainer)), apart, apart and alone and scale == "none")
+    if batch.trainer is None:
+        return _imported_zero_filling_trainer(batch.of_a_trainer)
+    trainer = type(batch.trainer)
+    return _describe_trainer(trainer) if _adds_up_missing(trainer) else None
 
 
 @cache

@@ -8,8 +8,16 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from benchmarks.counting_judge import CountingJudge, counting_judge
-from benchmarks.train_resume import Kill, Killed, differences, rows, train, write_run
+from benchmarks.train_resume import (
+    CountingJudge,
+    Kill,
+    Killed,
+    counting_judge,
+    differences,
+    rows,
+    train,
+    write_run,
+)
 
 STEPS = 7
 

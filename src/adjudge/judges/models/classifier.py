@@ -59,7 +59,7 @@ class TemplateEncoder:
         if not tokenizer.chat_template:
             raise ConfigError(
                 f"tokenizer: {self.place} has no chat template. Leave tokenizer out to let the "
-                "server apply its own, or set route = 'score' or 'rerank'."
+                "server apply its own, or set route = 'score'."
             )
         self._special = get_special_tokens(tokenizer)
         self._tokenizer = tokenizer
@@ -103,7 +103,7 @@ class _RoutedWire:
             raise ConfigError(str(error)) from None
         self.found = found
         self.connection.classifiers[self._model.model] = found.facts
-        self._wire = self._model.build_wire(found, self._key)
+        self._wire = self._model.build_wire(ROUTES[found.route], self._key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         return self._ready().request(call)
@@ -118,7 +118,7 @@ class _RoutedWire:
 
 
 class ClassifierModel(HttpChatModel):
-    """A scalar judge behind a server: vLLM, SGLang, llama.cpp or ``adjudge serve``.
+    """A scalar judge behind a server: vLLM, SGLang or ``adjudge serve``.
 
     It reads a conversation that ends with the assistant's turn, and its reply is the JSON of
     ``score`` (the raw output), ``tokens`` and ``truncated`` with the finish reason ``score``, which
@@ -218,18 +218,19 @@ class ClassifierModel(HttpChatModel):
         replies = [await self.achat(probe_messages(prompt, response), draw=draw) for draw in (0, 1)]
         return line.plain.found, replies
 
-    def build_wire(self, found: ScalarRoute, key: str | None) -> ClassifierWire:
-        """The wire of a route that was found."""
-        route = ROUTES[found.route]
-        return ClassifierWire(route, key, encode=self._encoder, activation=found.activation)
+    def build_wire(
+        self, route: ClassifierRoute, key: str | None, *, raw: bool = True
+    ) -> ClassifierWire:
+        """The wire of a route, for its raw outputs or not."""
+        return ClassifierWire(route, key, encode=self._encoder, raw=raw)
 
     async def find_route(self, endpoint: Endpoint, key: str | None = None) -> ScalarRoute:
         """Ask the server behind ``endpoint``; raises as :meth:`RouteSearch.run`."""
         if self._encoder is not None:
             await asyncio.to_thread(self._encoder.load)
 
-        async def ask(messages: ProbeMessages, route: ClassifierRoute, field: str | None) -> Reply:
-            wire = ClassifierWire(route, key, encode=self._encoder, activation=field)
+        async def ask(messages: ProbeMessages, route: ClassifierRoute, raw: bool) -> Reply:
+            wire = self.build_wire(route, key, raw=raw)
             call = ChatCall(model=self.model, messages=messages, sampling=self.sampling)
             return await endpoint.ask(call, wire, price=self.price, keep=False)
 

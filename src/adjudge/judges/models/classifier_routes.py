@@ -30,8 +30,8 @@ PROBE_CONVERSATIONS = (
 """Two conversations that no reward model gives the same output."""
 
 ProbeMessages = list[dict[str, str]]
-ProbeFunction = Callable[[ProbeMessages, ClassifierRoute, str | None], Awaitable[Reply]]
-"""Asks for one conversation's score, by a route and with a field that turns the activation off."""
+ProbeFunction = Callable[[ProbeMessages, ClassifierRoute, bool], Awaitable[Reply]]
+"""Asks for one conversation's score by a route: before its activation, or after it (``False``)."""
 
 
 def probe_messages(prompt: str, response: str) -> ProbeMessages:
@@ -45,7 +45,6 @@ class ScalarRoute(msgspec.Struct, frozen=True):
     ``is_raw``: its numbers are outputs before any activation; ``None``: that cannot be told.
     ``template``: who applies the chat template, ``server`` or ``here``; ``none``: a pair of texts
     is sent. ``scores``: of two very different conversations. ``probes``: calls that this took.
-    ``activation``: the field that is sent as false.
     """
 
     route: RouteName
@@ -54,7 +53,6 @@ class ScalarRoute(msgspec.Struct, frozen=True):
     is_raw: bool | None
     scores: tuple[float, ...]
     probes: int
-    activation: str | None = None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -83,7 +81,7 @@ class RouteSearch:
         problems = []
         for route in self._candidates(chosen):
             try:
-                scores = await self._probe(route, next(iter(route.activation), None))
+                scores = await self._probe(route)
             except GradingFailure as failure:
                 if "outputs" in failure.metadata:
                     raise ConfigError(
@@ -112,27 +110,23 @@ class RouteSearch:
             return [route for route in ROUTES.values() if "tokens" in route.forms]
         return [route for route in ROUTES.values() if find_form(route, has_template=False)]
 
-    async def _probe(self, route: ClassifierRoute, field: str | None) -> tuple[float, ...]:
+    async def _probe(self, route: ClassifierRoute, *, raw: bool = True) -> tuple[float, ...]:
         """The scores of :data:`PROBE_CONVERSATIONS`."""
         scores = []
         for prompt, response in PROBE_CONVERSATIONS:
             self._probes += 1
-            reply = await self._ask(probe_messages(prompt, response), route, field)
+            reply = await self._ask(probe_messages(prompt, response), route, raw)
             scores.append(float(msgspec.json.decode(reply.text)["score"]))
         return tuple(scores)
 
     async def _examine(self, route: ClassifierRoute, scores: tuple[float, ...]) -> ScalarRoute:
-        """Whether ``scores`` are raw outputs, and which field of a request makes them so."""
-        field = next(iter(route.activation), None)
+        """Whether ``scores`` are raw outputs."""
         is_raw = not _may_be_probabilities(scores)
-        if not is_raw and route.activation:
+        if not is_raw and route.activation is not None:
             # Raw outputs may lie between 0 and 1 by chance: does the field change anything?
-            active = await self._probe(route, None)
-            for name in route.activation:
-                found = scores if name == field else await self._probe(route, name)
-                if any(abs(one - other) > _SAME for one, other in zip(found, active, strict=True)):
-                    field, is_raw, scores = name, True, found
-                    break
+            active = await self._probe(route, raw=False)
+            pairs = zip(scores, active, strict=True)
+            is_raw = any(abs(one - other) > _SAME for one, other in pairs)
         if not is_raw and len(set(scores)) == 1:
             raise ConfigError(
                 f"base_url: {self._url} gives every conversation the score {scores[0]:g}: "
@@ -151,9 +145,7 @@ class RouteSearch:
         template = {"tokens": "here", "messages": "server"}.get(form or "", "none")
         if route.name == "judge":
             template = "server"
-        return ScalarRoute(
-            route.name, route.server, template, is_raw or None, scores, self._probes, field
-        )
+        return ScalarRoute(route.name, route.server, template, is_raw or None, scores, self._probes)
 
 
 def _is_elsewhere(failure: GradingFailure) -> bool:

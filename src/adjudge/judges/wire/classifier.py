@@ -8,7 +8,6 @@ route          path              conversations go out as
 ``sglang``     ``/classify``     token ids: SGLang's own route (its ``/v1/classify`` answers with
                                  a softmax, which is 1.0 for every single output)
 ``score``      ``/score``        prompt and response as a pair of texts: vLLM
-``rerank``     ``/rerank``       the same: llama.cpp
 ``judge``      ``/judge``        prompt, response and messages: ``adjudge serve``
 =============  ================  ===========================================================
 
@@ -44,17 +43,17 @@ TokenEncoder = Callable[[Sequence[Mapping[str, Any]]], list[int]]
 class ClassifierRoute(msgspec.Struct, frozen=True):
     """One way to ask for a score: ``forms`` are what it takes, the first that is possible is sent.
 
-    ``activation``: the fields of its request that turn the activation off, newest first.
+    ``activation``: the field of its request that is sent as false, so that the output is raw.
     """
 
     name: RouteName
     path: str
     server: str
     forms: tuple[InputForm, ...]
-    activation: tuple[str, ...] = ()
+    activation: str | None = None
 
 
-_ACTIVATION = ("use_activation", "activation")
+_ACTIVATION = "use_activation"
 
 ROUTES: dict[str, ClassifierRoute] = {
     route.name: route
@@ -63,7 +62,6 @@ ROUTES: dict[str, ClassifierRoute] = {
         ClassifierRoute("sglang", "/classify", "SGLang", ("tokens",)),
         ClassifierRoute("pooling", "/pooling", "vLLM", ("tokens", "messages"), _ACTIVATION),
         ClassifierRoute("score", "/score", "vLLM", ("pair",), _ACTIVATION),
-        ClassifierRoute("rerank", "/rerank", "llama.cpp", ("pair",)),
         ClassifierRoute("judge", "/judge", "adjudge serve", ("pair",)),
     )
 }
@@ -71,7 +69,6 @@ ROUTES: dict[str, ClassifierRoute] = {
 
 _UNSENT = ("temperature", "max_tokens", "tokenizer", "route")
 """What the model notes for cassettes and limits."""
-_TOO_LONG = ("too large to process", "exceeds the available context size")
 
 
 _Row = list[float | None]
@@ -98,16 +95,6 @@ class _Sglang(msgspec.Struct):
     meta_info: _SglangMeta = _SglangMeta()
 
 
-class _RerankItem(msgspec.Struct):
-    relevance_score: float | None
-
-
-class _Rerank(msgspec.Struct):
-    results: list[_RerankItem]
-    model: str | None = None
-    usage: Any = None
-
-
 class _JudgeError(msgspec.Struct):
     kind: ErrorKind
     message: str = ""
@@ -132,7 +119,7 @@ class ClassifierWire:
 
     Without ``encode`` messages go out for the server's own template, with what looks like a control
     token in their texts broken up (:func:`~adjudge.prompts.fence.break_token_patterns`).
-    ``activation``: the field that is sent as false, so that the output is the raw logit.
+    ``raw``: ask for the output before the activation, where the route has a field for that.
     """
 
     def __init__(
@@ -141,12 +128,12 @@ class ClassifierWire:
         key: str | None = None,
         *,
         encode: TokenEncoder | None = None,
-        activation: str | None = None,
+        raw: bool = True,
     ) -> None:
         self.route = route
         self._encode = encode
         self._form = find_form(route, has_template=encode is not None)
-        self._activation = activation
+        self._activation = route.activation if raw else None
         self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
         if key:
             self._headers["authorization"] = f"Bearer {key}"
@@ -183,9 +170,7 @@ class ClassifierWire:
                 ErrorKind.INVALID_INPUT,
                 f"the route {self.route.name!r} takes a prompt and a completion only",
             )
-        if self.route.name == "score":
-            return {"text_1": pair[0], "text_2": pair[1]}
-        return {"query": pair[0], "documents": [pair[1]]}
+        return {"text_1": pair[0], "text_2": pair[1]}
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
         """The score in ``response`` as JSON (finish reason ``score``), or its failure."""
@@ -278,9 +263,6 @@ def _status_failure(route: ClassifierRoute, response: HttpResponse) -> GradingFa
     failure = response_failure(response)
     if response.status == 501:  # it will not come into being by asking again
         return GradingFailure(ErrorKind.UNSUPPORTED, str(failure), failure.metadata)
-    if any(words in str(failure) for words in _TOO_LONG):
-        suspect = {**failure.metadata, "suspect": True}
-        return GradingFailure(ErrorKind.INVALID_INPUT, str(failure), suspect)
     return failure
 
 
@@ -326,13 +308,6 @@ def _read_sglang(response: HttpResponse) -> _Output | None:
     return _Output(found.embedding, parse_token_count(found.meta_info.prompt_tokens))
 
 
-def _read_rerank(response: HttpResponse) -> _Output | None:
-    found = msgspec.json.decode(response.body, type=_Rerank)
-    if len(found.results) != 1:
-        return None
-    return _Output([found.results[0].relevance_score], _count_tokens(found.usage), found.model)
-
-
 def _read_judge(response: HttpResponse) -> _Output | None:
     score = msgspec.json.decode(response.body, type=_Judge).score
     return None if score is msgspec.UNSET else _Output([score])
@@ -347,6 +322,5 @@ _READERS: dict[str, Callable[[HttpResponse], _Output | None]] = {
     "pooling": _read_vllm,
     "score": _read_vllm,
     "sglang": _read_sglang,
-    "rerank": _read_rerank,
     "judge": _read_judge,
 }
