@@ -12,11 +12,8 @@ from tests.unit.helpers.packages import Packages
 from typer.testing import CliRunner, Result
 
 from adjudge import extensions
-from adjudge.cli.eval import route_evaluation
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import CommandCatalog
-from adjudge.cli.study import route_study
-from adjudge.errors import ConfigError
 from adjudge.installation import LAB, install_command
 
 CODE = """
@@ -114,9 +111,9 @@ def test_the_list_says_what_the_command_says(name: str) -> None:
         (("train", "--help"), "train", "train"),
         (("eval", "policy"), "eval policy", ""),
         (("eval", "run.toml", "--model", "runs/first"), "eval policy", ""),
-        (("eval", "m", "--benchmark", "ifeval", "--data", "d"), "eval ifeval", ""),
-        (("eval", "--benchmark=healthbench", "s.toml"), "eval healthbench", ""),
-        (("study", "study.toml", "-o", "out"), "study run", "train"),
+        (("eval", "--model", "m", "--config", "run.toml"), "eval policy", ""),
+        (("eval", "ifeval", "m", "--data", "d"), "eval ifeval", ""),
+        (("study", "run", "study.toml", "-o", "out"), "study run", "train"),
         (("study", "diff", "a.toml", "b.toml"), "study diff", ""),
     ],
 )
@@ -159,7 +156,7 @@ def test_the_commands_of_the_lab_come_so(packages: Packages) -> None:
         "greeter", dict.fromkeys(("train", "conformance", "study.run"), "greeter:hello")
     )
     assert run("train", "here").output == "hello here\n"
-    assert run("study", "study.toml").output == "hello study.toml\n"
+    assert run("study", "run", "study.toml").output == "hello study.toml\n"
     assert "needs adjudge-lab" not in run("--help").output
 
 
@@ -225,59 +222,6 @@ def test_a_word_mistyped(packages: Packages) -> None:
     assert "Did you mean 'hello'?" in run("helo").output
     assert "No such command 'sawp'. Did you mean 'swap'?" in run("study", "sawp").output
     assert "No such command 'x.y'" in run("x.y").output
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("run.toml --model m", "policy run.toml --model m"),
-        ("--model m --config run.toml --json", "policy --model m --config run.toml --json"),
-        ("reward.toml --data d", "judge reward.toml --data d"),
-        ("--data d", "judge --data d"),
-        ("x --benchmark=llmbar", "judge x --benchmark=llmbar"),
-        ("x --mode pairwise", "judge x --mode pairwise"),
-        ("x --concurrency 3", "judge x --concurrency 3"),
-        ("old.jsonl#one", "judge old.jsonl#one"),
-        ("verdicts.json -o out", "judge verdicts.json -o out"),
-        ("-o out.json -q x", "policy -o out.json -q x"),
-        ("-qo out.json x", "policy -qo out.json x"),
-        ("-oout x.jsonl", "judge -oout x.jsonl"),
-        ("-- x.jsonl", "judge -- x.jsonl"),
-        ("--model x.jsonl run", "policy --model x.jsonl run"),
-        ("x --benchmark ifeval --responses r", "ifeval x --responses r"),
-        ("--benchmark=ifeval --ckpt-dir c", "ifeval --ckpt-dir c"),
-        ("--quiet --benchmark healthbench s.toml --by key", "healthbench --quiet s.toml --by key"),
-        ("--benchmark", "judge --benchmark"),
-        ("x --help", "policy x --help"),
-    ],
-)
-def test_the_older_spelling_of_an_evaluation(words: str, meant: str) -> None:
-    assert route_evaluation(words.split()) == meant.split()
-
-
-def test_options_of_ifeval_without_it() -> None:
-    with pytest.raises(ConfigError, match="--responses: is an option of IFEval"):
-        route_evaluation(["run.toml", "--responses", "r.jsonl"])
-
-
-def test_a_trained_judge_is_a_judge(tmp_path: Path) -> None:
-    (tmp_path / "judge.json").write_text("{}")
-    assert route_evaluation([str(tmp_path)])[0] == "judge"
-    assert route_evaluation([str(tmp_path / "none")])[0] == "policy"
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("file.toml --dry-run", "run file.toml --dry-run"),
-        ("there/is", "run there/is"),
-        ("-o out file.toml", "run -o out file.toml"),
-        ("sawp", "sawp"),
-        ("-h", "-h"),
-    ],
-)
-def test_a_study_s_file_means_run(words: str, meant: str) -> None:
-    assert route_study(words.split()) == meant.split()
 
 
 def test_only_the_command_that_is_asked_for_is_imported() -> None:

@@ -142,7 +142,7 @@ def settings_options(
 
     ``default`` has the values of options that are left out, and the other fields. ``texts``: what
     the help says of each, in its order. A field of several values is an option that can be
-    repeated; ``names``: options that are not called as their fields are, an older name after "/";
+    repeated; ``names``: options that are not called as their fields are;
     ``groups``: the groups of the help that options are in.
     """
     fields = {field.name: field for field in msgspec.structs.fields(type(default))}
@@ -182,8 +182,7 @@ def _option(
     field: msgspec.structs.FieldInfo, value: Any, name: str, text: str, group: str | None
 ) -> inspect.Parameter:
     several = isinstance(value, tuple)
-    spelled = ["--" + one.replace("_", "-") for one in name.split("/")]
-    option = typer.Option(*spelled, help=text, rich_help_panel=group)
+    option = typer.Option("--" + name.replace("_", "-"), help=text, rich_help_panel=group)
     kind: Any = list[str] | None if several else field.type
     return inspect.Parameter(
         field.name,

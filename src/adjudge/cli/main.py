@@ -214,25 +214,23 @@ Example: adjudge eval judge reward.toml --benchmark llmbar --data local
 
 Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 
-The older spelling, `adjudge eval TARGET …` with --benchmark or --data, still works: its options
-decide which of these commands it means. Write ./judge for a target that has a command's name.
+`adjudge eval RUN.toml …` is short for `adjudge eval policy RUN.toml …`.
 """,
-        "adjudge.cli.eval:route_evaluation",
+        default="policy",
     ),
     "study": CoreGroup(
         "Check",
         """Study how the choice of a judge changes the result.
 
-Example: adjudge study study.toml --dry-run
+Example: adjudge study run study.toml --dry-run
 
 Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
 
-`adjudge study FILE.toml` trains policies against judges that differ in a known way, and reports
-proxy and gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. It is
-short for `adjudge study run FILE.toml`. --dry-run prints the plan; the same command with the same
--o resumes. `adjudge study swap` compares judges without training.
+`adjudge study run` trains policies against judges that differ in a known way, and reports proxy and
+gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. --dry-run
+prints the plan; the same command with the same -o resumes. `adjudge study swap` compares judges
+without training.
 """,
-        "adjudge.cli.study:route_study",
     ),
 }
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import typer
@@ -45,13 +44,12 @@ class CoreCommand(NamedTuple):
 class CoreGroup(NamedTuple):
     """A group of commands.
 
-    ``route``: ``module:function`` that puts the command before the words of an older spelling,
-    which named none.
+    ``default``: the command that is meant where the first word is none of the group's.
     """
 
     heading: str
     help: str
-    route: str | None = None
+    default: str | None = None
 
 
 class LabCommand(NamedTuple):
@@ -201,7 +199,7 @@ class CommandGroup(TyperGroup):
     """A group whose commands are loaded when they are asked for, and listed under headings."""
 
     commands: Any
-    route: str | None = None
+    default: str | None = None
 
     @classmethod
     def make(cls, catalog: CommandCatalog, name: str) -> CommandGroup:
@@ -212,7 +210,7 @@ class CommandGroup(TyperGroup):
             name=name.rpartition(".")[2], help=words, no_args_is_help=True, rich_markup_mode=None
         )
         found.commands = LazyCommands(catalog, name)
-        found.route = None if about is None else about.route
+        found.default = None if about is None else about.default
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
@@ -220,9 +218,9 @@ class CommandGroup(TyperGroup):
         return list(self.commands)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with the command before them where an older spelling named none."""
-        if self.route is not None and args and args[0] != "--help" and args[0] not in self.commands:
-            args = resolve_name(self.route)(args)
+        """The arguments, with the command before them where they name none."""
+        if self.default and args and args[0] != "--help" and args[0] not in self.commands:
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -52,9 +52,7 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
-@settings_options(
-    ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency/max_concurrent"}, _GROUPS
-)
+@settings_options(ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency"}, _GROUPS)
 def serve_command(
     target: Annotated[
         str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,26 +35,12 @@ from adjudge.report.table import Table, numeric
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-_STUDY_FILES = (".toml", ".json")
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
 _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
 _SHARES = ("length", "format", "length_r")
 _MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
 swap_app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-
-
-def route_study(words: list[str]) -> list[str]:
-    """The words of ``adjudge study`` with ``run`` before them where no command is.
-
-    A file or an option as the first word means ``run``. Any other word is a command mistyped, and
-    the group says so.
-    """
-    first = words[0]
-    # A word may be what no file can be called, and `Path.is_file` raises for some of these.
-    is_file = first.endswith(_STUDY_FILES) or "/" in first or os.path.isfile(first)  # noqa: PTH113
-    means_run = first != "-h" if first.startswith("-") else is_file
-    return ["run", *words] if means_run else words
 
 
 class _MultiJudgeCommand(CommandHelp):
