@@ -115,7 +115,7 @@ class ServiceWire:
     def __init__(self, judges: Judges, cpu_s: float, plan: Plan) -> None:
         default = ServiceSettings()
         settings = ServiceSettings(
-            max_concurrent=plan.concurrency or default.max_concurrent,
+            concurrency=plan.concurrency or default.concurrency,
             queue_size=plan.queue or default.queue_size,
             deadline_s=plan.seconds or default.deadline_s,
         )
