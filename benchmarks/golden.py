@@ -294,8 +294,8 @@ def helps(work: Work) -> None:
     left: list[list[str]] = [[]]
     while left:
         words = left.pop(0)
-        said = work.run(*words, "--help").partition("\nCommands:\n")[2]
-        left += [[*words, name] for name in re.findall(r"^  (\w[\w-]*)", said, re.MULTILINE)]
+        said = work.run(*words, "--help")
+        left += [[*words, name] for name in re.findall(r"^│ (\w[\w-]*)", said, re.MULTILINE)]
 
 
 def dry_runs(work: Work) -> None:

@@ -114,7 +114,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_help_teaches_both_ways() -> None:
     found = said("--help")
     assert found.exit_code == 0
-    for text in ("adjudge study run study.toml --dry-run", "adjudge study swap", "\n  diff "):
+    for text in ("adjudge study run study.toml --dry-run", "adjudge study swap", "\n│ diff "):
         assert text in found.output
 
 

@@ -66,8 +66,8 @@ def eval_judge(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            metavar="rewardbench2|llmbar|judgebench|preference",
-            help="The benchmark [default: detected].",
+            metavar="NAME",
+            help="rewardbench2, llmbar, judgebench or preference [default: detected].",
         ),
     ] = None,
     data: Annotated[

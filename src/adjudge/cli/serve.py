@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.help import RAY, settings_options
-from adjudge.cli.options import RayAddress
+from adjudge.cli.options import RAY, RayAddress
+from adjudge.cli.settings import settings_options
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec
@@ -86,7 +86,10 @@ def serve_command(
     ] = None,
     settings: ServiceSettings,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run the judge in replicas on a Ray cluster.")
+        bool,
+        typer.Option(
+            "--ray", help="Run the judge in replicas on a Ray cluster.", rich_help_panel=RAY
+        ),
     ] = False,
     replicas: Annotated[
         int | None, typer.Option(min=1, help="How many replicas [default: 1].", rich_help_panel=RAY)

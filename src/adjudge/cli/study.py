@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
-from adjudge.cli.help import CommandHelp
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -40,10 +40,10 @@ _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
 _SHARES = ("length", "format", "length_r")
 _MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
-swap_app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+swap_app = typer.Typer()
 
 
-class _MultiJudgeCommand(CommandHelp):
+class _MultiJudgeCommand(TyperCommand):
     """Lets one ``--judges`` take several files: all that follows it up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
