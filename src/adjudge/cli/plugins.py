@@ -21,7 +21,7 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,7 +31,7 @@ from adjudge.extensions import describe_package, find_entry_points, load_entry_p
 from adjudge.installation import LAB, install_command
 
 ENTRY_POINT_GROUP = "adjudge.commands"
-MARKUP = "markdown"
+MARKUP: Final = "markdown"
 """How help texts are read. Under typer's other way, ``[graders]`` would be markup."""
 
 
