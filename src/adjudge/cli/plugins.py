@@ -147,7 +147,8 @@ def add_commands(
 
     def find_group(name: str, points: list[EntryPoint]) -> Any:
         above, _, word = name.rpartition(".")
-        inside = find_group(above, points).commands if above else program.commands
+        parent = find_group(above, points) if above else program
+        inside = getattr(parent, "commands", {})
         if word not in inside:
             about = groups.get(name, CoreGroup("Plug-ins", _describe(points)))
             inside[word] = found = CommandGroup(
@@ -193,9 +194,11 @@ def _read_sentence(point: EntryPoint) -> str:
     """The first line of the docstring of a command that is adjudge's or the lab's."""
     if not point.module.startswith(("adjudge.", "adjudge_lab.")):
         return ""
+    try:
+        text = Path(str(find_spec(point.module).origin)).read_text(encoding="utf-8")  # type: ignore[union-attr]
+    except (ImportError, AttributeError, OSError):
+        return ""  # calling it says what is wrong
     name = re.escape(point.attr)
-    spec = find_spec(point.module)
-    text = "" if spec is None else Path(str(spec.origin)).read_text(encoding="utf-8")
     found = re.search(rf'(?ms)^(?:def {name}\(|@{name}\.command\().*?"""(.+?)$', text)
     return found[1] if found else ""
 
