@@ -294,8 +294,8 @@ def helps(work: Work) -> None:
     left: list[list[str]] = [[]]
     while left:
         words = left.pop(0)
-        said = work.run(*words, "--help").partition("\nCommands:\n")[2]
-        left += [[*words, name] for name in re.findall(r"^  (\w[\w-]*)", said, re.MULTILINE)]
+        said = work.run(*words, "--help")
+        left += [[*words, name] for name in re.findall(r"^│ (\w[\w-]*)", said, re.MULTILINE)]
 
 
 def dry_runs(work: Work) -> None:
@@ -303,8 +303,8 @@ def dry_runs(work: Work) -> None:
     for path in work.examples():
         name, text = f"examples/{path.name}", path.read_text()
         if 'kind = "study"' in text:
-            work.run("study", name, "--dry-run", "-o", "study")
-            work.run("study", name, "--dry-run", "--json", "-o", "study")
+            work.run("study", "run", name, "--dry-run", "-o", "study")
+            work.run("study", "run", name, "--dry-run", "--json", "-o", "study")
             continue
         work.run("train", name, "--dry-run", "-o", f"plans/{path.stem}")
         work.run("train", name, "--dry-run", "--json", "-o", "run")

@@ -273,9 +273,11 @@ def count_command_options() -> int:
     from adjudge_lab.cli import COMMANDS
 
     def count(command: Any) -> int:
-        if hasattr(command, "list_commands"):
-            return sum(map(count, command.commands.values()))
-        return sum(one.param_type_name == "option" for one in command.params)
+        command = command.load() if hasattr(command, "load") else command
+        inside = getattr(command, "commands", {}).values()
+        return sum(map(count, inside)) or sum(
+            one.param_type_name == "option" for one in command.params
+        )
 
     return count(get_command(command_line(COMMANDS)))
 

@@ -6,9 +6,7 @@ an example that the tests execute. :func:`grade` and :func:`make_reward` come fi
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 from adjudge.version import __version__
@@ -88,21 +86,6 @@ if TYPE_CHECKING:
         Usage,
     )
 
-
-class _OldPathFinder:
-    """Old import paths, looked for after all others: few programs name one."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> ModuleSpec | None:
-        """The module that ``name`` was moved to, if it was."""
-        if not name.startswith("adjudge."):
-            return None
-        from adjudge.moved import find_moved_module  # noqa: PLC0415
-
-        return find_moved_module(name)
-
-
-sys.meta_path.append(_OldPathFinder)
 
 _HOME = {
     "adjudge.api": ("grade", "make_reward"),

@@ -1,4 +1,4 @@
-"""``adjudge eval`` on recorded LLMBar judges, next to the benchmark's own statistics of them.
+"""``adjudge eval judge`` on recorded LLMBar judges, next to the benchmark's own statistics of them.
 
 The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``llmbar``.
 """
@@ -31,7 +31,7 @@ def folder() -> Path:
 
 
 def validated(out: Path, *arguments: str) -> dict[str, Any]:
-    done = CliRunner().invoke(command_line(), ["eval", *arguments, "-o", str(out), "-q"])
+    done = CliRunner().invoke(command_line(), ["eval", "judge", *arguments, "-o", str(out), "-q"])
     assert done.exit_code == 0, done.output
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     return summary

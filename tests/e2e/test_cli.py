@@ -361,7 +361,7 @@ def test_graders_lists_every_type(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_init_writes_a_spec_that_grades(work: Path) -> None:
-    made = run_here("init", "fresh.toml", "--from", "rollouts.jsonl", folder=work)
+    made = run_here("init", "rollouts.jsonl", "-o", "fresh.toml", folder=work)
     assert made.returncode == 0, made.stderr
     command = made.stdout.splitlines()[-1].split()
     assert command[0] == "adjudge"
@@ -369,8 +369,8 @@ def test_init_writes_a_spec_that_grades(work: Path) -> None:
     done = run_here(*command[1:], "-o", "out", folder=work)
     assert done.returncode == 2, done.stderr  # the broken row
     assert len(rewards(work / "out")) == 16
-    assert run_here("init", "fresh.toml", folder=work).returncode == 2
-    assert run_here("init", "fresh.toml", "--force", folder=work).returncode == 0
+    assert run_here("init", "-o", "fresh.toml", folder=work).returncode == 2
+    assert run_here("init", "-o", "fresh.toml", "--force", folder=work).returncode == 0
 
 
 def test_doctor(tmp_path: Path) -> None:

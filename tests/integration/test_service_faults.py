@@ -263,7 +263,7 @@ def _said_after_a_standstill(port: int) -> list[bytes] | None:
 
 
 def test_a_full_queue_is_asked_again_later() -> None:
-    settings = {"max_concurrent": 8, "queue_size": 24}
+    settings = {"concurrency": 8, "queue_size": 24}
     config = {"max_concurrent_requests": 16, "max_batch_size": 8, "use_cache": False}
     with start_service(f"{JUDGES}:Slow", **settings) as url:
         with JudgeRewardSystem({"judge_url": url, "max_retries": 8, **config}) as rewards:
@@ -301,7 +301,7 @@ assert all(os.wait()[1] == 0 for _ in range(8))
 def test_one_service_holds_eight_ranks_to_its_limit(tmp_path: Path) -> None:
     with start_mock(behaviour="length", latency=("fixed:0.15",)) as upstream:
         target = spec(tmp_path, upstream, max_concurrency=32, start_concurrency=32)
-        with start_service(target, max_concurrent=512) as url:
+        with start_service(target, concurrency=512) as url:
             command = [sys.executable, "-c", RANKS, url]
             said = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
             ranks = dict(json.loads(line) for line in said.stdout.splitlines())

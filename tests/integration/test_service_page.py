@@ -69,6 +69,6 @@ def test_every_setting_is_on_the_page() -> None:
     names = ["--" + name.replace("_", "-") for name in ServiceSettings.__struct_fields__]
     assert [name for name in names if f"`{name}`" not in table and f"{name}`" not in table] == []
     defaults = msgspec.structs.asdict(ServiceSettings())
-    assert f"`--concurrency` (older: `--max-concurrent`) | {defaults['max_concurrent']} |" in table
+    assert f"`--concurrency` | {defaults['concurrency']} |" in table
     for name in ("queue_size", "deadline_s", "group_timeout_s", "drain_s"):
         assert f"`--{name.replace('_', '-')}` | {defaults[name]:g} |" in table

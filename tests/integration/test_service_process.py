@@ -144,7 +144,7 @@ def test_a_client_that_leaves_takes_its_work_along(words: tuple[str, ...]) -> No
                     async with asyncio.timeout(0.3):
                         await post(session, f"{url}/judge", item("hang"))
 
-    with service(*words, max_concurrent=1, max_batch_size=1) as (running, _):
+    with service(*words, concurrency=1, max_batch_size=1) as (running, _):
         asyncio.run(leave(running.url))
         [(status, body, _)] = posted(running.url, "/judge", item("4"))
         assert (status, body["metadata"]["cancelled"]) == (200, 3)
@@ -163,7 +163,7 @@ def metrics(url: str) -> str:
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
-    with service("one_by_one", max_concurrent=1, queue_size=2) as (running, _):
+    with service("one_by_one", concurrency=1, queue_size=2) as (running, _):
         answers = posted(running.url, "/judge", *(item("slow", answer="slow") for _ in range(6)))
         statuses = sorted(status for status, _, _ in answers)
         assert statuses == [200, 200, 200, 429, 429, 429]

@@ -80,7 +80,7 @@ def test_every_request_has_exactly_its_own_answer(
 ) -> None:
     backend = Backend(one_by_one, size)
     chosen = ServiceSettings(
-        max_batch_size=size, max_concurrent=size, batch_timeout=patience, queue_size=queue,
+        max_batch_size=size, concurrency=size, batch_timeout=patience, queue_size=queue,
         deadline_s=deadline,
     )  # fmt: skip
 

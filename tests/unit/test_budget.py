@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +25,6 @@ from adjudge.judges.endpoint.stats import (
     LatencyDigest,
     LatencyHistogram,
 )
-from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.types import Usage
 
 
@@ -279,20 +277,3 @@ def test_a_sweeper_rests_when_there_is_nothing_to_do() -> None:
         return ticks
 
     assert run_virtual(run()) == 3
-
-
-def test_the_older_name_of_the_budget_works_with_a_note() -> None:
-    with pytest.warns(FutureWarning, match="spend_ceiling_usd is now budget_usd"):
-        older = EndpointSettings(spend_ceiling_usd=2.5)
-    assert older == EndpointSettings(budget_usd=2.5)
-    with pytest.warns(FutureWarning), pytest.raises(ConfigError, match=r"budget_usd: .* above 0"):
-        EndpointSettings(spend_ceiling_usd=-1.0)
-    with pytest.raises(ConfigError, match="which is set, too"):
-        EndpointSettings(spend_ceiling_usd=2.5, budget_usd=2.5)
-
-
-def test_a_spec_may_have_the_older_name_of_the_budget() -> None:
-    table = {"type": "openai", "model": "m", "endpoint": {"spend_ceiling_usd": 2}}
-    with pytest.warns(FutureWarning, match="spend_ceiling_usd"):
-        judge: Any = build_judge("main", JudgeTable.model_validate(table), where="x.toml")
-    assert judge._endpoint_key.settings.budget_usd == 2.0

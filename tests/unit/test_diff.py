@@ -211,13 +211,10 @@ def test_duplicates_are_joined_in_their_groups_and_order(tmp_path: Path) -> None
     assert (runs.only_a, runs.only_b) == (1, 0)
 
 
-def test_folders_without_keys_are_joined_by_place_or_refused(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", {"x": [1.0, 2.0]}, key="")
-    b = write_run(tmp_path / "b", {"x": [2.0, 2.0]}, key="")
-    assert compare(a, b)["joined_by"] == "index"
-    other = write_run(tmp_path / "c", {"x": [2.0], "y": [2.0]}, key="")
-    with pytest.raises(RunFolderError, match="cannot be joined"):
-        compare(a, other)
+def test_runs_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
+    bare = write_run(tmp_path / "a", {"x": [1.0]}, key="")
+    with pytest.raises(RunFolderError, match="a row has no key"):
+        compare(bare, bare)
     apart = write_run(tmp_path / "d", {"z": [2.0]})
     with pytest.raises(RunFolderError, match="no sample in common"):
         compare(apart, write_run(tmp_path / "e", {"w": [2.0]}))

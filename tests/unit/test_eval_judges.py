@@ -1,4 +1,4 @@
-"""``adjudge eval JUDGE``: judges of known quality on self-made items, through the command line."""
+"""``adjudge eval judge``: judges of known quality on self-made items, through the command line."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def judge(name: str, *, train: list[Path] | None = None, **more: Any) -> str:
 
 def seen(name: str, data: Path) -> tuple[dict[str, Any], str, str]:
     """What is said of contamination: in the summary, on the terminal, in the report."""
-    found = CliRunner().invoke(command_line(), ["eval", name, "--data", str(data)])
+    found = CliRunner().invoke(command_line(), ["eval", "judge", name, "--data", str(data)])
     assert found.exit_code == 0, found.output
     [folder] = Path("runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())

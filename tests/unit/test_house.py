@@ -69,9 +69,6 @@ RIDDLES = frozenset(
 )
 """Words that say nothing alone. As a part of a longer name each is fine."""
 
-OLD_PATHS = "adjudge.moved"
-"""The one module whose name is a participle: it holds old import paths."""
-
 MOST_NAMES_TWICE = 20
 SMALL = 60
 SMALL_ON_PURPOSE = {
@@ -157,7 +154,7 @@ def test_no_name_is_a_riddle() -> None:
         f"{module}: {name}"
         for module, tree in modules().items()
         for name in {module.rpartition(".")[2], *public_names(tree), *public_methods(tree)}
-        if name.lower() in RIDDLES and module != OLD_PATHS
+        if name.lower() in RIDDLES
     ]
     assert riddles == []
 

@@ -104,10 +104,10 @@ def test_graders_are_for_most_of_the_rows() -> None:
 
 
 def test_without_rollouts_it_is_a_spec_to_start_from() -> None:
-    out = run("init", "mine.toml")
+    out = run("init", "-o", "mine.toml")
     assert "adjudge grade rollouts.jsonl --spec mine.toml" in out
     assert RewardSpec.load(Path("mine.toml")).graders
-    done = CliRunner().invoke(app, ["init", "mine.toml"])
+    done = CliRunner().invoke(app, ["init", "-o", "mine.toml"])
     assert done.exit_code == 2
     assert "exists already" in done.output
 
@@ -117,12 +117,6 @@ def test_without_a_judge_it_names_one_that_needs_no_key() -> None:
     text = Path("reward.toml").read_text(encoding="utf-8")
     assert 'type = "embedded" and model = "smollm2"' in text
     assert "adjudge models fetch smollm2" in text
-
-
-def test_the_older_spelling_still_works() -> None:
-    write("rollouts.jsonl", {"prompt": "p", "response": "r"})
-    run("init", "old.toml", "--from", "rollouts.jsonl")
-    assert RewardSpec.load(Path("old.toml")).graders
 
 
 def test_rollouts_are_never_overwritten() -> None:

@@ -234,7 +234,7 @@ def test_class_options_and_source_are_its_identity(beside: Path) -> None:
 
 def test_tables_are_written_as_they_are_read() -> None:
     shipped = JudgeTable.model_validate({"type": "scripted", "script": "1"})
-    assert not {"options", "wire"} & shipped.model_dump().keys(), "older hashes stay what they are"
+    assert "options" not in shipped.model_dump()
     keys = {"type": "own_judges:House", "url": "u", "temperature": 0.5}
     own = JudgeTable.model_validate(keys)
     assert own.model_dump(exclude_unset=True) == keys

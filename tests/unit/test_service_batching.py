@@ -91,7 +91,7 @@ def test_one_by_one_nothing_waits_for_others() -> None:
         return await batcher.score(asked(*"abcde"))
 
     backend = Scripted(taking(1.0), one_by_one=True)
-    batching(backend, work, max_concurrent=3, batch_timeout=9.0)
+    batching(backend, work, concurrency=3, batch_timeout=9.0)
     assert [when for when, _ in backend.calls] == [0.0, 0.0, 0.0, 1.0, 1.0]
 
 
@@ -107,7 +107,7 @@ def test_the_deadline_counts_from_the_arrival_and_keeps_what_is_there() -> None:
         return answers
 
     backend = Scripted(score, one_by_one=True)
-    quick, slow, unbegun = batching(backend, work, deadline_s=5.0, max_concurrent=1)
+    quick, slow, unbegun = batching(backend, work, deadline_s=5.0, concurrency=1)
     assert quick.score == 1.0
     for one in (slow, unbegun):
         assert one.score is None
@@ -143,7 +143,7 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
         return caught.value
 
     backend = Scripted(taking(1.0), one_by_one=True)
-    full = batching(backend, work, max_concurrent=1, queue_size=20)
+    full = batching(backend, work, concurrency=1, queue_size=20)
     assert full.kind is ErrorKind.RATE_LIMITED
     assert 16 <= full.retry_after <= 22
 

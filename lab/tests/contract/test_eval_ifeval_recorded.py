@@ -1,4 +1,4 @@
-"""``adjudge eval --benchmark ifeval`` on recorded responses: the recorded numbers, torn files.
+"""``adjudge eval ifeval`` on recorded responses: the recorded numbers, torn files.
 
 The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``ifeval/``.
 """
@@ -24,7 +24,7 @@ def data(name: str) -> Path:
 
 
 def summary(out: Path, *responses: Path) -> dict[str, Any]:
-    given = ["eval", "--benchmark", "ifeval", "--data", str(data("input_data.jsonl")), "-q"]
+    given = ["eval", "ifeval", "--data", str(data("input_data.jsonl")), "-q"]
     given += [part for one in responses for part in ("--responses", str(one))]
     done = CliRunner().invoke(command_line(COMMANDS), [*given, "-o", str(out)])
     assert done.exit_code == 0, done.output

@@ -277,14 +277,6 @@ def test_what_cannot_be_meant_is_named(arguments: tuple[str, ...], said: str) ->
     assert said in refused(*arguments)
 
 
-def test_its_options_go_with_it_alone() -> None:
-    done = CliRunner().invoke(
-        command_line(COMMANDS), ["eval", "run.toml", "--responses", "r.jsonl"]
-    )
-    assert done.exit_code == 2
-    assert "--responses: is an option of IFEval" in done.stderr
-
-
 def test_two_prompts_that_are_one_are_refused() -> None:
     write_rows(Path("data.jsonl"), [prompt(1), prompt(2), prompt(1)])
     write_rows(Path("r.jsonl"), [response(1)])

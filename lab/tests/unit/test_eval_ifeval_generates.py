@@ -1,4 +1,4 @@
-"""``adjudge eval MODEL --benchmark ifeval``: an endpoint asked, a file gone on with, vLLM."""
+"""``adjudge eval ifeval MODEL``: an endpoint asked, a file gone on with, vLLM."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def asked(url: str) -> int:
 
 
 def command(target: str, *arguments: str) -> Result:
-    given = ["eval", target, "--benchmark", "ifeval", "--data", "data.jsonl", "-o", "out", "-q"]
+    given = ["eval", "ifeval", target, "--data", "data.jsonl", "-o", "out", "-q"]
     return CliRunner().invoke(command_line(COMMANDS), [*given, *arguments])
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.helpers.help_pages import check_help_page
 
-from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS
-from adjudge.cli.plugins import ENTRY_POINT_GROUP, LAB_COMMANDS, CommandCatalog
+from adjudge.cli.plugins import ENTRY_POINT_GROUP, LAB_COMMANDS
 from adjudge_lab.cli import COMMANDS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -20,21 +19,12 @@ def test_the_entry_points_are_the_table() -> None:
     project = tomllib.loads(PROJECT.read_text())["project"]
     assert project["entry-points"][ENTRY_POINT_GROUP] == COMMANDS
     assert list(COMMANDS) == list(LAB_COMMANDS)
-    assert {one.extra for one in LAB_COMMANDS.values()} <= {"", *project["optional-dependencies"]}
+    assert set(LAB_COMMANDS.values()) <= {"", *project["optional-dependencies"]}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_says_what_the_command_says(name: str) -> None:
-    command = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, COMMANDS).load(name)
-    first = command.help.partition("\n\n")[0].replace("\n", " ")
-    assert first == LAB_COMMANDS[name].help
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_help_page_is_a_sentence_an_example_and_one_screen(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_help_page(name.replace(".", " "), monkeypatch, COMMANDS)
+def test_a_help_page_is_readable_and_its_examples_parse(name: str) -> None:
+    check_help_page(name.replace(".", " "), COMMANDS)
 
 
 def test_the_program_without_its_metadata(tmp_path: Path) -> None:
@@ -45,7 +35,7 @@ def test_the_program_without_its_metadata(tmp_path: Path) -> None:
             command, capture_output=True, text=True, cwd=tmp_path, env=env, check=False
         )
 
-    assert "needs adjudge-lab" not in run("eval", "--help").stdout
+    assert "Needs adjudge-lab" not in run("eval", "--help").stdout
     missing = run("study", "diff", "a.toml", "b.toml")
     assert missing.returncode == 2
     assert missing.stderr.startswith("adjudge: a.toml: ")

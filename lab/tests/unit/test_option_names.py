@@ -14,7 +14,7 @@ from adjudge_lab.cli import COMMANDS
 WRITES_NO_FILES = {
     "conformance",
     "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view", "top",
-    "watch", "doctor", "completion", "study diff",
+    "watch", "doctor", "study diff",
 }  # fmt: skip
 ASKS_JUDGES = {
     "grade", "regrade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap",
@@ -29,6 +29,8 @@ OTHER_SPELLINGS = {
 
 
 def all_options(command: Any, words: str = "") -> Iterator[tuple[str, list[str]]]:
+    if hasattr(command, "load"):
+        command = command.load()
     if hasattr(command, "list_commands"):
         for word in command.commands:
             yield from all_options(command.commands[word], f"{words} {word}".strip())

@@ -114,29 +114,22 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_help_teaches_both_ways() -> None:
     found = said("--help")
     assert found.exit_code == 0
-    for text in ("adjudge study study.toml --dry-run", "adjudge study swap", "\n  diff "):
+    for text in ("adjudge study run study.toml --dry-run", "adjudge study swap", "\n│ diff "):
         assert text in found.output
 
 
-def test_a_file_or_an_option_means_run_and_other_words_are_verbs(
-    file: Path, stand_in: StandIn
-) -> None:
-    for words in ([file.name], ["run", file.name], ["--quiet", file.name], ["-o", "x", file.name]):
-        found = said(*words)
-        assert found.exit_code == 0, found.output
-    assert len(stand_in.jobs) == 4
-    assert "No such command 'swp'" in said("swp").output
-    assert "No such command" in said("a" * 300).output  # longer than a file may be called
+def test_a_file_is_no_command(file: Path) -> None:
+    assert "No such command 'study.toml'" in said(file.name).output
     assert "--judges" in said("swap", "--help").output
 
 
 def test_a_missing_or_wrong_file_is_one_message(tmp_path: Path) -> None:
-    found = said(tmp_path / "NONE.toml")
+    found = said("run", tmp_path / "NONE.toml")
     assert found.exit_code == 2
     assert "NONE.toml" in found.output
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(format_toml({**STUDY, "gold": "nobody"}))
-    found = said(wrong, "--dry-run")
+    found = said("run", wrong, "--dry-run")
     assert found.exit_code == 2
     assert "gold" in found.output
     assert "Traceback" not in found.output
@@ -146,7 +139,7 @@ def test_a_missing_or_wrong_file_is_one_message(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_lists_all_and_writes_nothing(file: Path, tmp_path: Path) -> None:
-    found = said(file, "--dry-run", "-o", "out")
+    found = said("run", file, "--dry-run", "-o", "out")
     assert found.exit_code == 0, found.output
     for text in ("Which [bold]judge", "first", "bias over length", "rule", "asked", "to be trained",
                  "held out", "3 seeds"):  # fmt: skip
@@ -155,7 +148,7 @@ def test_a_dry_run_lists_all_and_writes_nothing(file: Path, tmp_path: Path) -> N
 
 
 def test_a_plan_as_data_counts_runs_and_calls(file: Path) -> None:
-    found = json.loads(said(file, "--dry-run", "--json", "-o", "out").output)
+    found = json.loads(said("run", file, "--dry-run", "--json", "-o", "out").output)
     assert found["runs"] == {
         "policies": {"in_all": 3, "done": 0},
         "judges": {"in_all": 1, "done": 0},
@@ -174,7 +167,7 @@ def test_a_plan_says_what_the_folder_has_already(file: Path, tmp_path: Path) -> 
     for done in ("arms/rule.none.seed-0", "judges/small"):
         (tmp_path / "out" / done).mkdir(parents=True)
         (tmp_path / "out" / done / "summary.json").write_text("{}")
-    found = json.loads(said(file, "--dry-run", "--json", "-o", "out").output)
+    found = json.loads(said("run", file, "--dry-run", "--json", "-o", "out").output)
     assert {name: one["done"] for name, one in found["runs"].items()} == {
         "policies": 1,
         "judges": 1,
@@ -184,7 +177,7 @@ def test_a_plan_says_what_the_folder_has_already(file: Path, tmp_path: Path) -> 
 
 
 def test_a_seed_is_added_to_each_of_the_files(file: Path) -> None:
-    found = json.loads(said(file, "--dry-run", "--json", "--seed", 10).output)
+    found = json.loads(said("run", file, "--dry-run", "--json", "--seed", 10).output)
     assert found["seeds"] == [10, 11, 12]
 
 
@@ -192,7 +185,7 @@ def test_a_seed_is_added_to_each_of_the_files(file: Path) -> None:
 
 
 def test_a_study_is_run_and_told(file: Path, stand_in: StandIn) -> None:
-    found = said(file, "-o", "out", "--jobs", 2)
+    found = said("run", file, "-o", "out", "--jobs", 2)
     assert found.exit_code == 0, found.output
     (job,) = stand_in.jobs
     assert (job.source, job.folder, job.jobs) == (file, Path("out"), 2)
@@ -203,14 +196,14 @@ def test_a_study_is_run_and_told(file: Path, stand_in: StandIn) -> None:
 
 
 def test_json_is_the_summary_alone(file: Path, stand_in: StandIn) -> None:
-    found = said(file, "--json", "--quiet")
+    found = said("run", file, "--json", "--quiet")
     assert json.loads(found.stdout)["label"] == "A study"
 
 
 def test_a_failed_arm_is_named_and_costs_the_exit_code(file: Path, stand_in: StandIn) -> None:
     result = made_result(arms=[arm("plain", 0)], failed={"rule.none.seed-1": "no [judge]"})
     stand_in.summary = made_summary(result)
-    found = said(file)
+    found = said("run", file)
     assert found.exit_code == 3
     assert "rule.none.seed-1: no [judge]" in found.output
     assert "Plan of bias" in found.output
@@ -220,23 +213,23 @@ def test_a_judge_that_did_not_score_is_named_and_costs_the_exit_code(
     file: Path, stand_in: StandIn
 ) -> None:
     stand_in.summary = {**made_summary(made_result()), "unscored": {"far": "nobody [there]"}}
-    found = said(file)
+    found = said("run", file)
     assert found.exit_code == 3
     assert "far: nobody [there]" in found.output
 
 
 def test_an_interrupted_study_says_how_to_go_on(file: Path, stand_in: StandIn) -> None:
     stand_in.raises = KeyboardInterrupt()
-    found = said(file, "-o", "out")
+    found = said("run", file, "-o", "out")
     assert found.exit_code == 130
     assert "To resume, run:" in found.output
     assert "-o out" in found.output
     stand_in.raises = JudgeUnavailable("no arm could be trained")
-    found = said(file, "-o", "out")
+    found = said("run", file, "-o", "out")
     assert found.exit_code == 3
     assert "To resume, run:" in found.output
     stand_in.raises = ConfigError("study.toml: arms are confounded")
-    found = said(file, "-o", "out")
+    found = said("run", file, "-o", "out")
     assert found.exit_code == 2
     assert "confounded" in found.output
 

@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 
 from adjudge.config import flatten
 from adjudge.errors import ConfigError
-from adjudge.graders.registry import SHIPPED, load_grader_class
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
 from adjudge_lab.studies.manifest import (
-    _RECORDED_OTHERS,
-    _RECORDED_SHIPPED,
-    _recorded_type,
     check_arms,
     diff_settings,
     resolve_settings,
@@ -306,28 +302,3 @@ def test_given_arms_begin_alike_and_are_scored_as_they_reward(scripts: Path) -> 
     path.write_text(path.read_text().replace('"tiny"', '"other"'))
     with pytest.raises(ConfigError, match=r"differ in model\.base \(tiny, other\)"):
         pair(scripts)
-
-
-@pytest.mark.parametrize(
-    ("kind", "recorded"),
-    [
-        ("answer", "adjudge.graders.rules.answer:AnswerGrader"),
-        (
-            "adjudge.graders.answers.grader:AnswerGrader",
-            "adjudge.graders.rules.answer:AnswerGrader",
-        ),
-        ("similarity", "adjudge.graders.rules.similarity:SimilarityGrader"),
-        ("adjudge_lab.rl.tiny:CapitalGrader", "adjudge.training.task:CapitalGrader"),
-        ("adjudge.training.task:CapitalGrader", "adjudge.training.task:CapitalGrader"),
-        ("mine:AnswerGrader", "mine:AnswerGrader"),
-    ],
-)
-def test_a_grader_that_moved_is_recorded_as_before(kind: str, recorded: str) -> None:
-    assert _recorded_type(kind) == recorded
-
-
-def test_recorded_graders_are_where_the_table_says() -> None:
-    named = {target.partition(":")[2] for target in SHIPPED.values()}
-    assert set(_RECORDED_SHIPPED) <= named
-    for target in _RECORDED_OTHERS:
-        assert isinstance(load_grader_class(target), type)

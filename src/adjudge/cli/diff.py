@@ -119,8 +119,7 @@ def _print_diff(summary: Mapping[str, Any], page: Path | None) -> None:
     console.print(f"[dim]B: {clean(summary['b']['path'])}[/]")
     console.print(
         f"[dim]{samples['both']:,} samples in both, {groups['count']:,} groups; only in A "
-        f"{samples['only_a']:,}, only in B {samples['only_b']:,}; joined by "
-        f"{summary['joined_by']}[/]"
+        f"{samples['only_a']:,}, only in B {samples['only_b']:,}[/]"
     )
     for line in _notes(summary):
         console.print(f"[yellow]{clean(line)}[/]")
@@ -147,11 +146,6 @@ def _print_diff(summary: Mapping[str, Any], page: Path | None) -> None:
 def _notes(summary: Mapping[str, Any]) -> list[str]:
     """What a reader must know before the numbers."""
     found = []
-    if summary["joined_by"] == "index":
-        found.append(
-            "A folder of an older version has no keys: samples are joined by their place, and "
-            "nothing shows that the rollouts are the same."
-        )
     if not summary["groups"]["same"]:
         found.append("A and B group the samples differently: groups here are what both have.")
     if summary["environment_conflicts"]:

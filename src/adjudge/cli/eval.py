@@ -1,12 +1,8 @@
-"""``adjudge eval judge``: a judge on a benchmark, alone or against others, as tables.
-
-Also what the older spelling, ``adjudge eval TARGET …``, means: see :func:`route_evaluation`.
-"""
+"""``adjudge eval judge``: a judge on a benchmark, alone or against others, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -44,16 +40,7 @@ from adjudge.judge_evaluation.benchmarks.validation import (
 )
 from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, lost
-from adjudge.rewards.spec import is_trained_judge
 from adjudge.stats.estimates import require_stats
-
-_FLAGS = ("--no-judges", "--dry-run", "--json", "--quiet")
-_JUDGE_OPTIONS = ("--benchmark", "--data", "--mode", "--scale", "--concurrency")
-_IFEVAL_OPTIONS = (
-    "--responses", "--by", "--n-samples", "--max-tokens", "--batch-size", "--temperature",
-    "--top-p", "--top-k", "--dtype", "--tp-size", "--gpu-mem-util", "--max-model-len",
-    "--ckpt-dir", "--merge-target", "--verl-python",
-)  # fmt: skip
 
 
 def _data_files(name: str) -> list[str]:
@@ -61,53 +48,6 @@ def _data_files(name: str) -> list[str]:
     if Path(name).is_dir() or (not Path(name).exists() and any(one in name for one in "*?[")):
         return [str(file) for file in find_files([name])]
     return [name]
-
-
-def route_evaluation(words: list[str]) -> list[str]:
-    """The words of ``adjudge eval TARGET …`` with the command before them that they mean.
-
-    ``--benchmark ifeval`` and ``healthbench`` are commands by now, and left out. A judge is meant
-    where there is an option of its benchmarks, or ``TARGET`` is a trained judge or recorded
-    judgements; else a policy. Raises :class:`ConfigError` for an option of IFEval without it.
-    """
-    target, options, others = _parse_words(words)
-    benchmark = options.get("--benchmark")
-    if benchmark in ("ifeval", "healthbench"):
-        return [benchmark, *others]
-    for name in _IFEVAL_OPTIONS:
-        if name in options:
-            raise ConfigError(f"{name}: is an option of IFEval. Use: adjudge eval ifeval")
-    is_judge = any(name in options for name in _JUDGE_OPTIONS) or (
-        target is not None
-        and (target.endswith(".json") or ".jsonl" in target or is_trained_judge(target))
-    )
-    return ["judge" if is_judge else "policy", *words]
-
-
-def _parse_words(words: Sequence[str]) -> tuple[str | None, dict[str, str], list[str]]:
-    """The first argument, the options with their values, and the words without ``--benchmark``."""
-    options: dict[str, str] = {}
-    arguments: list[str] = []
-    others: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        taken = [word]
-        if word == "--":
-            taken += rest
-            arguments += taken[1:]
-        elif word.startswith("--"):
-            if not equals and name not in _FLAGS:
-                taken += islice(rest, 1)
-            options[name] = value or taken[-1]
-        elif word.startswith("-"):
-            if word.lstrip("-q") == "o":  # -o FOLDER, or -qo FOLDER; else -oFOLDER, or -q
-                taken += islice(rest, 1)
-        else:
-            arguments.append(word)
-        if name != "--benchmark":
-            others += taken
-    return next(iter(arguments), None), options, others
 
 
 def eval_judge(
@@ -126,8 +66,8 @@ def eval_judge(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            metavar="rewardbench2|llmbar|judgebench|preference",
-            help="The benchmark [default: detected].",
+            metavar="NAME",
+            help="rewardbench2, llmbar, judgebench or preference [default: detected].",
         ),
     ] = None,
     data: Annotated[

@@ -21,8 +21,9 @@ from adjudge.cli.console import (
     print_problems,
     resumable_work,
 )
-from adjudge.cli.help import JUDGE_CALLS, RAY
 from adjudge.cli.options import (
+    JUDGE_CALLS,
+    RAY,
     JsonForTables,
     Quiet,
     RayAddress,

@@ -47,9 +47,6 @@ def init(
         list[str] | None,
         map_option("Read a field from a column with another name, as adjudge grade does."),
     ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="Rollouts too; an older spelling.")
-    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the spec if it exists.")
     ] = False,
@@ -64,10 +61,7 @@ def init(
     OPENAI_BASE_URL, a local server (vLLM on port 8000, SGLang on 30000, Ollama on 11434), or a
     provider whose API key is set. Without one, the parts that need a judge are written as comments.
     """
-    inputs = [*(rollouts or []), *([source] if source is not None else [])]
-    # The older spelling names the spec first: adjudge init reward.toml --from rollouts.jsonl
-    if output == _DEFAULT_OUTPUT and inputs and inputs[0].suffix == ".toml":
-        output = inputs.pop(0)
+    inputs = rollouts or []
     if Path("-") in inputs:
         raise ConfigError(
             "adjudge init: reads files (found -, standard input). Save the rollouts to a file."

@@ -20,12 +20,11 @@ import adjudge
 from adjudge.cli.console import clean, errors
 from adjudge.cli.interrupts import Terminated, command_line_words, stop_signals
 from adjudge.cli.plugins import (
-    CommandCatalog,
+    MARKUP,
     CommandGroup,
-    CommandUnavailable,
     CoreCommand,
     CoreGroup,
-    LazyCommands,
+    add_commands,
 )
 from adjudge.errors import (
     ConfigError,
@@ -37,150 +36,29 @@ from adjudge.errors import (
 )
 
 CORE_COMMANDS = {
-    "demo": CoreCommand(
-        "Reward",
-        "adjudge.cli.demo",
-        "demo",
-        "Grade 64 shipped rollouts; a tenth of the judge calls failed.",
-    ),
-    "init": CoreCommand(
-        "Reward",
-        "adjudge.cli.init",
-        "init",
-        "Write a first reward spec that fits your rollouts.",
-    ),
-    "grade": CoreCommand(
-        "Reward",
-        "adjudge.cli.grade",
-        "grade",
-        "Grade rollouts with a reward spec.",
-    ),
-    "regrade": CoreCommand(
-        "Reward",
-        "adjudge.cli.regrade",
-        "regrade",
-        "Compute the rewards of a run again under another spec.",
-    ),
-    "graders": CoreCommand(
-        "Reward",
-        "adjudge.cli.graders",
-        "graders",
-        "List all graders: type, range, and whether each asks a judge.",
-    ),
-    "rubric.lint": CoreCommand(
-        "Reward",
-        "adjudge.cli.rubric",
-        "lint_file",
-        "Find criteria that are easy to game or unclear, and scoring that cannot work.",
-    ),
-    "serve": CoreCommand(
-        "Reward",
-        "adjudge.cli.serve",
-        "serve_command",
-        "Serve a judge over HTTP: a spec, a trained judge, or your class.",
-    ),
-    "mock": CoreCommand(
-        "Judge",
-        "adjudge.cli.mock",
-        "mock",
-        "Simulate a judge's server, with latency and faults.",
-    ),
-    "models.fetch": CoreCommand(
-        "Judge",
-        "adjudge.cli.models",
-        "fetch",
-        "Fetch a small open model that judges without a server or a key.",
-    ),
-    "models.list": CoreCommand(
-        "Judge",
-        "adjudge.cli.models",
-        "list_models",
-        "List the models that `adjudge models fetch` knows, and where they are.",
-    ),
-    "view": CoreCommand(
-        "Look",
-        "adjudge.cli.view",
-        "view",
-        "Show a training run or a grading run on a live page.",
-    ),
-    "top": CoreCommand(
-        "Look",
-        "adjudge.cli.top",
-        "top",
-        "Watch a judge service: throughput, latency, cost, failures.",
-    ),
-    "watch": CoreCommand(
-        "Look",
-        "adjudge.cli.watch",
-        "watch",
-        "Watch a training run, and warn when its judge misleads it.",
-    ),
-    "audit": CoreCommand(
-        "Check",
-        "adjudge.cli.audit",
-        "audit",
-        "Find what is wrong with a run, without a spec, a judge or a key.",
-    ),
-    "probe": CoreCommand(
-        "Check",
-        "adjudge.cli.probe",
-        "probe",
-        "Measure the known biases of one judge, each with a threshold.",
-    ),
-    "align": CoreCommand(
-        "Check",
-        "adjudge.cli.align",
-        "align",
-        "Compare a run's judges with people's labels.",
-    ),
-    "eval.judge": CoreCommand(
-        "Check",
-        "adjudge.cli.eval",
-        "eval_judge",
-        "Validate a judge on a benchmark, alone or against others.",
-    ),
-    "study.swap": CoreCommand(
-        "Check",
-        "adjudge.cli.study",
-        "swap_app",
-        "Grade stored rollouts with several judges, and compare the results.",
-    ),
-    "diff": CoreCommand(
-        "Check",
-        "adjudge.cli.diff",
-        "diff",
-        "Compare two runs over the same rollouts.",
-    ),
-    "export.dpo": CoreCommand(
-        "Reward",
-        "adjudge.cli.export",
-        "export_dpo",
-        "Write preference pairs: of two answers to a prompt, the better is chosen.",
-    ),
-    "export.best-of-n": CoreCommand(
-        "Reward",
-        "adjudge.cli.export",
-        "export_best",
-        "Write the best answer of each group, to train on by SFT.",
-    ),
-    "export.sft": CoreCommand(
-        "Reward",
-        "adjudge.cli.export",
-        "export_sft",
-        "Write the samples whose reward is high enough, to imitate.",
-    ),
-    "doctor": CoreCommand(
-        "Tools",
-        "adjudge.cli.doctor",
-        "doctor",
-        "Check this machine, the judges of a spec, or reward code.",
-    ),
-    "completion": CoreCommand(
-        "Tools",
-        "adjudge.cli.completion",
-        "completion",
-        "Print a completion script for bash, zsh or fish.",
-    ),
+    "demo": CoreCommand("Reward", "adjudge.cli.demo:demo"),
+    "init": CoreCommand("Reward", "adjudge.cli.init:init"),
+    "grade": CoreCommand("Reward", "adjudge.cli.grade:grade"),
+    "regrade": CoreCommand("Reward", "adjudge.cli.regrade:regrade"),
+    "graders": CoreCommand("Reward", "adjudge.cli.graders:graders"),
+    "rubric.lint": CoreCommand("Reward", "adjudge.cli.rubric:lint_file"),
+    "serve": CoreCommand("Reward", "adjudge.cli.serve:serve_command"),
+    "mock": CoreCommand("Judge", "adjudge.cli.mock:mock"),
+    "models.fetch": CoreCommand("Judge", "adjudge.cli.models:fetch"),
+    "models.list": CoreCommand("Judge", "adjudge.cli.models:list_models"),
+    "view": CoreCommand("Look", "adjudge.cli.view:view"),
+    "top": CoreCommand("Look", "adjudge.cli.top:top"),
+    "watch": CoreCommand("Look", "adjudge.cli.watch:watch"),
+    "audit": CoreCommand("Check", "adjudge.cli.audit:audit"),
+    "probe": CoreCommand("Check", "adjudge.cli.probe:probe"),
+    "align": CoreCommand("Check", "adjudge.cli.align:align"),
+    "eval.judge": CoreCommand("Check", "adjudge.cli.eval:eval_judge"),
+    "study.swap": CoreCommand("Check", "adjudge.cli.study:swap_app"),
+    "diff": CoreCommand("Check", "adjudge.cli.diff:diff"),
+    "export.dpo": CoreCommand("Reward", "adjudge.cli.export:export_dpo"),
+    "export.best-of-n": CoreCommand("Reward", "adjudge.cli.export:export_best"),
+    "export.sft": CoreCommand("Reward", "adjudge.cli.export:export_sft"),
+    "doctor": CoreCommand("Tools", "adjudge.cli.doctor:doctor"),
 }
 """adjudge's own commands, in the order of ``adjudge --help``."""
 
@@ -214,25 +92,23 @@ Example: adjudge eval judge reward.toml --benchmark llmbar --data local
 
 Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 
-The older spelling, `adjudge eval TARGET …` with --benchmark or --data, still works: its options
-decide which of these commands it means. Write ./judge for a target that has a command's name.
+`adjudge eval RUN.toml …` is short for `adjudge eval policy RUN.toml …`.
 """,
-        "adjudge.cli.eval:route_evaluation",
+        default="policy",
     ),
     "study": CoreGroup(
         "Check",
         """Study how the choice of a judge changes the result.
 
-Example: adjudge study study.toml --dry-run
+Example: adjudge study run study.toml --dry-run
 
 Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
 
-`adjudge study FILE.toml` trains policies against judges that differ in a known way, and reports
-proxy and gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. It is
-short for `adjudge study run FILE.toml`. --dry-run prints the plan; the same command with the same
--o resumes. `adjudge study swap` compares judges without training.
+`adjudge study run` trains policies against judges that differ in a known way, and reports proxy and
+gold rewards, transfer between judges, drift, the onset of reward hacking, and cost. --dry-run
+prints the plan; the same command with the same -o resumes. `adjudge study swap` compares judges
+without training.
 """,
-        "adjudge.cli.study:route_study",
     ),
 }
 
@@ -269,8 +145,6 @@ class _Program(CommandGroup):
         try:
             with command_line_words(self._words), stop_signals():
                 return super().invoke(ctx)
-        except CommandUnavailable as error:
-            _stop(2, str(error), f"adjudge {error.command}:")
         except (ConfigError, RolloutError, RunFolderError) as error:
             _stop(2, str(error))
         except MissingRewardError as error:
@@ -285,9 +159,9 @@ class _Program(CommandGroup):
             _stop(130, "interrupted")
 
 
-def _stop(code: int, message: str, who: str = "adjudge:") -> NoReturn:
+def _stop(code: int, message: str) -> NoReturn:
     for line in message.splitlines():
-        errors().print(f"[bold red]{clean(who)}[/] {clean(line)}")
+        errors().print(f"[bold red]adjudge:[/] {clean(line)}")
     raise typer.Exit(code)
 
 
@@ -297,22 +171,19 @@ def command_line(commands: Mapping[str, str] | None = None) -> typer.Typer:
     ``commands``: more of them, as entry points name them (``"eval.policy"`` to
     ``module:function``), where their package is not installed but can be imported.
     """
-    catalog = CommandCatalog(CORE_COMMANDS, CORE_GROUPS, commands or {})
 
     class Program(_Program):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            self.commands = LazyCommands(catalog)
+            add_commands(self, CORE_COMMANDS, CORE_GROUPS, commands or {})
 
     found = typer.Typer(
         name="adjudge",
         cls=Program,
-        context_settings={"max_content_width": 100},  # a page with many options fits a screen
         help=_HELP,
         epilog=_EXIT_CODES,
         no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,  # help texts have brackets: [graders], [default: …]
+        rich_markup_mode=MARKUP,
         pretty_exceptions_enable=False,
     )
     found.callback(invoke_without_command=True)(_root)

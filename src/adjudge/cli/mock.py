@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import output, print_json
-from adjudge.cli.help import settings_options
+from adjudge.cli.settings import settings_options
 from adjudge.mock import FAULTS, MockSettings, Server
 from adjudge.mock.behaviours import OPTION_NAMES
 from adjudge.mock.server import run_mock

@@ -20,6 +20,10 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 
+JUDGE_CALLS = "Judge calls"
+RAY = "Ray"
+"""Headings of options in a help page."""
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 JsonSummary = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 JsonForTables = Annotated[
@@ -34,12 +38,16 @@ WaitForJudge = Annotated[
         min=0.0,
         show_default=False,
         help="Wait so long for a server that is still starting.",
+        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 QuestionsInFlight = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", min=1, help="The most questions in flight [default: the spec's]."
+        "--concurrency",
+        min=1,
+        help="The most questions in flight [default: the spec's].",
+        rich_help_panel=JUDGE_CALLS,
     ),
 ]
 RayAddress = Annotated[
@@ -48,6 +56,7 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="auto|local|ADDRESS",
         help="The Ray cluster [default: $RAY_ADDRESS, else local].",
+        rich_help_panel=RAY,
     ),
 ]
 PolicyModel = Annotated[
@@ -95,12 +104,12 @@ def threshold_option(metavar: str, text: str) -> Any:
 
 def cassette_option(name: str, text: str) -> Any:
     """``--record`` or ``--replay``; :func:`~adjudge.runs.grading.open_cassette` opens it."""
-    return typer.Option(name, metavar="CASSETTE", help=text)
+    return typer.Option(name, metavar="CASSETTE", help=text, rich_help_panel=JUDGE_CALLS)
 
 
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
-    return typer.Option("--budget-usd", min=0.0, help=text)
+    return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
 
 
 def new_folder(verb: str) -> Path:

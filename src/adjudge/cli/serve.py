@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.cli.help import RAY, settings_options
-from adjudge.cli.options import RayAddress
+from adjudge.cli.options import RAY, RayAddress
+from adjudge.cli.settings import settings_options
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec
@@ -29,7 +29,7 @@ _TEXTS = {
     "api_key_env": "The variable with the clients' key.",
     "max_batch_size": "The most requests in one batch.",
     "batch_timeout": "Seconds that a batch waits.",
-    "max_concurrent": "The most requests at once.",
+    "concurrency": "The most requests at once.",
     "queue_size": "The most that wait; more get 429.",
     "deadline_s": "The most seconds to an answer.",
     "group_size": "Samples of a group (NeMo-Gym).",
@@ -52,9 +52,7 @@ _GROUP_EXAMPLE = (
 _EXAMPLE = '{"prompt": "What is 2 + 2?", "completion": "4", "answer": "4"}'
 
 
-@settings_options(
-    ServiceSettings(), _TEXTS, {"max_concurrent": "concurrency/max_concurrent"}, _GROUPS
-)
+@settings_options(ServiceSettings(), _TEXTS, groups=_GROUPS)
 def serve_command(
     target: Annotated[
         str,
@@ -88,7 +86,10 @@ def serve_command(
     ] = None,
     settings: ServiceSettings,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run the judge in replicas on a Ray cluster.")
+        bool,
+        typer.Option(
+            "--ray", help="Run the judge in replicas on a Ray cluster.", rich_help_panel=RAY
+        ),
     ] = False,
     replicas: Annotated[
         int | None, typer.Option(min=1, help="How many replicas [default: 1].", rich_help_panel=RAY)
@@ -148,7 +149,7 @@ def serve_command(
         least, most = _replica_range(replicas, min_replicas, max_replicas)
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
-        settings = msgspec.structs.replace(settings, max_concurrent=settings.max_concurrent * most)
+        settings = msgspec.structs.replace(settings, concurrency=settings.concurrency * most)
     elif replicas or min_replicas or max_replicas or replica_gpus or ray_address:
         raise ConfigError(
             "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "

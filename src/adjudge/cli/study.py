@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
-from adjudge.cli.help import CommandHelp
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -36,29 +35,15 @@ from adjudge.report.table import Table, numeric
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-_STUDY_FILES = (".toml", ".json")
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
 _HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
 _SHARES = ("length", "format", "length_r")
 _MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
-swap_app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+swap_app = typer.Typer()
 
 
-def route_study(words: list[str]) -> list[str]:
-    """The words of ``adjudge study`` with ``run`` before them where no command is.
-
-    A file or an option as the first word means ``run``. Any other word is a command mistyped, and
-    the group says so.
-    """
-    first = words[0]
-    # A word may be what no file can be called, and `Path.is_file` raises for some of these.
-    is_file = first.endswith(_STUDY_FILES) or "/" in first or os.path.isfile(first)  # noqa: PTH113
-    means_run = first != "-h" if first.startswith("-") else is_file
-    return ["run", *words] if means_run else words
-
-
-class _MultiJudgeCommand(CommandHelp):
+class _MultiJudgeCommand(TyperCommand):
     """Lets one ``--judges`` take several files: all that follows it up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

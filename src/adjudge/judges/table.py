@@ -222,15 +222,12 @@ class JudgeTable(ConfigTable):
 
     @model_serializer(mode="wrap")
     def _as_written(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The keys as a file has them; a table that has no newer key keeps the hash it had."""
+        """The keys as a file has them."""
         said: dict[str, Any] = serialize(self)
         options: dict[str, Any] = said.pop("options", {})
-        if self.type not in SHIPPED_JUDGES:
-            return {key: said[key] for key in _KEYS_OF_ALL if key in said} | options
-        for key in ("wire", "route", "slots", "threads"):
-            if said.get(key) is None:
-                said.pop(key, None)
-        return said
+        if self.type in SHIPPED_JUDGES:
+            return said
+        return {key: said[key] for key in _KEYS_OF_ALL if key in said} | options
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

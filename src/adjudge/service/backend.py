@@ -235,7 +235,7 @@ class QueueFull(GradingFailure):
         super().__init__(
             ErrorKind.RATE_LIMITED,
             f"request queue full: {waiting} are waiting; retry in {retry_after} s, send fewer at "
-            "once, or raise the service's queue_size or max_concurrent",
+            "once, or raise the service's queue_size or concurrency",
         )
         self.retry_after = retry_after
 
@@ -279,7 +279,7 @@ class BackendQueue:
 
     A backend that takes batches gets one after the other: a batch is closed when it has
     ``max_batch_size`` requests or when its oldest has waited ``batch_timeout``. One that takes
-    requests one by one gets up to ``max_concurrent`` at the same time, without waiting.
+    requests one by one gets up to ``concurrency`` at the same time, without waiting.
     ``observe`` is told the size of each batch. Belongs to the running loop.
     """
 
@@ -294,7 +294,7 @@ class BackendQueue:
         self._settings = settings
         self._observe = observe
         one_by_one = backend.one_by_one
-        self._max_lanes = settings.max_concurrent if one_by_one else 1
+        self._max_lanes = settings.concurrency if one_by_one else 1
         self._size = 1 if one_by_one else settings.max_batch_size
         self._max_wait_s = 0.0 if one_by_one else settings.batch_timeout
         self._arrivals: dict[_Arrival, None] = {}  # the oldest first

@@ -250,7 +250,7 @@ class Rendezvous:
 
     ``settings``: ``group_timeout_s`` from a group's first sample until it is settled with those
     that are there; ``deadline_s`` for a sample's graders and for those that compare;
-    ``max_concurrent`` samples are judged at once; ``queue_size`` groups may be open, with as much
+    ``concurrency`` samples are judged at once; ``queue_size`` groups may be open, with as much
     text as sixteen of the largest requests have.
 
     Raises ``ConfigError`` for a spec that cannot be judged this way (``sample_rate``).
@@ -259,7 +259,7 @@ class Rendezvous:
     def __init__(self, function: SpecRewardFunction, settings: ServiceSettings) -> None:
         self._judging = GroupJudge(function, settings.deadline_s)
         self._settings = settings
-        self._slots = asyncio.Semaphore(settings.max_concurrent)
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._open: dict[_GroupKey, _OpenGroup] = {}
         self._settled: dict[_GroupKey, _FinishedGroup] = {}
         self._waiting = self._remembered = self._held_bytes = 0

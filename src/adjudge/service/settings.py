@@ -20,7 +20,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``api_key_env``: the variable with the key; without a value there, none is asked for.
     ``max_batch_size`` (16), ``batch_timeout`` (0.01 s): a batch closes when it is full or when its
     oldest request has waited so long.
-    ``max_concurrent`` (64): requests in the backend's hands when it takes them one by one.
+    ``concurrency`` (64): requests in the backend's hands when it takes them one by one.
     ``queue_size`` (1000): requests that wait; more are refused with 429 and a ``Retry-After``.
     ``deadline_s`` (60): from a request's arrival to its answer, waiting included; then ``timeout``.
     ``group_size`` (0: unknown): how many samples a group has where a trainer's format does not say.
@@ -37,7 +37,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     api_key_env: str = SERVICE_KEY_VARIABLE
     max_batch_size: int = 16
     batch_timeout: float = 0.01
-    max_concurrent: int = 64
+    concurrency: int = 64
     queue_size: int = 1000
     deadline_s: float = 60.0
     group_size: int = 0
@@ -58,7 +58,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.api_key_env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
-        for name in ("max_batch_size", "max_concurrent", "queue_size"):
+        for name in ("max_batch_size", "concurrency", "queue_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         self._check("group_size", self.group_size >= 0, "at least 0")
         self._check("max_values", self.max_values >= 1000, "at least 1000")

@@ -1,4 +1,4 @@
-"""``adjudge eval`` of a model that generates here, for IFEval: run by `make test-trl`."""
+"""``adjudge eval ifeval`` of a model that generates here: run by `make test-trl`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluated(work: Path, out: str, *arguments: str) -> dict[str, Any]:
-    given = ["eval", str(work / "model"), "--benchmark", "ifeval", "--max-tokens", "8", "-q"]
+    given = ["eval", "ifeval", str(work / "model"), "--max-tokens", "8", "-q"]
     given += ["--data", str(work / "data.jsonl"), "-o", str(work / out), *arguments]
     done = CliRunner().invoke(command_line(COMMANDS), given)
     assert done.exit_code == 0, done.output

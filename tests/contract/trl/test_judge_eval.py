@@ -1,4 +1,4 @@
-"""``adjudge eval`` of a judge that was just trained: run by `make test-trl`."""
+"""``adjudge eval judge`` of a judge that was just trained: run by `make test-trl`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 def validated(*arguments: str) -> tuple[str, dict[str, Any]]:
-    done = CliRunner().invoke(command_line(), ["eval", *arguments, "-q"])
+    done = CliRunner().invoke(command_line(), ["eval", "judge", *arguments, "-q"])
     assert done.exit_code == 0, done.output
     out = Path(arguments[arguments.index("-o") + 1])
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())

@@ -92,7 +92,6 @@ def test_grade_and_diff_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["samples"]["both"] == STEPS * 8 * GROUP
-    assert found["joined_by"] == "content"
 
 
 def test_regrade_and_watch_read_it(run: tuple[Path, Any, Path], tmp_path: Path) -> None:

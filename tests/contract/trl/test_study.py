@@ -94,7 +94,7 @@ def study(folder: Path, more: str = "") -> Path:
 
 
 def start(file: Path, folder: Path) -> subprocess.Popen[str]:
-    adjudge = [sys.executable, "-m", "adjudge_lab", "study", str(file)]
+    adjudge = [sys.executable, "-m", "adjudge_lab", "study", "run", str(file)]
     return subprocess.Popen(
         [*adjudge, "-o", str(folder), "-q", "--json", "-j", "2"],
         stdout=subprocess.PIPE,

@@ -89,7 +89,7 @@ def test_the_command_merges_and_generates(
            "instruction_id_list": ["punctuation:no_comma"]}  # fmt: skip
     Path("data.jsonl").write_text(json.dumps(row) + "\n")
     done = CliRunner().invoke(command_line(COMMANDS), [
-        "eval", "--benchmark", "ifeval", "--data", "data.jsonl", "--ckpt-dir",
+        "eval", "ifeval", "--data", "data.jsonl", "--ckpt-dir",
         str(run / "checkpoints"), "--merge-target", "merged", "--max-tokens", "4", "-o", "out",
     ])  # fmt: skip
     assert done.exit_code == 0, done.output

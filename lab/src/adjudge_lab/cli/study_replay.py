@@ -18,8 +18,8 @@ from adjudge.cli.console import (
     resumable_work,
 )
 from adjudge.cli.estimates import DryRun, print_call_estimates
-from adjudge.cli.help import JUDGE_CALLS
 from adjudge.cli.options import (
+    JUDGE_CALLS,
     ApiKeyEnv,
     JsonSummary,
     Quiet,

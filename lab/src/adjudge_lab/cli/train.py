@@ -17,8 +17,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.help import RAY
-from adjudge.cli.options import new_folder, output_option
+from adjudge.cli.options import RAY, new_folder, output_option
 from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
@@ -218,9 +217,9 @@ def train(
         str | None,
         typer.Option(
             "--ray",
-            "--ray-address",
             metavar="ADDRESS",
             help="Submit the run to this Ray cluster (http://HEAD:8265); needs -o.",
+            rich_help_panel=RAY,
         ),
     ] = None,
     poll: Annotated[

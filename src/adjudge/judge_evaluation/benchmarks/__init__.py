@@ -1,1 +1,1 @@
-"""Benchmarks of judges, `adjudge eval JUDGE`: items with known labels, official scores."""
+"""Benchmarks of judges, `adjudge eval judge`: items with known labels, official scores."""

@@ -1,4 +1,4 @@
-"""`adjudge eval JUDGE` as a run: its folder, its job, and asking, scoring and comparing the judges.
+"""`adjudge eval judge` as a run: its folder, its job, and asking, scoring and comparing the judges.
 
 The folder is claimed for one set of judges and items, and gone on with by the same. The job
 (judges, items, how they are asked) is checked before anybody is asked.

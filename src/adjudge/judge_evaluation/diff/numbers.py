@@ -52,7 +52,6 @@ def summarise_diff(
         "b": _describe_run(runs.b),
         "identical": identical,
         "same_spec": _have_same_spec(runs.a, runs.b),
-        "joined_by": runs.joined_by,
         "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
         "groups": {**describe_sizes(map(len, members)), "same": runs.same_groups},
         "settings": _changed_settings(runs.a, runs.b),

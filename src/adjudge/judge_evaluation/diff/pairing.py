@@ -158,21 +158,19 @@ class PairedRuns:
     """The samples that two runs have in common, and how they were found.
 
     ``pairs`` stand in an order that does not depend on that of the runs' rows; ``members`` has the
-    places of each group's pairs, and what is one group is one in both runs. ``joined_by``:
-    ``content`` (the k-th of equal rollouts with the k-th), or ``index`` where a folder of an older
-    version has no keys. ``same_groups``: whether both runs group the common samples alike. Raises
-    :class:`~adjudge.errors.RunFolderError` for runs without a sample in common.
+    places of each group's pairs, and what is one group is one in both runs. Samples are joined by
+    content, of equal rollouts the k-th with the k-th. ``same_groups``: whether both runs group the
+    common samples alike. Raises :class:`~adjudge.errors.RunFolderError` for runs without a sample
+    in common, or with a row that has no key.
     """
 
     def __init__(self, a: DiffRun, b: DiffRun) -> None:
         self.a, self.b = a, b
-        if all(row.key for run in (a, b) for row in run.rows):
-            self.joined_by = "content"
-            found = list(_join_by_content(a.rows, b.rows))
-            found.sort(key=lambda pair: (pair.a.key, sorted((pair.a.place, pair.b.place))))
-        else:
-            self.joined_by = "index"
-            found = _join_by_index(a, b)
+        for run in (a, b):
+            if not all(row.key for row in run.rows):
+                raise RunFolderError(f"{run.path}: a row has no key. Grade the rollouts again.")
+        found = list(_join_by_content(a.rows, b.rows))
+        found.sort(key=lambda pair: (pair.a.key, sorted((pair.a.place, pair.b.place))))
         if not found:
             raise RunFolderError(
                 f"{a.path} and {b.path}: have no sample in common. Grade the same rollouts twice."
@@ -303,18 +301,3 @@ def _join_by_content(a: Sequence[RunRow], b: Sequence[RunRow]) -> Iterator[RowPa
 
 def _place(row: RunRow) -> int:
     return row.place
-
-
-def _join_by_index(a: DiffRun, b: DiffRun) -> list[RowPair]:
-    """Samples of the same place; raises where the two runs are not over the same rollouts."""
-    pairs = list(map(RowPair, a.rows, b.rows))
-    same = len(a.rows) == len(b.rows) and all(
-        one.index == other.index and one.group == other.group for one, other in pairs
-    )
-    if not same:
-        raise RunFolderError(
-            f"{a.path} and {b.path}: cannot be joined: a folder of an older version has no keys of "
-            f"its samples, and counts or groups differ (found {len(a.rows):,} and {len(b.rows):,} "
-            "samples). Grade the rollouts again."
-        )
-    return pairs

@@ -426,8 +426,8 @@ def render_diff_page(summary: Mapping[str, Any]) -> str:
     if summary["settings"] is None:
         settings = [
             (
-                "One of the two is no folder of `adjudge grade`, or one of an older version: "
-                "what differs in the specs is not known."
+                "One of the two is no folder of `adjudge grade`: what differs in the specs is not "
+                "known."
             )
         ]
     elif not summary["settings"]:
@@ -481,7 +481,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str | Sequence[str]]]:
             "Samples",
             (
                 f"{samples['both']:,} in both, {samples['only_a']:,} only in A, "
-                f"{samples['only_b']:,} only in B; joined by {summary['joined_by']}"
+                f"{samples['only_b']:,} only in B"
             ),
         ),
         ("Intervals", f"95 %, bootstrap by group (from 8 groups on), seed {summary['seed']}"),

@@ -6,7 +6,6 @@ Money: what a call may cost, what it did cost, and a ceiling that holds while ca
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -40,8 +39,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     share of all (and than 1.5 medians) is asked a second time, at most so often per completed
     call; less where hedges rarely win. Inside ``max_concurrency``, never during a cooldown.
     ``hedge_floor_s`` (0.05): no hedge before that.
-    ``budget_usd`` (none): no send that could pass it; needs a price. ``spend_ceiling_usd`` is its
-    older name.
+    ``budget_usd`` (none): no send that could pass it; needs a price.
     ``assumed_output_tokens`` (1024): for reservations of calls that set no limit themselves.
     ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
@@ -74,11 +72,8 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     breaker_max_cooldown_s: float = 10.0
     breaker_waits: bool = True
     dedupe: bool = True
-    spend_ceiling_usd: float | None = None
 
     def __post_init__(self) -> None:
-        if self.spend_ceiling_usd is not None:
-            self._rename_budget(self.spend_ceiling_usd)
         for name in ("max_concurrency", "start_concurrency", "min_concurrency", "max_attempts",
                      "breaker_failures", "assumed_output_tokens"):  # fmt: skip
             self._check(name, getattr(self, name) >= 1, "at least 1")
@@ -92,15 +87,6 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
             self._check(name, getattr(self, name) > 0, "above 0")
         self._check("timeout_factor", self.timeout_factor >= 1, "at least 1")
         self._check("hedge_quantile", 0.5 <= self.hedge_quantile <= 0.99, "from 0.5 to 0.99")
-
-    def _rename_budget(self, ceiling: float) -> None:
-        if self.budget_usd is not None:
-            raise ConfigError(
-                "spend_ceiling_usd: is the older name of budget_usd, which is set, too. Remove it."
-            )
-        warnings.warn("spend_ceiling_usd is now budget_usd", FutureWarning, stacklevel=4)
-        msgspec.structs.force_setattr(self, "budget_usd", ceiling)
-        msgspec.structs.force_setattr(self, "spend_ceiling_usd", None)
 
     def _check(self, name: str, holds: bool, allowed: str) -> None:
         if not holds:
