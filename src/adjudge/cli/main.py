@@ -173,7 +173,7 @@ CORE_COMMANDS = {
         "Tools",
         "adjudge.cli.doctor",
         "doctor",
-        "Check this machine, the judges of a spec, or reward code.",
+        "Check this machine, or the judges of a spec.",
     ),
     "completion": CoreCommand(
         "Tools",
