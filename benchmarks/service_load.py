@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.service import cpu_of
 from benchmarks.service_load_generator import Load, Phase
+from tests.unit.helpers.service_processes import outcomes
 
-from adjudge.cli.top import read_metrics
 from adjudge.service.server import RunningService, start_service_process
 
 HERE = Path(__file__).parent
@@ -103,16 +103,11 @@ async def loaded(running: RunningService, lengths: dict[str, float]) -> dict[str
     watching.cancel()
     load.close()
     rows = {phase.name: row(phase, watch) for phase in phases}
-    counted = await asyncio.to_thread(read_metrics, running.url, "ADJUDGE_SERVICE_KEY")
-    values = counted.series("judge_requests_total")
     return {
         "capacity": capacity,
         "phases": rows,
         "normal_after_s": recovered(phases[1], phases[3]),
-        "server_counted": {
-            outcome: sum(n for labels, n in values.items() if dict(labels)["outcome"] == outcome)
-            for outcome in sorted({dict(labels)["outcome"] for labels in values})
-        },
+        "server_counted": await asyncio.to_thread(outcomes, running.url),
         "load_average": os.getloadavg(),
     }
 

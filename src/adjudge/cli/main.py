@@ -103,12 +103,6 @@ CORE_COMMANDS = {
         "view",
         "Show a training run or a grading run on a live page.",
     ),
-    "top": CoreCommand(
-        "Look",
-        "adjudge.cli.top",
-        "top",
-        "Watch a judge service: throughput, latency, cost, failures.",
-    ),
     "watch": CoreCommand(
         "Look",
         "adjudge.cli.watch",
