@@ -147,11 +147,9 @@ def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
 
 
 def test_a_comparison_is_swapped_with_its_label() -> None:
-    one = compared("q", "x", "y", "A", where="f:1", subset="s", source_ids=("i",))
+    one = compared("q", "x", "y", "A", where="f:1", subset="s")
     tie = compared("q", "u", "v", "tie")
-    assert swap_answers(one) == compared(
-        "q", "y", "x", "B", where="f:1", subset="s", source_ids=("i",)
-    )
+    assert swap_answers(one) == compared("q", "y", "x", "B", where="f:1", subset="s")
     assert swap_answers(tie) == compared("q", "v", "u", "tie")
 
 

@@ -106,7 +106,6 @@ def _comparison(preference: Preference) -> Comparison:
         label="A",
         where=preference.where,
         subset=preference.subset,
-        source_ids=preference.source_ids,
     )
 
 
@@ -344,7 +343,6 @@ def make_demonstrations(
                 messages=[*question.messages, said],
                 where=row.where,
                 subset=row.subset,
-                source_ids=row.source_ids,
             )
         )
         answered.append(question)
