@@ -20,15 +20,6 @@ from adjudge.datasets.readers import (
     read_ratings,
 )
 from adjudge.datasets.rows import ChatMessages, Comparison, Preference, Rating, render_transcript
-from adjudge.datasets.synthetic import (
-    SyntheticSet,
-    SyntheticSettings,
-    gold_score,
-    synthetic_comparisons,
-    synthetic_demonstrations,
-    synthetic_preferences,
-    synthetic_ratings,
-)
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge_lab.judge_training.dataset import find_cut_problem, measure_lengths
@@ -37,6 +28,15 @@ from adjudge_lab.judge_training.judge_questions import (
     swap_answers,
 )
 from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.synthetic import (
+    SyntheticSet,
+    SyntheticSettings,
+    gold_score,
+    synthetic_comparisons,
+    synthetic_demonstrations,
+    synthetic_preferences,
+    synthetic_ratings,
+)
 
 pytestmark = pytest.mark.slow  # many examples
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from adjudge.cli.main import command_line
 from adjudge.config import load_toml
 from adjudge.datasets.rows import Comparison
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
 from adjudge_lab.cli import COMMANDS
@@ -28,6 +27,7 @@ from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml, name_judge
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_tiny.toml"
 MADE = {"synthetic": {"n": 20}}

@@ -13,7 +13,6 @@ from adjudge.datasets.rows import (
     Rating,
     render_transcript,
 )
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 from adjudge.errors import ConfigError
 from adjudge_lab.judge_training.dataset import LengthStatistics, find_cut_problem, measure_lengths
 from adjudge_lab.judge_training.judge_questions import (
@@ -21,6 +20,7 @@ from adjudge_lab.judge_training.judge_questions import (
     swap_answers,
 )
 from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 
 
 def talk(question: str, answer: str) -> ChatMessages:
@@ -217,6 +217,6 @@ def test_what_is_held_out_is_not_in_training() -> None:
 
 def test_more_rows_than_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for free in ("FILLER_PHRASES", "_KINDS", "_TIMES", "_ENDS"):
-        monkeypatch.setattr(f"adjudge.datasets.synthetic.{free}", ("so",))
+        monkeypatch.setattr(f"adjudge_lab.synthetic.{free}", ("so",))
     with pytest.raises(ConfigError, match="n = 2,000 is too many: only 15 different ratings"):
         synthetic_ratings(SyntheticSettings(n=2_000))

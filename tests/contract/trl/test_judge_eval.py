@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.datasets.rows import Preference
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 SMALL = """
 kind = "judge"

@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from adjudge.datasets import synthetic
 from adjudge.datasets.files import hash_content
 from adjudge.datasets.readers import read_demonstrations, read_preferences
 from adjudge.datasets.rows import (
@@ -39,6 +38,7 @@ from adjudge.judges.models.local_loading import (
     get_special_tokens,
 )
 from adjudge.text import encode_exactly
+from adjudge_lab import synthetic
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
 from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
 

@@ -19,13 +19,6 @@ import msgspec
 from adjudge.client.grader import ServedGrader
 from adjudge.datasets.hub import is_on_hub, resolve_data_file
 from adjudge.datasets.rows import Comparison, Preference, render_transcript, split_answers
-from adjudge.datasets.synthetic import (
-    COUNTRY_CAPITALS,
-    capital_question,
-    gold_score,
-    synthetic_comparisons,
-    synthetic_preferences,
-)
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import RuleGrader
@@ -51,6 +44,13 @@ from adjudge.types import GraderScore
 from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
 from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
 from adjudge_lab.rl.rewards import format_toml
+from adjudge_lab.synthetic import (
+    COUNTRY_CAPITALS,
+    capital_question,
+    gold_score,
+    synthetic_comparisons,
+    synthetic_preferences,
+)
 
 _COUNTRY_BY_PROMPT = {capital_question(country): country for country in COUNTRY_CAPITALS}
 
