@@ -15,7 +15,6 @@ from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards.spec import RewardSpec
@@ -26,6 +25,7 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer, capital_reward
 from adjudge_lab.rl.trl_backend import disable_trainer_logging, grpo_settings, warm_start
+from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "rl_tiny.toml"
 RUBRIC = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))["judge"]["mock"]["keywords"]

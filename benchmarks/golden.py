@@ -341,15 +341,6 @@ def served(target: str, *options: str) -> Case:
                 list(pool.map(lambda one: work.ask(url, "/group_judge", one, key), ones))
             work.said[start:] = ["\n".join(sorted("".join(work.said[start:]).split("\n")))]
             work.ask(url, "/group_judge", ones[0] | {"request_id": "late"}, key)
-            work.run(
-                "top",
-                url,
-                "--once",
-                "--json",
-                "--interval",
-                "0.2",
-                ADJUDGE_SERVICE_KEY=KEY,
-            )
 
     return case
 

@@ -24,16 +24,20 @@ The nouns of graders are frozen msgspec structs: picklable, comparable, and JSON
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Literal
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from adjudge.errors import REDRAW_KINDS, Cause, ErrorKind, is_passing, is_suspect
+
+_log = logging.getLogger("adjudge")
 
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` (text, content parts or null), ``tool_calls``, …"""
@@ -211,6 +215,10 @@ class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit
         return [(n - place) / (n - 1) for place in mid_ranks(self.rank)]
 
 
+_score_was_read = Event()
+"""Set when this process first read ``score`` of a :class:`GraderError`."""
+
+
 class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
     """No answer: ``kind`` says why, ``error`` says it in words. There is no ``score``.
 
@@ -253,6 +261,20 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     def __post_init__(self) -> None:
         if type(self.kind) is not ErrorKind:
             msgspec.structs.force_setattr(self, "kind", ErrorKind(self.kind))
+
+    if not TYPE_CHECKING:  # to a type checker an error has no other attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise ``AttributeError``; log the first time that a process asks for ``score``."""
+            if name == "score" and not _score_was_read.is_set():
+                _score_was_read.set()
+                _log.warning(
+                    "grader %s: .score of a GraderError was read (%s): a failure has no score. "
+                    "Where your code takes a number instead, take None: the reward is missing. "
+                    "This is logged once.", self.name, self.kind)  # fmt: skip
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
 
 
 GraderResult = GraderScore | GraderRank | GraderError

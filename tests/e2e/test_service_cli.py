@@ -1,4 +1,4 @@
-"""``adjudge serve`` and ``adjudge top`` as a user runs them: processes, HTTP, signals."""
+"""``adjudge serve`` as a user runs it: processes, HTTP, signals."""
 
 from __future__ import annotations
 
@@ -164,28 +164,3 @@ def test_sigterm_answers_what_was_accepted(tmp_path: Path) -> None:
 def _get(url: str) -> str:
     with urllib.request.urlopen(url) as response:
         return str(response.read().decode())
-
-
-def test_top_sees_what_the_service_did(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(SLOW)
-    with serve("own:Judge", folder=tmp_path) as process:
-        url = line_of(process)
-        for text in ("a", "bb", "broken"):
-            post(f"{url}/judge", _item(text))
-        assert post(f"{url}/judge", {"prompt": "p"})[0] == 422
-        done = run("top", url, "--once", "--json", "--interval", "0.2")
-        assert (done.returncode, done.stderr) == (0, "")
-        [line] = done.stdout.splitlines()
-        seen = json.loads(line)
-        assert seen["url"] == url
-        outcomes = {name: count for name, count in seen["outcomes"].items() if count}
-        assert outcomes == {"answered": 2, "failed": 1, "refused": 1}
-        assert seen["failures"] == {"bug": 1}
-        assert (seen["queue"], seen["in_flight"], seen["requests_per_s"]) == (0, 0, 0)
-        shown = run("top", url, "--once", "--interval", "0.2")
-        assert shown.returncode == 0
-        assert "/judge" in shown.stdout
-        assert "bug" in shown.stdout
-    gone = run("top", url, "--once", "--json")
-    assert gone.returncode == 3
-    assert "Traceback" not in gone.stderr

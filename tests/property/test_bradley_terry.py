@@ -22,7 +22,7 @@ wins = sizes.flatmap(
         max_size=n * n,
     )
 )
-priors = st.sampled_from([0.001, 0.1, 1.0])
+priors = st.sampled_from([0.01, 0.1, 1.0])
 
 
 def centred(values: list[float]) -> list[float]:
@@ -38,29 +38,12 @@ def test_expected_results_give_back_the_strengths(theta: list[float]) -> None:
     players = itertools.permutations(range(len(theta)), 2)
     expected = {(i, j): 1e6 * sigmoid(theta[i] - theta[j]) for i, j in players}
     found = fit_bradley_terry(expected, len(theta), prior=1e-3)
-    assert found.strengths == pytest.approx(centred(theta), abs=1e-4)
-
-
-def test_errors_are_those_of_repeated_tournaments() -> None:
-    theta, rng, games = centred([0.0, 0.5, 1.0, -0.5]), random.Random(1), 60
-    runs = []
-    for _ in range(300):
-        won: Wins = {}
-        for i, j in itertools.combinations(range(4), 2):
-            count = sum(rng.random() < sigmoid(theta[i] - theta[j]) for _ in range(games))
-            won[i, j], won[j, i] = count, games - count
-        runs.append(fit_bradley_terry(won, 4, prior=0.01))
-    for player in range(4):
-        found = [run.strengths[player] for run in runs]
-        mean = math.fsum(found) / len(found)
-        spread = math.sqrt(math.fsum((one - mean) ** 2 for one in found) / (len(found) - 1))
-        assert mean == pytest.approx(theta[player], abs=0.05)
-        assert runs[0].errors[player] == pytest.approx(spread, rel=0.2)
+    assert found == pytest.approx(centred(theta), abs=1e-4)
 
 
 @given(wins, sizes, priors)
-def test_the_slope_is_zero_at_the_strengths(won: Wins, n: int, prior: float) -> None:
-    theta = fit_bradley_terry(won, n, prior=prior).strengths
+def test_expected_wins_are_the_observed_ones(won: Wins, n: int, prior: float) -> None:
+    theta = fit_bradley_terry(won, n, prior=prior)
     assert all(map(math.isfinite, theta))
     assert math.fsum(theta) == pytest.approx(0, abs=1e-9)
     shift = _shift(theta)
@@ -88,16 +71,14 @@ def test_players_may_be_numbered_in_any_order(won: Wins, n: int, rng: random.Ran
     rng.shuffle(number)
     renamed = {(number[i], number[j]): count for (i, j), count in won.items()}
     here, there = fit_bradley_terry(won, n), fit_bradley_terry(renamed, n)
-    assert [there.strengths[number[i]] for i in range(n)] == pytest.approx(here.strengths, abs=1e-8)
-    assert [there.errors[number[i]] for i in range(n)] == pytest.approx(here.errors, rel=1e-6)
+    assert [there[number[i]] for i in range(n)] == pytest.approx(here, abs=1e-8)
 
 
 @given(wins, sizes)
 def test_reversed_results_reverse_the_strengths(won: Wins, n: int) -> None:
     reversed_ = {(j, i): count for (i, j), count in won.items()}
     here, there = fit_bradley_terry(won, n), fit_bradley_terry(reversed_, n)
-    assert there.strengths == pytest.approx([-one for one in here.strengths], abs=1e-8)
-    assert there.errors == pytest.approx(here.errors, rel=1e-6)
+    assert there == pytest.approx([-one for one in here], abs=1e-8)
 
 
 @given(st.integers(2, 7), st.data())
@@ -107,7 +88,7 @@ def test_in_a_full_tournament_more_wins_mean_more_strength(n: int, data: st.Data
         won[i, j] = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
         won[j, i] = 1 - won[i, j]
     total = [math.fsum(won.get((i, j), 0.0) for j in range(n)) for i in range(n)]
-    theta = fit_bradley_terry(won, n).strengths
+    theta = fit_bradley_terry(won, n)
     for i, j in itertools.combinations(range(n), 2):
         if total[i] == total[j]:
             assert theta[i] == pytest.approx(theta[j], abs=1e-10)
@@ -116,15 +97,15 @@ def test_in_a_full_tournament_more_wins_mean_more_strength(n: int, data: st.Data
 
 
 @pytest.mark.parametrize("n", [2, 8, 64])
-@pytest.mark.parametrize("prior", [0.001, 0.1, 10])
+@pytest.mark.parametrize("prior", [0.01, 0.1, 10])
 def test_perfect_records_stay_finite_and_in_order(n: int, prior: float) -> None:
     found = fit_bradley_terry({(i, j): 1.0 for i in range(n) for j in range(i)}, n, prior=prior)
-    assert all(map(math.isfinite, (*found.strengths, *found.errors)))
-    assert found.strengths == sorted(found.strengths)
+    assert all(map(math.isfinite, found))
+    assert found == sorted(found)
 
 
 def test_without_games_all_are_equal() -> None:
-    assert fit_bradley_terry({}, 3).strengths == [0.0, 0.0, 0.0]
+    assert fit_bradley_terry({}, 3) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("prior", [0.0, -1.0, math.inf, math.nan])

@@ -78,7 +78,7 @@ def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
     assert found == {
         "Reward": ["demo", "init", "grade", "regrade", "graders", "rubric", "serve", "export"],
         "Judge": ["mock", "models"],
-        "Look": ["view", "top", "watch"],
+        "Look": ["view", "watch"],
         "Check": ["audit", "probe", "align", "eval", "study", "diff"],
         "Tools": ["doctor"],
         "Lab": ["train", "conformance"],

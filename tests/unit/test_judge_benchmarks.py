@@ -337,15 +337,12 @@ def test_margins_of_ties_are_not_right_or_wrong() -> None:
 # Reports.
 
 
-def test_contamination_and_failures_are_said() -> None:
+def test_failures_are_counted_by_kind() -> None:
     benchmark = Benchmark(kind="preference", items=[pair("1"), pair("2"), pair("3")])
     judged = [said("1", "A", "A"), said("2", "B", "A")]
-    found = score_benchmark(benchmark, judged, judge="mine", contaminated={"s": 2, "t": 0})
-    assert found.contaminated == {"s": 2, "t": 0}
+    found = score_benchmark(benchmark, judged)
     share = found.overall.share
     assert (share.answered, share.missing, found.overall.failures) == (2, 1, {"not_sampled": 2})
-    clean = score_benchmark(benchmark, judged, contaminated={"s": 0})
-    assert clean.contaminated == {"s": 0}
 
 
 @pytest.mark.parametrize(

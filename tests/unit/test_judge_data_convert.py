@@ -125,7 +125,6 @@ def test_who_trains_and_who_evaluates_reads_the_same(tmp_path: Path, row: Any) -
         {"rejected": "Human: q"},
         {"margin": -1},
         {"subset": 3},
-        {"id": 1.5},
     ],
 )
 def test_what_is_no_preference_is_none_for_either(tmp_path: Path, change: Any) -> None:
@@ -212,10 +211,7 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
     ).require_usable()
     assert [answers(row) for row in rows[:3]] == [("4", "3"), ("4", "5"), ("4", "22")]
     assert [answers(row) for row in rows[3:]] == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
-    assert {(row.subset, row.source_ids) for row in rows} == {
-        ("Math", ("rewardbench2:17",)),
-        ("Ties", ("rewardbench2:tied:3",)),
-    }
+    assert [row.subset for row in rows] == ["Math"] * 3 + ["Ties"] * 4
 
 
 @pytest.mark.parametrize(
@@ -227,7 +223,6 @@ def test_each_correct_answer_is_paired_with_each_wrong_one(tmp_path: Path) -> No
         (bench(rejected=["3", "5"]), "num_incorrect: found 3; allowed: 2, as rejected has"),
         (bench(rejected=["3", None, "5"]), r"rejected\[1\]: found nothing; allowed: text"),
         (bench(rejected=["3", "4", "5"]), "rejected: found the same as chosen"),
-        (bench(id=1.5), "id: found 1.5; allowed: text or a whole number"),
         (bench(subset=3), "subset: found 3"),
         (bench(chosen=["4"] * 600, num_correct=600), "chosen: found 1,800 pairs"),
     ],

@@ -83,25 +83,25 @@ def test_an_empty_list_of_tool_calls_is_none(tmp_path: Path) -> None:
     assert [problem.found for problem in found.problems.first] == ["no text"]
 
 
-def test_preferences_with_margin_ids_and_names_of_columns(tmp_path: Path) -> None:
-    first = {"win": CHOSEN, "lose": json.dumps(REJECTED), "by": 2, "subset": "s", "id": 7}
-    second = {"win": CHOSEN, "lose": REJECTED, "by": None, "source_ids": ["x:1", "x:2"]}
+def test_preferences_with_margin_and_names_of_columns(tmp_path: Path) -> None:
+    first = {"win": CHOSEN, "lose": json.dumps(REJECTED), "by": 2, "subset": "s"}
+    second = {"win": CHOSEN, "lose": REJECTED, "by": None}
     paths = lines(tmp_path, first, second)
     found = read_preferences(paths, chosen_key="win", rejected_key="lose", margin_key="by")
     one, two = found.require_usable()
-    assert (one.margin, one.subset, one.source_ids) == (2.0, "s", ("7",))
-    assert (two.margin, two.subset, two.source_ids) == (None, None, ("x:1", "x:2"))
+    assert (one.margin, one.subset) == (2.0, "s")
+    assert (two.margin, two.subset) == (None, None)
     assert (one.where, two.where) == (f"{paths[0]}:1", f"{paths[0]}:2")
 
 
 def test_ratings_as_messages_or_prompt_and_response(tmp_path: Path) -> None:
-    paths = lines(tmp_path, {"prompt": "Is it?", "response": "It is.", "label": 3.0, "id": "a"})
+    paths = lines(tmp_path, {"prompt": "Is it?", "response": "It is.", "label": 3.0})
     [row] = read_ratings(paths).require_usable()
     assert row.messages == [
         {"role": "user", "content": "Is it?"},
         {"role": "assistant", "content": "It is."},
     ]
-    assert (row.label, type(row.label), row.source_ids) == (3, int, ("a",))
+    assert (row.label, type(row.label)) == (3, int)
     paths = lines(tmp_path, {"messages": json.dumps(CHOSEN), "score": 0})
     [row] = read_ratings(paths, label_key="score").require_usable()
     assert (row.messages, row.label) == (CHOSEN, 0)
@@ -176,7 +176,6 @@ for _ in range(60):
             r"messages\[0\].content\[0\].type: found text 'image_url'; allowed: text",
         ),
         ({"messages": CHOSEN, "subset": 7}, "subset: found 7; allowed: text"),
-        ({"messages": CHOSEN, "id": [1.5]}, "id: found a list of 1"),
     ],
 )
 def test_broken_demonstrations_are_named(tmp_path: Path, row: Any, complaint: str) -> None:
@@ -332,13 +331,13 @@ def test_problems_are_counted_and_the_first_shown() -> None:
 
 
 ROWS: list[list[DatasetRow]] = [
-    [Demonstration(messages=CHOSEN, subset="s", source_ids=("a:1",))],
+    [Demonstration(messages=CHOSEN, subset="s")],
     [
         Preference(chosen=CHOSEN, rejected=REJECTED, margin=1.5),
         Preference(chosen=REJECTED, rejected=CHOSEN),
     ],
     [Rating(messages=CHOSEN, label=4)],
-    [Comparison(prompt=[ASKED], a="x", b="y", label="tie", source_ids=("a", "b"))],
+    [Comparison(prompt=[ASKED], a="x", b="y", label="tie")],
 ]
 READERS: list[Any] = [read_demonstrations, read_preferences, read_ratings, read_comparisons]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.unit.helpers.narrow_terminal import check_narrow, figures, shown
 
-from adjudge.cli import doctor, eval, grade, probe, study, top
+from adjudge.cli import doctor, eval, grade, probe, study
 from adjudge.cli import rubric as rubric_command
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.swap.report import EXPLAINED_SHARES
@@ -175,34 +175,3 @@ def test_tables_of_mock_and_doctor() -> None:
     check_narrow(Table([Column("fault", wrap=False), "what the client sees"], list(FAULTS.items())))
     rows = [["multiple system messages", doctor._MARKS["not offered"], "yes", "x " * 90]]
     check_narrow(Table(["feature", "supported", "sent", "observed"], rows, drop=("sent",)))
-
-
-class Span:
-    """Readings of a service whose numbers are long."""
-
-    after: Any
-
-    def __init__(self) -> None:
-        self.after = self
-
-    def series(self, name: str) -> Any:
-        routes = ("/batch_judge", "/v1/chat/completions", "/judge")
-        return {
-            (("route", route), ("outcome", outcome)): 12_345_678.0
-            for route in routes
-            for outcome in top._OUTCOMES
-        }
-
-    def rate(self, name: str, **labels: str) -> float:
-        return 12_345.6
-
-    def quantile(self, name: str, share: float, **labels: str) -> float:
-        return 1.2345
-
-
-def test_tables_of_top() -> None:
-    span: Any = Span()
-    check_narrow(top._routes(span))
-    check_narrow(top._failures(span, dict.fromkeys(FAILED, 1e7)))
-    name = f"12:https://judges.eu-central-1.example.org:8443/v1#{JUDGE}"
-    check_narrow(top._endpoints({name: dict.fromkeys(("calls", "calls_per_s", "retries"), 1e7)}))

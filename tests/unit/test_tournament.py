@@ -64,7 +64,6 @@ def test_all_pairs(orders: Any, calls: int) -> None:
     strengths = found.metadata["strengths"]
     assert strengths[3] > strengths[0] > strengths[2] > strengths[1]
     assert sum(strengths) == pytest.approx(0, abs=1e-9)
-    assert all(error > 0 for error in found.metadata["errors"])
     assert found.provenance is not None
     assert found.provenance.attempts == calls
     won = {(p["first"], p["second"]): p["score"] for p in found.metadata["pairs"]}

@@ -1,9 +1,10 @@
 import pickle
+from threading import Event
 
 import msgspec
 import pytest
 
-from adjudge import ErrorKind, GraderError, GraderRank, GraderScore, Provenance, Role, Usage
+from adjudge import ErrorKind, GraderError, GraderRank, GraderScore, Provenance, Role, Usage, types
 from adjudge.types import GraderResult, Sample, decode_result, encode_result, mid_ranks
 
 RESULTS: list[GraderResult] = [
@@ -59,6 +60,20 @@ def test_an_error_has_no_score() -> None:
     assert error.kind is ErrorKind.TIMEOUT
     with pytest.raises(ValueError):
         GraderError("a", "tired", "no such kind")  # type: ignore[arg-type]
+
+
+def test_a_process_logs_the_first_read_of_an_errors_score(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "_score_was_read", Event())
+    error = GraderError("judge", ErrorKind.TIMEOUT, "late")
+    assert not hasattr(error, "points")
+    assert not caplog.records
+    with pytest.raises(AttributeError, match="'GraderError' object has no attribute 'score'"):
+        error.score  # type: ignore[attr-defined]  # noqa: B018
+    assert (error.score if hasattr(error, "score") else 0.0) == 0.0
+    (record,) = caplog.records
+    assert record.args == ("judge", ErrorKind.TIMEOUT)
 
 
 def test_results_are_frozen() -> None:

@@ -1,4 +1,4 @@
-"""Data of judge training: readers on any input, laws of swapping and overlap, synthetic dials."""
+"""Data of judge training: readers on any input, laws of swapping and repeating, made-up rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from adjudge.datasets.readers import (
     read_ratings,
 )
 from adjudge.datasets.rows import ChatMessages, Comparison, Preference, Rating, render_transcript
-from adjudge.datasets.synthetic import (
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge_lab.judge_training.dataset import find_cut_problem, measure_lengths
+from adjudge_lab.judge_training.judge_questions import (
+    preferences_as_comparisons,
+    swap_answers,
+)
+from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.synthetic import (
     SyntheticSet,
     SyntheticSettings,
     gold_score,
@@ -28,19 +36,6 @@ from adjudge.datasets.synthetic import (
     synthetic_demonstrations,
     synthetic_preferences,
     synthetic_ratings,
-)
-from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.overlap import (
-    TextDocument,
-    find_duplicates,
-    find_leakage,
-    normalize_words,
-)
-from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
-from adjudge_lab.judge_training.dataset import find_cut_problem, measure_lengths
-from adjudge_lab.judge_training.judge_questions import (
-    preferences_as_comparisons,
-    swap_answers,
 )
 
 pytestmark = pytest.mark.slow  # many examples
@@ -182,35 +177,11 @@ def test_preferences_as_comparisons_keep_their_winner(rows: list[Preference], se
 
 
 @given(st.lists(pairs | compared, max_size=8))
-def test_what_was_trained_on_is_always_found(rows: list[Any]) -> None:
-    found = find_leakage(rows, rows)
-    assert len(found.leaks) == len(rows)
-    assert {leak.how for leak in found.leaks} <= {"exact"}
-    halves = find_leakage(rows[: len(rows) // 2], rows)
-    assert len(halves.leaks) >= len(rows) // 2
-    assert sum(halves.total.values()) == len(rows)
-
-
-@given(st.lists(pairs, max_size=8), st.floats(0.1, 1.0))
-def test_duplicates_name_earlier_rows_and_true_similarities(rows: list[Any], near: float) -> None:
-    found = find_duplicates([*rows, *rows], near=near)
-    assert [one.second for one in found][-len(rows) :] == list(range(len(rows), 2 * len(rows)))
-    assert all(one.first < one.second and near <= one.similarity <= 1.0 for one in found)
-
-
-@given(texts, texts)
-def test_similarity_is_the_index_of_jaccard(one: str, other: str) -> None:
-    def shingles(text: str) -> set[tuple[str, ...]]:
-        found = normalize_words(text)
-        size = min(3, len(found))
-        return {tuple(found[at : at + size]) for at in range(len(found) - size + 1)}
-
-    a, b = shingles(one), shingles(other)
-    long = min(len(normalize_words(one)), len(normalize_words(other))) >= 12
-    expected = 1.0 if one == other else len(a & b) / len(a | b) if long else 0.0
-    documents = TextDocument(normalize_words(one), []), TextDocument(normalize_words(other), [])
-    assert documents[0].similarity(documents[1]) == pytest.approx(expected)
-    assert documents[1].similarity(documents[0]) == pytest.approx(expected)
+def test_rows_that_were_trained_on_are_always_found(rows: list[Any]) -> None:
+    assert rows_seen_in(rows, rows) == set(range(len(rows)))
+    kept, found = drop_repeated_rows([*rows, *rows])
+    assert drop_repeated_rows(kept) == (kept, {"rows": 0, "contradicting": 0})
+    assert len(kept) + found["rows"] == 2 * len(rows)
 
 
 @given(st.lists(pairs, max_size=6), st.integers(1, 30), st.sampled_from(["left", "right", "error"]))

@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 from adjudge.cli.main import command_line
 from adjudge.config import load_toml
 from adjudge.datasets.rows import Comparison
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
-from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, write_sample
 from adjudge_lab.cli import COMMANDS
-from adjudge_lab.judge_training.chain import evaluation, report
+from adjudge_lab.judge_training.chain import evaluation
 from adjudge_lab.judge_training.chain.evaluation import (
     CapitalGold,
     GoldAgreement,
@@ -24,12 +22,12 @@ from adjudge_lab.judge_training.chain.evaluation import (
     gold_agreements,
 )
 from adjudge_lab.judge_training.chain.file import ChainFile, EvaluateStage
-from adjudge_lab.judge_training.chain.report import chain_summary_lines
 from adjudge_lab.judge_training.chain.run import ChainFolder, chain_plan
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.rl.rewards import format_toml, name_judge
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_tiny.toml"
 MADE = {"synthetic": {"n": 20}}
@@ -299,7 +297,7 @@ def test_pairs_that_the_judge_was_trained_on_are_left_out(
 
     def found(card: JudgeCard = card, **given: Any) -> tuple[int, dict[str, Any]]:
         check = EvaluateStage.model_validate({"judge": "x", **given})
-        benchmark, facts = _load_benchmark(check, tmp_path, tmp_path / check.judge, card)
+        benchmark, facts = _load_benchmark(check, tmp_path, card)
         return len(benchmark.items), facts
 
     items, facts = found(synthetic={"n": 40, "noise": 0.2})
@@ -308,37 +306,13 @@ def test_pairs_that_the_judge_was_trained_on_are_left_out(
     assert found(synthetic={"n": 40, "seed": 9})[1]["left_out"] < 5
     with pytest.raises(ConfigError, match="trained on all of these pairs"):
         found(synthetic=dials)
-    # Also those of the judge that it was trained from, and those that it compared.
-    later = card_of(tmp_path / "later", base={"path": "x"})
-    assert found(later, judge="later", synthetic={"n": 40})[1]["left_out"] == 30
     first = synthetic_preferences(SyntheticSettings(n=40)).rows[0]
     compared = Comparison(
         prompt=first.chosen[:1], a=first.rejected[1]["content"], b=first.chosen[1]["content"],
         label="B",
     )  # fmt: skip
-    monkeypatch.setattr(evaluation, "synthetic_training_rows", lambda *_: [compared])
+    monkeypatch.setattr(evaluation, "_made_training_pairs", lambda _: [compared])
     assert found(synthetic={"n": 40})[1]["left_out"] == 1
-
-
-def test_items_of_files_that_the_judge_was_trained_on_are_said(tmp_path: Path) -> None:
-    path = write_sample(tmp_path / "mine.jsonl", "preference", 10)
-    check = EvaluateStage(judge="x", files=["mine.jsonl"])
-    clean = card_of(tmp_path / "y", data={"synthetic": {"n": 4}})
-    _, facts = _load_benchmark(check, tmp_path, tmp_path / "y", clean)
-    assert facts["contamination"]["seen"] == 0
-    card = card_of(tmp_path / "x", data={"train": [hash_file(path)]})
-    benchmark, facts = _load_benchmark(check, tmp_path, tmp_path / "x", card)
-    assert (len(benchmark.items), facts["contamination"]["items"]) == (10, {"mine": 10})
-    told = {
-        "name": "c", "kind": "evaluate", "benchmark": "preference", "judge": "<x>",
-        "calibration": None, "lengths": None, "served": True, "unusable": 0, "subsets": {}, **facts,
-        "overall": {"items": 10, "missing": 0, "failures": {}, "accuracy_of_answered": 1.0,
-                    "interval": {"low": None, "high": None}},
-    }  # fmt: skip
-    said = chain_summary_lines({"stages": [told], "seconds": {"total": 1.0}})
-    assert "CONTAMINATED (10 items were trained on): preference: 1.000" in said[0]
-    page = "".join(map(str, report._evaluation_blocks(told)))
-    assert "CONTAMINATED: &lt;x&gt; was trained on 10 of 10 items" in page
 
 
 def test_a_reward_that_orders_as_the_gold_does(tmp_path: Path) -> None:

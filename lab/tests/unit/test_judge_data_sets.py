@@ -1,6 +1,5 @@
-"""Sets of rows: duplicates, leakage, lengths, positions, and synthetic ones."""
+"""Sets of rows: repeated ones, lengths, positions, and synthetic ones."""
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,33 +9,18 @@ from adjudge.datasets.rows import (
     ChatMessages,
     Comparison,
     DatasetRow,
-    Demonstration,
     Preference,
     Rating,
     render_transcript,
 )
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.overlap import (
-    Duplicate,
-    NearDuplicateIndex,
-    TextDocument,
-    detection_probability,
-    drop_duplicates,
-    find_duplicates,
-    find_leakage,
-    normalize_words,
-)
 from adjudge_lab.judge_training.dataset import LengthStatistics, find_cut_problem, measure_lengths
 from adjudge_lab.judge_training.judge_questions import (
     preferences_as_comparisons,
     swap_answers,
 )
-
-LONG = (
-    "The lighthouse at the end of the northern pier was built in 1871 "
-    "and has been automatic since 1984"
-)
+from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences, synthetic_ratings
 
 
 def talk(question: str, answer: str) -> ChatMessages:
@@ -56,14 +40,16 @@ def compared(question: str, a: str, b: str, label: Any, **fields: Any) -> Compar
     return Comparison(prompt=prompt, a=a, b=b, label=label, **fields)
 
 
-def test_equal_words_are_an_exact_duplicate() -> None:
+def test_rows_of_equal_words_are_left_out() -> None:
     rows = [
         rated("Q?", "Paris."),
         rated("Q?", "Rome."),
         rated("q ?", "  PARIS\u200b."),
         rated("Q?", "Paris!"),
     ]
-    assert find_duplicates(rows) == [Duplicate(0, 2, "exact", 1.0)]
+    kept, found = drop_repeated_rows(rows)
+    assert kept == [rows[0], rows[1], rows[3]]
+    assert found == {"rows": 1, "contradicting": 0}
 
 
 @pytest.mark.parametrize(
@@ -81,120 +67,21 @@ def test_equal_words_are_an_exact_duplicate() -> None:
     ],
 )
 def test_repeated_rows_may_contradict(first: Any, second: Any, *, contradicts: bool) -> None:
-    assert find_duplicates([first, second]) == [Duplicate(0, 1, "exact", 1.0, contradicts)]
+    assert drop_repeated_rows([first, second]) == (
+        [first], {"rows": 1, "contradicting": int(contradicts)},
+    )  # fmt: skip
 
 
-def test_long_answers_with_a_few_other_words_are_near_duplicates() -> None:
-    rows = [
-        rated("q", LONG),
-        rated("q", LONG + ", too"),
-        rated("q", LONG.replace("1871 and", "1950 but")),
+def test_rows_that_share_a_prompt_and_an_answer_are_seen() -> None:
+    train: list[DatasetRow] = [preferred("Name a tree.", "Oak.", "Trout."), rated("q", "b")]
+    rows: list[DatasetRow] = [
+        rated("name a tree .", "trout ."),
+        compared("q", "other", "b", "B"),
+        rated("Name a tree.", "Elm."),
     ]
-    [near] = find_duplicates(rows)
-    # 21 words and signs with the role make 19 shingles, a sign and a word more two more.
-    assert (near.first, near.second, near.how) == (0, 1, "near")
-    assert near.similarity == pytest.approx(19 / 21)
-    assert len(find_duplicates(rows, near=0.5)) == 2
-    assert find_duplicates(rows, near=None) == []
-    kept, found = drop_duplicates(rows)
-    assert (kept, found) == ([rows[0], rows[2]], [near])
-
-
-def test_a_long_question_does_not_make_answers_alike() -> None:
-    question = " ".join(f"word{n}" for n in range(300))
-    rows = [preferred(question, "Yes.", f"No {n}.") for n in range(5)]
-    assert find_duplicates(rows) == []
-    assert find_leakage([rated(question, "Yes.")], [rated(question, "Perhaps.")]).leaks == ()
-
-
-def test_answers_of_a_pair_may_change_places() -> None:
-    other = LONG.replace("lighthouse", "windmill").upper()
-    rows = [compared("q", LONG, other, "A"), compared("q", other + " !", LONG + " ?", "B")]
-    [near] = find_duplicates(rows)
-    assert near.how == "near"
-
-
-def test_leaks_are_found_across_kinds_of_rows() -> None:
-    train: list[DatasetRow] = [
-        preferred("Name a tree.", "Oak.", "Trout.", where="train:1"),
-        rated("q", LONG, where="train:2"),
-        Demonstration(messages=talk("q", "b"), where="train:3", source_ids=("rewardbench2:9",)),
-    ]
-    test: list[DatasetRow] = [
-        rated("name a tree .", "trout .", subset="Focus", where="test:1"),
-        compared("q", "other", LONG + "!", "B", subset="Focus", where="test:2"),
-        rated("unlike", "anything", subset="Math", where="test:3", source_ids=("rewardbench2:9",)),
-        rated("Name a tree.", "Elm.", subset="Math", where="test:4"),
-        rated("x", "y", subset="Ties", where="test:5"),
-    ]
-    found = find_leakage(train, test)
-    assert [(leak.test, leak.train, leak.how, leak.where) for leak in found.leaks] == [
-        (0, 0, "exact", ("test:1", "train:1")),
-        (1, 1, "near", ("test:2", "train:2")),
-        (2, 2, "id", ("test:3", "train:3")),
-    ]
-    assert found.contaminated
-    assert str(found) == "CONTAMINATED: 3 of 5 rows were trained on (Focus 2/2, Math 1/2)"
-
-
-def test_ids_from_a_card_need_no_training_rows() -> None:
-    test = [rated("q", "a", source_ids=("rb:1",)), rated("q", "b", source_ids=("rb:2",))]
-    found = find_leakage([], test, trained_ids={"rb:2", "rb:3"})
-    assert [(leak.test, leak.train, leak.how) for leak in found.leaks] == [(1, None, "id")]
-    assert str(find_leakage([], test)) == "no overlap in 2 rows"
-    assert not find_leakage([], test).contaminated
-
-
-@pytest.mark.parametrize("near", [0.0, -1.0, 1.01, float("nan")])
-def test_thresholds_are_shares(near: float) -> None:
-    with pytest.raises(ConfigError, match="near must be a number above 0"):
-        find_duplicates([], near=near)
-
-
-@pytest.mark.parametrize(("words", "changed"), [(60, 3), (200, 10)])
-def test_as_many_near_duplicates_are_found_as_stated(words: int, changed: int) -> None:
-    rng = random.Random(1)
-    found = alike = 0
-    for _ in range(200):
-        text = [f"w{rng.randrange(5000)}" for _ in range(words)]
-        other = list(text)
-        for place in rng.sample(range(words), changed):
-            other[place] = "new"
-        one, two = TextDocument([], [text]), TextDocument([], [other])
-        if one.similarity(two) >= 0.7:
-            alike += 1
-            index = NearDuplicateIndex(0.7)
-            index.add(0, one)
-            found += index.nearest(two) is not None
-    assert alike >= 120
-    assert found >= 0.99 * alike  # recall(0.7) = 0.9998
-
-
-def test_the_stated_recall_is_the_formula() -> None:
-    assert detection_probability(0.5) == pytest.approx(1 - (1 - 1 / 16) ** 32)
-
-
-def test_crowds_of_near_copies_cost_no_more_each() -> None:
-    compared_pairs = 0
-    plain = TextDocument.similarity
-
-    def counting(self: TextDocument, other: TextDocument) -> float:
-        nonlocal compared_pairs
-        compared_pairs += 1
-        return plain(self, other)
-
-    rows = [rated("q", f"{LONG} {n} {n}") for n in range(300)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TextDocument, "similarity", counting)
-        assert len(find_duplicates(rows, near=0.8)) == 299
-        assert compared_pairs <= 32 * 8 * 300
-        compared_pairs = 0
-        seen = NearDuplicateIndex(1.0)
-        for n in range(300):
-            text = normalize_words(f"{LONG} {n} {n}")
-            seen.nearest(TextDocument([], [text]))
-            seen.add(n, TextDocument([], [text]))
-        assert compared_pairs <= 32 * 8 * 300
+    assert rows_seen_in(train, rows) == {0, 1}
+    assert rows_seen_in(rows, rows) == {0, 1, 2}
+    assert rows_seen_in([], rows) == set()
 
 
 def encode(messages: ChatMessages) -> Sequence[str]:
@@ -260,11 +147,9 @@ def test_a_single_answer_that_is_cut_away_is_unusable() -> None:
 
 
 def test_a_comparison_is_swapped_with_its_label() -> None:
-    one = compared("q", "x", "y", "A", where="f:1", subset="s", source_ids=("i",))
+    one = compared("q", "x", "y", "A", where="f:1", subset="s")
     tie = compared("q", "u", "v", "tie")
-    assert swap_answers(one) == compared(
-        "q", "y", "x", "B", where="f:1", subset="s", source_ids=("i",)
-    )
+    assert swap_answers(one) == compared("q", "y", "x", "B", where="f:1", subset="s")
     assert swap_answers(tie) == compared("q", "v", "u", "tie")
 
 
@@ -325,13 +210,13 @@ def test_what_is_held_out_is_not_in_training() -> None:
     train, test = made.split(100)
     assert (len(train.rows), len(test.rows)) == (500, 100)
     assert train.rows + test.rows == made.rows
-    assert find_duplicates(made.rows, near=None) == []
+    assert len(drop_repeated_rows(made.rows)[0]) == 600
     with pytest.raises(ConfigError, match="held_out"):
         made.split(600)
 
 
 def test_more_rows_than_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for free in ("FILLER_PHRASES", "_KINDS", "_TIMES", "_ENDS"):
-        monkeypatch.setattr(f"adjudge.datasets.synthetic.{free}", ("so",))
+        monkeypatch.setattr(f"adjudge_lab.synthetic.{free}", ("so",))
     with pytest.raises(ConfigError, match="n = 2,000 is too many: only 15 different ratings"):
         synthetic_ratings(SyntheticSettings(n=2_000))

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.datasets.synthetic import (
+from adjudge.errors import ConfigError
+from adjudge_lab.judge_training.dataset import load_demonstrations
+from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.synthetic import (
     COUNTRY_CAPITALS,
     SyntheticSettings,
     gold_explanation,
@@ -15,9 +18,6 @@ from adjudge.datasets.synthetic import (
     synthetic_preferences,
     synthetic_ratings,
 )
-from adjudge.errors import ConfigError
-from adjudge_lab.judge_training.dataset import load_demonstrations
-from adjudge_lab.judge_training.judge_file import JudgeFile
 
 
 def within(count: int, n: int, share: float) -> bool:
@@ -169,6 +169,6 @@ def test_no_answer_that_is_held_out_was_shown_in_training() -> None:
 
 def test_too_few_shown_answers_to_hold_one_out_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one = synthetic_demonstrations(SyntheticSettings(n=1)) * 20
-    monkeypatch.setattr("adjudge.datasets.synthetic.synthetic_demonstrations", lambda _: one)
+    monkeypatch.setattr("adjudge_lab.synthetic.synthetic_demonstrations", lambda _: one)
     with pytest.raises(ConfigError, match=r"data\.synthetic\.n: every held-out row is also"):
         load_demonstrations(sft())

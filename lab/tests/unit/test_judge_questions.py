@@ -10,13 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.datasets.rows import Comparison, Rating
-from adjudge.datasets.synthetic import (
-    SyntheticSettings,
-    gold_explanation,
-    gold_score,
-    synthetic_comparisons,
-    synthetic_ratings,
-)
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
 from adjudge.verdicts import UnreadableReply, Verdict
@@ -30,6 +23,13 @@ from adjudge_lab.judge_training.judge_questions import (
     make_demonstrations,
     make_questions,
     make_reply,
+)
+from adjudge_lab.synthetic import (
+    SyntheticSettings,
+    gold_explanation,
+    gold_score,
+    synthetic_comparisons,
+    synthetic_ratings,
 )
 
 SECRET = b"k" * 32

@@ -189,18 +189,6 @@ def test_of_made_up_rows_the_best_that_can_be_expected_is_known(tmp_path: Path) 
         assert files.bayes_accuracy == pytest.approx(best)
 
 
-def test_held_out_rows_are_among_the_ids_that_the_card_lists(tmp_path: Path) -> None:
-    for base in (SFT, GRPO):
-        judge = judge_of(tmp_path, base)
-        path = tmp_path / "rows.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        named = [{**row, "id": f"row {place}"} for place, row in enumerate(rows)]
-        path.write_text("\n".join(map(json.dumps, named)))
-        files = write_judge_files(judge, tmp_path / judge.method, None)
-        assert set(files.trained_ids) == {row["id"] for row in named}
-        assert files.train_rows < len(rows)
-
-
 def test_all_that_is_unusable_counts_against_what_is_allowed(tmp_path: Path) -> None:
     """Odd turns and what is too long, one of each: neither alone is too much."""
     whole = judge_of(tmp_path, SFT).data.train

@@ -13,7 +13,7 @@ from adjudge_lab.cli import COMMANDS
 
 WRITES_NO_FILES = {
     "conformance",
-    "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view", "top",
+    "graders", "rubric lint", "serve", "mock", "models fetch", "models list", "view",
     "watch", "doctor", "study diff",
 }  # fmt: skip
 ASKS_JUDGES = {

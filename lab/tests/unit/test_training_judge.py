@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.unit.helpers.mock_provider import start_mock_here
 
-from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import Policy
@@ -15,6 +14,7 @@ from adjudge_lab.rl.held_out import EvaluatedEpisode, judge_episodes
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.tiny import CapitalsTask
+from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import Scorer
@@ -27,6 +26,7 @@ from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.verl.inputs import VerlRows, build_verl_spec
 from adjudge_lab.rl.verl.run import VerlFiles, build_verl_command, run_verl, write_verl_files
+from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
 ROOT = Path(__file__).parents[3]
 FULL = ROOT / "examples" / "rl_crafter_full.toml"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from adjudge import RewardSpec
-from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.runs.sentinel import SentinelAlarm, sentinel_reading
@@ -32,6 +31,7 @@ from adjudge_lab.rl.run import (
 from adjudge_lab.rl.run_folder import TrainingFolder
 from adjudge_lab.rl.runfile_checks import load_run_file
 from adjudge_lab.rl.tiny import CapitalGrader, CapitalsTask, generate_capital_demonstrations
+from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rl_tiny.toml"
 

@@ -1,8 +1,7 @@
-"""``adjudge doctor``: checks of this machine, of a spec's judges, of reward code.
+"""``adjudge doctor``: checks of this machine and of a spec's judges.
 
 ``adjudge doctor`` says what is installed; ``adjudge doctor SPEC`` asks one judge after the other
-what its server supports; ``adjudge doctor FILE.py`` shows where reward code turns failures into
-numbers, and what to write.
+what its server supports.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
 from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
-from adjudge.runs.code_check import ALLOW_COMMENT, CodeFinding, check_file
 from adjudge.version import __version__
 
 _MARKS = {
@@ -158,39 +156,6 @@ def _advice(findings: Sequence[FeatureCheck]) -> list[str]:
     return [f"Set features = [{listed}], which is what this server supports."]
 
 
-def check_reward_code(path: Path, *, as_json: bool) -> None:
-    """Read the file, print what was found; exit code 1 when there is something."""
-    found = check_file(path)
-    if as_json:
-        report = {"file": str(path), "findings": [msgspec.to_builtins(one) for one in found]}
-        print_json(report)
-    else:
-        _print_findings(path, found)
-    if found:
-        raise typer.Exit(1)
-
-
-def _print_findings(path: Path, found: Sequence[CodeFinding]) -> None:
-    console = output()
-    console.soft_wrap = True
-    told: set[tuple[str, str]] = set()
-    for one in found:
-        console.print(f"[bold]{clean(path)}:{one.line}[/]  {one.rule}")
-        console.print(f"  [red]{clean(one.code)}[/]")
-        if (one.rule, one.why) not in told:
-            told.add((one.rule, one.why))
-            console.print(f"  {clean(one.why)}")
-        for line in one.fix:
-            console.print(f"  [green]+ {clean(line)}[/]")
-        console.print()
-    if not found:
-        console.print(f"{clean(path)}: found no line that turns a failure into a number")
-        return
-    places = "place" if len(found) == 1 else "places"
-    console.print(f"{len(found)} {places} where a failure becomes a number")
-    errors().print(f"[dim]To allow a line, end it with the comment: # {ALLOW_COMMENT}[/]")
-
-
 _OPTIONAL_LIBRARIES = (
     ("fast event loop", "uvloop", ""),
     ("answer: mathematics", "math-verify", "full"),
@@ -209,13 +174,13 @@ def doctor(
     spec: Annotated[
         Path | None,
         typer.Argument(
-            help="A reward spec, whose judges are asked, or a .py file, whose code is checked. "
-            "Without it, the installed libraries are listed."
+            help="A reward spec, whose judges are asked. Without it, the installed libraries are "
+            "listed."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check this machine, the judges of a spec, or reward code.
+    """Check this machine, or the judges of a spec.
 
     Example: adjudge doctor reward.toml
 
@@ -224,15 +189,9 @@ def doctor(
     has a server gets a few short requests: does it reply, count tokens, follow a JSON schema and a
     choice list, return log-probabilities, stream, and repeat a reply with the same seed?
 
-    A .py file is read and never run. Each line that turns a judge's failure into a number is shown
-    with its effect on training and with the lines to write instead.
-
-    Exit code: 1 when such a line is found; 2 when this machine lacks what a grader needs (a
-    sandbox, a key, a GPU); 3 when a judge does not reply.
+    Exit code: 2 when this machine lacks what a grader needs (a sandbox, a key, a GPU);
+    3 when a judge does not reply.
     """
-    if spec is not None and spec.suffix == ".py":
-        check_reward_code(spec, as_json=as_json)
-        return
     if spec is not None:
         check_spec(spec, as_json=as_json)
         return

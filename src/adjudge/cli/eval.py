@@ -25,7 +25,6 @@ from adjudge.cli.options import (
 )
 from adjudge.datasets.files import find_files
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import (
     LENGTH_EFFECTS,
@@ -103,8 +102,7 @@ def eval_judge(
     Example: adjudge eval judge reward.toml --benchmark llmbar --data local
 
     Reports the official score with a 95 % interval, calibration and length bias. Every pair is
-    asked in both orders. Failed calls are counted beside the score, never as a choice. Prints
-    CONTAMINATED where the judge was trained on these items.
+    asked in both orders. Failed calls are counted beside the score, never as a choice.
 
     Writes judgements.jsonl, summary.json and report.html. The same command with the same -o resumes
     and asks only what is not answered yet.
@@ -132,19 +130,13 @@ def eval_judge(
     wait_for_judges([target, *(against or ())], wait_for_judge)
     with resumable_work(job.folder):
         validate_judges(job)
-    _print_results(job, as_json=as_json)
-    if unusable := job.summary["benchmark"]["unusable"]["rows"]:
-        errors().print(f"[yellow]{unusable:,} rows could not be used[/] (summary.json)")
-        raise typer.Exit(2)
-
-
-def _print_results(job: ValidationJob, *, as_json: bool) -> None:
     if as_json:
-        for line in contaminated_lines(job.summary):
-            errors().print(f"[bold red]{clean(line)}[/]")
         print_json(job.summary)
     else:
         print_validation(output(), job)
+    if unusable := job.summary["benchmark"]["unusable"]["rows"]:
+        errors().print(f"[yellow]{unusable:,} rows could not be used[/] (summary.json)")
+        raise typer.Exit(2)
 
 
 _DASH = "–"
@@ -153,21 +145,10 @@ _MOST_PROBLEMS = 5
 _Entry = Mapping[str, Any]
 
 
-def contaminated_lines(summary: _Entry) -> list[str]:
-    """A line for each judge that has seen items of the benchmark."""
-    items = summary["benchmark"]["items"]
-    lines = [
-        contamination_warning(one["name"], one["contamination"], items) for one in summary["judges"]
-    ]
-    return [line for line in lines if line]
-
-
 def print_validation(console: Console, job: ValidationJob) -> None:
-    """Contamination first, then scores, subsets, orders, calibration, lengths, comparisons."""
+    """Scores, subsets, orders, calibration, lengths, comparisons."""
     summary = job.summary
     about, judges = summary["benchmark"], summary["judges"]
-    for line in contaminated_lines(summary):
-        console.print(f"[bold red]{clean(line)}[/]", soft_wrap=True)
     if about["local"]:
         console.print(
             "[yellow]This is the sample that ships with adjudge, not the benchmark: the score says "
@@ -190,7 +171,6 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         for kind, message in judge["first_failures"].items():
             said = f"{judge['name']}: the first {kind}: {message}"
             console.print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
-        console.print(f"[dim]{clean(_contamination_note(judge))}[/]", soft_wrap=True)
     for line in about["unusable"]["first"][:_MOST_PROBLEMS]:
         console.print(f"[yellow]unusable[/] {clean(line)}", soft_wrap=True)
     console.print(
@@ -302,16 +282,6 @@ def _compared(summary: _Entry) -> Table:
 
 def _format_interval(one: _Entry) -> str:
     return _DASH if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
-
-
-def _contamination_note(judge: _Entry) -> str:
-    one = judge["contamination"]
-    notes = "; ".join(one["notes"])
-    if one["compared"] == "nothing":
-        return f"{judge['name']}: not checked for contamination: {notes}"
-    parts = {"ids": " (only ids were compared)", "rows in part": " (of the files still there)"}
-    only = parts.get(one["compared"], "")
-    return f"{judge['name']}: {one['seen']:,} items seen in training{only}; {notes}"
 
 
 def _format_number(value: float | None, digits: int = 3) -> str:

@@ -47,7 +47,6 @@ CORE_COMMANDS = {
     "models.fetch": CoreCommand("Judge", "adjudge.cli.models:fetch"),
     "models.list": CoreCommand("Judge", "adjudge.cli.models:list_models"),
     "view": CoreCommand("Look", "adjudge.cli.view:view"),
-    "top": CoreCommand("Look", "adjudge.cli.top:top"),
     "watch": CoreCommand("Look", "adjudge.cli.watch:watch"),
     "audit": CoreCommand("Check", "adjudge.cli.audit:audit"),
     "probe": CoreCommand("Check", "adjudge.cli.probe:probe"),

@@ -1,1 +1,1 @@
-"""Preference, rating, comparison and demonstration data: row types, files, synthetic rows."""
+"""Preference, rating, comparison and demonstration data: row types and files."""

@@ -211,26 +211,10 @@ def check_id(value: Any, key: str) -> str | None:
     return str(value)
 
 
-_MAX_IDS = 64
-
-
 def source_fields(row: RawColumns, where: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Where a row is from, by the columns of ``names``: ``where``, ``subset``, ``source_ids``."""
-    keys = [names[name] for name in ("source_ids", "id") if name in names]
-    key = next((key for key in keys if row.get(key) is not None), "")
-    ids = row.get(key)
-    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
-    if len(ids) > _MAX_IDS or not all(type(one) in (str, int) for one in ids):
-        raise BrokenRow(
-            str(key), describe_found(ids), f"text or a whole number, or up to {_MAX_IDS} of them"
-        )
-    return {
-        "where": where,
-        "subset": check_subset(row.get(names["subset"]), names["subset"])
-        if "subset" in names
-        else None,
-        "source_ids": tuple(str(one)[:200] for one in ids),
-    }
+    """Where a row is from, by the columns of ``names``: ``where`` and ``subset``."""
+    key = names.get("subset")
+    return {"where": where, "subset": key and check_subset(row.get(key), key)}
 
 
 def make_preference(

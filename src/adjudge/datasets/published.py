@@ -37,7 +37,6 @@ from typing import Any, Literal, NamedTuple
 from adjudge.datasets.columns import (
     MAX_MESSAGES,
     check_conversation,
-    check_id,
     check_margin,
     check_prompt,
     check_rating,
@@ -149,13 +148,11 @@ def parse_rewardbench2(row: RawColumns, where: str) -> BestOfAnswers:
             raise BrokenRow(
                 counted, describe_found(row[counted]), f"{len(sides[key])}, as {key} has"
             )
-    name = check_id(row.get("id"), "id")
     return BestOfAnswers(
         prompt=prompt_messages(check_text(row.get("prompt"), "prompt")),
         **sides,
         where=where,
         subset=check_subset(row.get("subset"), "subset"),
-        source_ids=() if name is None else (f"rewardbench2:{name}",),
     )
 
 
@@ -273,7 +270,6 @@ def parse_pair(row: RawColumns, where: str, form: PairFormat) -> Comparison:
     """
     columns = PAIR_COLUMNS[form]
     label = _pair_label(row.get(columns.label), columns.label, columns.labels)
-    name = check_id(row.get(columns.id), columns.id)
     subset = check_subset(row.get(columns.subset), columns.subset)
     a, b = (check_text(row.get(answer), answer, blank=True) for answer in columns.answers)
     return Comparison(
@@ -283,7 +279,6 @@ def parse_pair(row: RawColumns, where: str, form: PairFormat) -> Comparison:
         label=label,
         where=where,
         subset="mmlu-pro" if subset and subset.startswith("mmlu-pro") else subset,
-        source_ids=() if name is None else (f"{form}:{name}",),
     )
 
 
@@ -314,16 +309,12 @@ def parse_arena_conversations(row: RawColumns, where: str) -> ConversationPair:
         ]
         for key in ("conversation_a", "conversation_b")
     )
-    name = check_id(row.get("question_id"), "question_id")
-    ids = () if name is None else (f"arena:{name}",)
-    return ConversationPair(a=a, b=b, label=label, where=where, source_ids=ids)
+    return ConversationPair(a=a, b=b, label=label, where=where)
 
 
 # Preferences: what both sides begin with is the prompt.
 
-_PREFERENCE_COLUMNS = {
-    name: name for name in ("chosen", "rejected", "prompt", "margin", "subset", "source_ids", "id")
-}
+_PREFERENCE_COLUMNS = {name: name for name in ("chosen", "rejected", "prompt", "margin", "subset")}
 
 
 def parse_preference(

@@ -10,7 +10,7 @@ demonstrations    ``messages``
 preferences       ``chosen``, ``rejected``, perhaps ``margin``
 ratings           ``messages``, or ``prompt`` and ``response``; ``label`` 0 to 4
 comparisons       ``prompt``, ``a``, ``b``, ``label`` A, B or tie
-all               perhaps ``subset``, and ``source_ids`` or ``id``
+all               perhaps ``subset``
 ================  ==========================================================================
 
 A conversation is a list of chat messages or the JSON text of one; a prompt may be plain text.
@@ -87,8 +87,6 @@ _USUAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "b": ("b", "response_b", "answer_b"),
     "label": ("label", "rating", "better", "winner"),
     "subset": ("subset",),
-    "source_ids": ("source_ids",),
-    "id": ("id",),
 }
 
 
@@ -268,10 +266,8 @@ def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Pref
     if form == "arena-conversations":
         battle = parse_arena_conversations(row, where)
         chosen, rejected = _winner_first(battle.a, battle.b, battle.label, "winner")
-        fields = {"where": where, "source_ids": battle.source_ids}
-        return [
-            check_answers(make_preference(chosen, rejected, None, fields), "chosen", "rejected")
-        ]
+        made = make_preference(chosen, rejected, None, {"where": where})
+        return [check_answers(made, "chosen", "rejected")]
     if form == "preference":
         return [parse_preference(row, where)]
     if form == "openai-preference":
@@ -329,7 +325,7 @@ def _text_preference(
     chosen, rejected = (
         [*prompt, {"role": "assistant", "content": text}] for text in (better, worse)
     )
-    fields = {name: getattr(origin, name) for name in ("where", "subset", "source_ids")}
+    fields = {"where": origin.where, "subset": origin.subset}
     return check_answers(make_preference(chosen, rejected, margin, fields), "chosen", "rejected")
 
 
@@ -396,9 +392,8 @@ def _find_columns(
     first = list(islice(rows, _ROWS_INSPECTED))
     columns = list(dict.fromkeys(c for _, row in first if isinstance(row, dict) for c in row))
     names: dict[str, str] = {}
-    about_rows = dict.fromkeys(("subset", "source_ids", "id"))
     wanted = dict(required) | dict(optional or {})
-    for field, given in (wanted | about_rows).items():
+    for field, given in (wanted | {"subset": None}).items():
         column = _find_column(field, given, columns, paths)
         if column is not None:
             names[field] = column

@@ -7,8 +7,8 @@
 ``Comparison``       a prompt, two answers by position, which is better (pairwise GRPO)
 ===================  ======================================================================
 
-Each knows ``where`` it was read (``FILE:ROW``), its ``subset``, and the ids of the benchmark or
-data set items it was made from; all three are for people and checks, never for a model.
+Each knows ``where`` it was read (``FILE:ROW``) and its ``subset``; both are for people, never for
+a model.
 
 A problem names its row by its place; problems are counted, and the first of them shown.
 """
@@ -36,11 +36,10 @@ RATINGS = (0, 1, 2, 3, 4)
 
 
 class SourcedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a row is from, its subset, and the ids of the items that it was made from."""
+    """Where a row is from, and its subset."""
 
     where: str = ""
     subset: str | None = None
-    source_ids: tuple[str, ...] = ()
 
 
 class Demonstration(SourcedRow, frozen=True, kw_only=True):

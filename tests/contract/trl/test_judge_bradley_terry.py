@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
 from adjudge.datasets.rows import Preference
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, read_card
 from adjudge.judges.models import LocalScalarModel
@@ -29,6 +28,7 @@ from adjudge_lab.judge_training.dataset import ConversationEncoder, encode_rows
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob, LoraTable
 from adjudge_lab.judge_training.run import run_judge
 from adjudge_lab.judge_training.supervised import score_pairs
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "judge_bt_tiny.toml"
 SMALL = """

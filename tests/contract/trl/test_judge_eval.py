@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.datasets.rows import Preference
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_preferences
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_preferences
 
 SMALL = """
 kind = "judge"
@@ -78,26 +78,18 @@ def test_a_trained_folder_scores_what_its_training_said(
         trained["validation"]["loss"], abs=1e-4
     )
     assert found["margins"]["mean"] == pytest.approx(trained["validation"]["margin"], abs=1e-4)
-    # Its checkpoint was chosen by these very rows.
-    assert found["contamination"]["compared"] == "rows"
-    assert found["contamination"]["seen"] == found["overall"]["items"] == 60
+    assert found["overall"]["items"] == 60
     _, again = validated(*arguments)
     assert again["judges"][0]["resumed"] == again["judges"][0]["questions"] == 120
 
 
-def test_on_its_own_training_rows_it_is_contaminated_and_elsewhere_not(
+def test_its_raw_outputs_and_its_ranks_on_another_benchmark(
     judge: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder, _ = judge
-    said, _ = validated(
-        str(folder), "--data", str(folder.parent / "train.jsonl"), "-o", str(tmp_path / "train")
-    )
-    assert said.startswith("CONTAMINATED: small was trained on 500 of 500 items")
     local = ("--benchmark", "rewardbench2", "--data", "local", "-o", str(tmp_path / "rb2"))
-    said, summary = validated(str(folder), *local, "--against", str(folder / "reward.toml"))
-    assert "CONTAMINATED" not in said
+    _, summary = validated(str(folder), *local, "--against", str(folder / "reward.toml"))
     raw, ranked = summary["judges"]
     assert (raw["scale"], ranked["scale"]) == ("logits", None)
-    assert raw["contamination"]["compared"] == ranked["contamination"]["compared"] == "rows"
     assert raw["overall"]["missing"] == ranked["overall"]["missing"] == 0
     assert (tmp_path / "rb2" / "report.html").stat().st_size > 10_000

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl`")
 
-from adjudge.datasets.synthetic import SyntheticSettings, synthetic_comparisons, synthetic_ratings
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import read_card
 from adjudge.graders.llm.trained_judge_prompts import JudgementForm
@@ -17,6 +16,7 @@ from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.judge_questions import FENCE_KEY_FILE
 from adjudge_lab.judge_training.judgement_rewards import UNPARSABLE_REWARD
 from adjudge_lab.judge_training.run import run_judge
+from adjudge_lab.synthetic import SyntheticSettings, synthetic_comparisons, synthetic_ratings
 
 SFT = """
 kind = "judge"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from adjudge.cli.top import read_metrics
 from adjudge.client import JudgeRewardSystem
 from adjudge.engine.child_server import settings_arguments
 from adjudge.service.server import RunningService, start_service_process
@@ -81,9 +81,11 @@ def wait_until(found: Callable[[], Any], seconds: float = 90.0) -> None:
 def outcomes(url: str) -> Counter[str]:
     """Requests that the service has counted, by outcome."""
     found: Counter[str] = Counter()
-    reading = read_metrics(url, "ADJUDGE_SERVICE_KEY")
-    for labels, value in reading.series("judge_requests_total").items():
-        found[dict(labels)["outcome"]] += int(value)
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        families = text_string_to_metric_families(response.read().decode())
+    for sample in (each for family in families for each in family.samples):
+        if sample.name == "judge_requests_total":
+            found[sample.labels["outcome"]] += int(sample.value)
     return found
 
 

@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from adjudge.datasets import synthetic
 from adjudge.datasets.files import hash_content
 from adjudge.datasets.readers import read_demonstrations, read_preferences
 from adjudge.datasets.rows import (
@@ -33,14 +32,15 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judge_evaluation.benchmarks.overlap import drop_duplicates, find_leakage
 from adjudge.judges.models.local_loading import (
     apply_chat_template,
     convert_to_turns,
     get_special_tokens,
 )
 from adjudge.text import encode_exactly
+from adjudge_lab import synthetic
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
+from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
 
 EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
 """A conversation as what a model counts: the ids that ``apply_chat_template`` gives, say."""
@@ -275,7 +275,7 @@ def load_demonstrations(judge: JudgeFile) -> JudgeDataset[Demonstration]:
     held = _held_out_count(len(rows), judge.data.val_fraction)
     train, held_out = rows[:-held], rows[-held:]
     # Few texts are good ones, so that they recur.
-    seen = {leak.test for leak in find_leakage(train, held_out, near=None).leaks}
+    seen = rows_seen_in(train, held_out)
     val = [row for place, row in enumerate(held_out) if place not in seen]
     if not val:
         judge.refuse("data.synthetic.n", "every held-out row is also a training row. Raise it.")
@@ -367,27 +367,20 @@ def load_dataset_files(
         "val": _hash_files(judge, data.val),
     }
     if data.deduplicate:
-        train, facts["duplicates"] = _drop_equal_rows(train)
+        train, facts["duplicates"] = drop_repeated_rows(train)
     if data.val:
         val = check_unusable_rows(held := read(judge.files(data.val)), judge, "data.val")
         problems.extend(held.problems)
         if data.deduplicate:
-            val, facts["val_duplicates"] = _drop_equal_rows(val)
+            val, facts["val_duplicates"] = drop_repeated_rows(val)
     else:
         train, val = _hold_out_prompts(train, data.val_fraction, judge)
     facts["unreadable"] = {
         "rows": problems.count,
         "problems": [str(one) for one in problems.first],
     }
-    seen = find_leakage(train, val, near=None)
-    facts["val_seen_in_training"] = len(seen.leaks)
+    facts["val_seen_in_training"] = len(rows_seen_in(train, val))
     return JudgeDataset(train, val, facts)
-
-
-def _drop_equal_rows(rows: list[_T]) -> tuple[list[_T], dict[str, int]]:
-    """The first of equal rows, and how many were left out, how many of them contradicting it."""
-    kept, found = drop_duplicates(rows, near=None)
-    return kept, {"rows": len(found), "contradicting": sum(one.contradicts for one in found)}
 
 
 def check_unusable_rows(loaded: LoadedRows[_T], judge: JudgeFile, part: str) -> list[_T]:

@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets import synthetic
 from adjudge.datasets.files import read_rows
 from adjudge.datasets.readers import (
     holds_preferences,
@@ -40,7 +39,6 @@ from adjudge.datasets.rows import (
     RowProblems,
     split_answers,
 )
-from adjudge.datasets.synthetic import gold_explanation
 from adjudge.errors import ConfigError, GradingFailure, RolloutError, RunFolderError
 from adjudge.graders.llm.trained_judge_prompts import (
     JudgementForm,
@@ -51,6 +49,7 @@ from adjudge.judge_evaluation.benchmarks.items import flip_verdict
 from adjudge.messages import content_text
 from adjudge.text import THINK_OPEN
 from adjudge.verdicts import UnreadableReply
+from adjudge_lab import synthetic
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,
     EncodedRows,
@@ -60,6 +59,7 @@ from adjudge_lab.judge_training.dataset import (
     synthetic_dataset,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.synthetic import gold_explanation
 
 
 def swap_answers(comparison: Comparison) -> Comparison:
@@ -106,7 +106,6 @@ def _comparison(preference: Preference) -> Comparison:
         label="A",
         where=preference.where,
         subset=preference.subset,
-        source_ids=preference.source_ids,
     )
 
 
@@ -344,7 +343,6 @@ def make_demonstrations(
                 messages=[*question.messages, said],
                 where=row.where,
                 subset=row.subset,
-                source_ids=row.source_ids,
             )
         )
         answered.append(question)

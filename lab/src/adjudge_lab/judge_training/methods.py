@@ -150,11 +150,6 @@ class TrainingMethod(ABC):
             "lengths": self.lengths,
         }
 
-    def trained_ids(self) -> tuple[str, ...]:
-        """Source ids of all rows that were used: held-out ones chose the step that is kept."""
-        rows = (*self.train.rows, *self.val.rows)
-        return tuple(sorted({one for row in rows for one in row.source_ids}))
-
     def card_fields(self) -> dict[str, Any]:
         """The method's own fields of the card; needs :meth:`validated`."""
         return {}
@@ -356,14 +351,6 @@ class _GenerativeMethod(TrainingMethod):
     def selection_text(self) -> str:
         """By what the best step is chosen, in words."""
         return SELECTION_METRICS[self.labelled.form.mode]
-
-    def trained_ids(self) -> tuple[str, ...]:
-        learned, held_out = self.material.train, self.material.val
-        rows = (
-            *_question_rows(self.questions.rows, learned),
-            *_question_rows(self.val.rows, held_out),
-        )
-        return tuple(sorted({one for row in rows for one in row.source_ids}))
 
     def card_fields(self) -> dict[str, Any]:
         form = self.labelled.form

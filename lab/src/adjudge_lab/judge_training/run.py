@@ -331,7 +331,6 @@ class _JudgeRun:
             self._job.source,
             self._data,
             validation,
-            trained_ids=method.trained_ids(),
             **method.card_fields(),
         )
         self._job.summary = write_judge(

@@ -14,10 +14,10 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from adjudge.datasets.synthetic import COUNTRY_CAPITALS
 from adjudge.graders.base import RuleGrader
 from adjudge.types import GraderScore
 from adjudge_lab.environments import DatasetTask, Episode, Policy
+from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
 _END, _START, _PAD = "<|im_end|>", "<|im_start|>", "<|endoftext|>"
 

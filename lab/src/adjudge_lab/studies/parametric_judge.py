@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Literal
 
-from adjudge.datasets.synthetic import (
-    COUNTRY_CAPITALS,
-    FILLER_PHRASES,
-    capital_question,
-    gold_score,
-)
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
 from adjudge.judge_evaluation.swap.judgements import compute_features
 from adjudge.text import encode_exactly
 from adjudge.types import GraderScore
+from adjudge_lab.synthetic import (
+    COUNTRY_CAPITALS,
+    FILLER_PHRASES,
+    capital_question,
+    gold_score,
+)
 
 MAX_FEATURE_UNITS = 2.0
 """A feature counts up to this many of its units: what is longer is not liked more."""
@@ -33,12 +33,12 @@ class ParametricJudge(RuleGrader):
     """What a judge with known biases says: quality + Σ dial · feature + noise.
 
     Quality is that of an answer about a capital (``gold = "capitals"``; the four points of
-    :func:`~adjudge.datasets.synthetic.gold_score`, over 4), or 0 everywhere (``"none"``). The
+    :func:`~adjudge_lab.synthetic.gold_score`, over 4), or 0 everywhere (``"none"``). The
     dials say how much one unit of a feature adds, or takes away:
 
     ============  ============================================================================
     ``length``    words, in units of 32
-    ``fillers``   phrases that say nothing (:data:`~adjudge.datasets.synthetic.FILLER_PHRASES`),
+    ``fillers``   phrases that say nothing (:data:`~adjudge_lab.synthetic.FILLER_PHRASES`),
                   in units of 4
     ``markdown``  headings, table rows and pairs of bold marks, in units of 8
     ``own``       1 where the answer begins with the name of ``family`` and a colon, else 0

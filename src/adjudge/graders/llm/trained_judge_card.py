@@ -60,7 +60,6 @@ class JudgeCard(msgspec.Struct, frozen=True, kw_only=True):
     outputs. ``prompt``, ``verdict`` and ``rating_calibration`` are a generative one's: what it is
     asked (:func:`~adjudge.graders.llm.trained_judge.card_prompt`), the form of its answer
     (``None``: it was taught to answer, not to judge), and what its ratings are worth in labels.
-    ``trained_ids``: source ids of the rows that it has seen.
     """
 
     adjudge: str
@@ -79,7 +78,6 @@ class JudgeCard(msgspec.Struct, frozen=True, kw_only=True):
     rating_calibration: RatingCalibration | None = None
     prompt: dict[str, Any] | None = None
     verdict: str | None = None
-    trained_ids: tuple[str, ...] = ()
 
 
 def read_card(folder: Path | str) -> JudgeCard:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     Judgement,
@@ -60,19 +59,6 @@ def score_cells(
 
 def _score_cells(one: EvaluationSummary, label: str, why: str = "") -> list[object]:
     return score_cells(one["score"], one["low"], one["high"], why or one["why"], label)
-
-
-def _banners(summary: EvaluationSummary) -> list[Element]:
-    """What must be read first: contamination, a sample that is no benchmark."""
-    about = summary["benchmark"]
-    lines = [
-        contamination_warning(judge["name"], judge["contamination"], about["items"])
-        for judge in summary["judges"]
-    ]
-    if about["local"]:
-        lines.append("LOCAL SAMPLE: self-made items of the shape alone; no score of the benchmark")
-    parts = [line.partition(":") for line in lines if line]
-    return [paragraph(bold(head), ":", rest, class_="banner") for head, _, rest in parts]
 
 
 def _scores(summary: EvaluationSummary) -> list[object]:
@@ -251,18 +237,6 @@ def _lengths(summary: EvaluationSummary) -> Table:
     return Table(["", *columns], rows)
 
 
-def _contamination(summary: EvaluationSummary) -> Table:
-    """What each judge was compared with."""
-    rows = []
-    for judge in summary["judges"]:
-        one = judge["contamination"]
-        how = ", ".join(f"{kind} {format_integer(count)}" for kind, count in one["how"].items())
-        seen = "–" if one["compared"] == "nothing" else format_integer(one["seen"])
-        rows.append([judge["name"], seen, how, one["compared"], "; ".join(one["notes"])])
-    columns = [*numeric("items seen", "found by", "compared"), Column("with", "w")]
-    return Table(["", *columns], rows)
-
-
 def _items(summary: EvaluationSummary) -> list[object]:
     """Where the items are from, and the rows that are none."""
     about = summary["benchmark"]
@@ -342,10 +316,14 @@ def write_validation_report(
         ("orders", "Both orders", _orders_part(summary)),
         ("calibration", "Calibration", _calibration(summary)),
         ("lengths", "Length", _lengths(summary)),
-        ("contamination", "Contamination", _contamination(summary)),
         ("wrong", "Where it was wrong", _errors(summary, benchmark, judgements)),
         ("items", "Items", _items(summary)),
     ]
+    banner = paragraph(
+        bold("LOCAL SAMPLE"),
+        ": self-made items of the shape alone; no score of the benchmark",
+        class_="banner",
+    )
     html = render_page(
         "Judge validation",
         _facts(summary),
@@ -354,7 +332,7 @@ def write_validation_report(
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],
-        above=_banners(summary),
+        above=[banner] if summary["benchmark"]["local"] else [],
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 

@@ -95,8 +95,7 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
     ``margins`` and ``calibration`` are for pairs that were scored, ``lengths`` for all; of
     RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
-    the rows that could not be read. ``contaminated`` counts, by subset, the items that the judge
-    may have been trained on; ``None``: nobody looked.
+    the rows that could not be read.
     """
 
     benchmark: str
@@ -108,7 +107,6 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     calibration: CalibrationMetrics | None = None
     lengths: LengthEffects | None = None
     unusable: list[RowProblem] = []
-    contaminated: dict[str, int] | None = None
 
 
 def score_benchmark(
@@ -117,7 +115,6 @@ def score_benchmark(
     *,
     judge: str = "judge",
     scale: ScoreScale | None = None,
-    contaminated: Mapping[str, int] | None = None,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = 0,
 ) -> BenchmarkReport:
@@ -158,7 +155,6 @@ def score_benchmark(
         else None,
         lengths=measure_length_effects(compared) if compared else None,
         unusable=benchmark.problems,
-        contaminated=None if contaminated is None else dict(contaminated),
     )
 
 

@@ -27,10 +27,6 @@ from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     read_benchmark_data,
     write_sample,
 )
-from adjudge.judge_evaluation.benchmarks.contamination import (
-    check_contamination,
-    contamination_entry,
-)
 from adjudge.judge_evaluation.benchmarks.items import (
     BENCHMARK_KINDS,
     Benchmark,
@@ -214,13 +210,11 @@ def evaluate_judge(
     else:
         judgements = _ask_or_resume(job, folder, benchmark, one, mode, place, tally)
     job.judgements[one.name] = judgements
-    seen = check_contamination(material, one.folder, one.card)
     report = score_benchmark(
         benchmark,
         judgements,
         judge=one.name,
         scale=one.scale or job.scale,
-        contaminated=None if seen.compared == "nothing" else seen.items,
         resamples=job.resamples,
     )
     return judge_entry(
@@ -233,7 +227,6 @@ def evaluate_judge(
         folder=None if one.folder is None else str(one.folder),
         questions=tally.total,
         resumed=tally.resumed,
-        contamination=contamination_entry(seen),
         first_failures=first_failure_messages(judgements),
     )
 

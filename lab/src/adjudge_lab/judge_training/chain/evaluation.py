@@ -19,23 +19,11 @@ import msgspec
 from adjudge.client.grader import ServedGrader
 from adjudge.datasets.hub import is_on_hub, resolve_data_file
 from adjudge.datasets.rows import Comparison, Preference, render_transcript, split_answers
-from adjudge.datasets.synthetic import (
-    COUNTRY_CAPITALS,
-    capital_question,
-    gold_score,
-    synthetic_preferences,
-)
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import RuleGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
 from adjudge.installation import install_command
-from adjudge.judge_evaluation.benchmarks.benchmark_data import BenchmarkData, hash_file
-from adjudge.judge_evaluation.benchmarks.contamination import (
-    check_contamination,
-    contamination_entry,
-    synthetic_training_rows,
-)
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     count_missing_kinds,
@@ -54,8 +42,15 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.stats.predictions import within_group_concordance
 from adjudge.types import GraderScore
 from adjudge_lab.judge_training.chain.file import EvaluateStage, ResolvedStage
-from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
 from adjudge_lab.rl.rewards import format_toml
+from adjudge_lab.synthetic import (
+    COUNTRY_CAPITALS,
+    capital_question,
+    gold_score,
+    synthetic_comparisons,
+    synthetic_preferences,
+)
 
 _COUNTRY_BY_PROMPT = {capital_question(country): country for country in COUNTRY_CAPITALS}
 
@@ -141,16 +136,15 @@ def evaluate_trained_judge(
     """Ask the judge about every pair, write judgements.jsonl into ``folder``; the summary.
 
     ``beside`` is what relative paths start from. A scalar judge is asked for its raw outputs, the
-    scale that Bradley-Terry calibrates. Made-up pairs that it, or a judge that it was trained from,
-    was trained on are left out and counted; items of files that it has seen are counted
-    (``contamination``). What it could not say is missing and counted by its kind. Raises
+    scale that Bradley-Terry calibrates. Made-up pairs that it was trained on are left out
+    and counted. What it could not say is missing and counted by its kind. Raises
     :class:`ConfigError` for a judge or files that cannot be used, and
     :class:`~adjudge.errors.JudgeUnavailable` where it answered nothing.
     """
     started = time.perf_counter()
     at = beside / check.judge
     card = read_card(at)
-    benchmark, facts = _load_benchmark(check, beside, at, card)
+    benchmark, facts = _load_benchmark(check, beside, card)
     count = len(benchmark.items)
     on_progress("asking", 0, count)
     with _serve_judge(at, card, folder) as judge:
@@ -166,7 +160,6 @@ def evaluate_trained_judge(
         judgements,
         judge=card.label,
         scale="logits" if is_scalar else None,
-        contaminated=facts.get("contamination", {}).get("items"),
         seed=check.seed,
     )
     seconds = {"total": round(time.perf_counter() - started, 1)}
@@ -234,19 +227,14 @@ def _raw_score_spec(at: Path) -> dict[str, Any]:
 
 
 def _load_benchmark(
-    check: EvaluateStage, beside: Path, at: Path, card: JudgeCard
+    check: EvaluateStage, beside: Path, card: JudgeCard
 ) -> tuple[Benchmark, dict[str, Any]]:
-    """The items, and what is known about their labels, or whether the judge has seen them."""
+    """The items, and what is known about their labels where they are made up."""
     if check.synthetic is None:
         files = [resolve_data_file(name, beside) for name in check.files]
-        found = read_benchmark(files, check.benchmark)
-        material = BenchmarkData(found, [hash_file(path) for path in files])
-        return found, {
-            "contamination": contamination_entry(check_contamination(material, at, card))
-        }
+        return read_benchmark(files, check.benchmark), {}
     made = synthetic_preferences(check.synthetic.settings())
-    rows = synthetic_training_rows(at, card)
-    known = {_sorted_texts(row) for row in rows if isinstance(row, Preference | Comparison)}
+    known = set(map(_sorted_texts, _made_training_pairs(card)))
     kept = [place for place, row in enumerate(made.rows) if _sorted_texts(row) not in known]
     if not kept:
         raise ConfigError(
@@ -261,6 +249,16 @@ def _load_benchmark(
         "synthetic": check.synthetic.model_dump(),
     }
     return Benchmark(kind="preference", items=items, title=title), facts
+
+
+def _made_training_pairs(card: JudgeCard) -> Sequence[Preference | Comparison]:
+    """The pairs of the judge's training that were made up, made again."""
+    if not (dials := card.data.get("synthetic")):
+        return []
+    settings = SyntheticTable.model_validate(dials).settings()
+    if card.method == "bradley_terry":
+        return synthetic_preferences(settings).rows
+    return synthetic_comparisons(settings).rows if card.mode == "pairwise" else []
 
 
 def _sorted_texts(row: Preference | Comparison) -> tuple[str, ...]:

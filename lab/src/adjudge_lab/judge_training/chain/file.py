@@ -18,13 +18,13 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from adjudge.config import suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
-from adjudge.datasets.synthetic import synthetic_preferences
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import BenchmarkKind as Benchmarks
 from adjudge_lab.judge_training.judge_file import JudgeFile, SyntheticTable
 from adjudge_lab.rl.backend_checks import check_backend_support, check_trains_here
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
+from adjudge_lab.synthetic import synthetic_preferences
 
 StagePlaces = Mapping[str, tuple[str, str]]
 """Of each earlier stage its folder, and what it leaves: a key of :data:`_OUTPUT_NAMES`."""

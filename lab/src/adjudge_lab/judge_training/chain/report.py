@@ -12,14 +12,11 @@ from typing import Any
 import msgspec
 
 from adjudge.files import iter_rows
-from adjudge.judge_evaluation.benchmarks.contamination import contamination_warning
 from adjudge.report.elements import (
     Element,
-    bold,
     format_integer,
     format_number,
     format_percent,
-    paragraph,
 )
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table, numeric
@@ -126,10 +123,8 @@ def _check_line(one: Mapping[str, Any]) -> str:
     gone = f", {overall['missing']} of {overall['items']} missing" if overall["missing"] else ""
     ece = (one["calibration"] or {}).get("ece")
     sure = "" if ece is None else f", calibration error {ece:.3f}"
-    seen = (one.get("contamination") or {}).get("seen")
-    known = f"CONTAMINATED ({seen} items were trained on): " if seen else ""
     score = _number(overall["accuracy_of_answered"])
-    return f"{known}{one['benchmark']}: {score}{span}{gone}{sure}"
+    return f"{one['benchmark']}: {score}{span}{gone}{sure}"
 
 
 def _run_line(one: Mapping[str, Any]) -> str:
@@ -309,7 +304,6 @@ def _evaluation_blocks(one: StageSummary) -> list[object]:
     return [
         Element("h3", f"{one['name']}: {one['benchmark']}"),
         f"{text}.",
-        _contamination_note(one),
         Table(
             ["Subset", *numeric("Items", "Missing", "Accuracy", "Interval")],
             [_subset_row(name, part) for name, part in parts.items()],
@@ -317,15 +311,6 @@ def _evaluation_blocks(one: StageSummary) -> list[object]:
         *_calibration_blocks(one["calibration"]),
         _length_sentence(one["lengths"]),
     ]
-
-
-def _contamination_note(one: StageSummary) -> Element | str:
-    """That the judge was trained on some of the items; of files that it was compared with them."""
-    if not (found := one.get("contamination")):
-        return ""
-    if line := contamination_warning(one["judge"], found, one["overall"]["items"]):
-        return paragraph(bold(line))
-    return f"Contamination: {'; '.join(found['notes'])}."
 
 
 def _subset_row(name: str, part: StageSummary) -> list[str]:

@@ -61,9 +61,8 @@ class JudgeFiles:
 
     ``first`` is the first row of training. ``form``: how the judge is asked, if it is. ``facts``:
     what was read, as the summary and the card have it; ``baselines``: what judges earn in GRPO that
-    look at no answer; ``trained_ids``: the source ids of all rows, held-out ones too; ``tokens``:
-    those of a batch in SFT, in the mean; ``bayes_accuracy``: the best that can be expected on
-    held-out rows that were made up.
+    look at no answer; ``tokens``: those of a batch in SFT, in the mean; ``bayes_accuracy``: the
+    best that can be expected on held-out rows that were made up.
     """
 
     train: Path
@@ -74,7 +73,6 @@ class JudgeFiles:
     form: JudgementForm | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     baselines: dict[str, Any] = field(default_factory=dict)
-    trained_ids: tuple[str, ...] = ()
     tokens: float | None = None
     bayes_accuracy: float | None = None
 
@@ -250,7 +248,6 @@ def _write_files(
     for path, part in zip(paths, (train, val), strict=True):
         write_parquet_rows(path, iter(part.written))
     share = judge.data.train_batch_size / max(1, len(train.written))
-    ids = {one for row in (*train.rows, *val.rows) for one in row.source_ids}
     return JudgeFiles(
         *paths,
         len(train.written),
@@ -259,7 +256,6 @@ def _write_files(
         form=form,
         facts={**material.facts, **train.part_facts("train"), **val.part_facts("val")},
         baselines=baselines or {},
-        trained_ids=tuple(sorted(ids)),
         tokens=None if train.tokens is None else share * train.tokens,
         bayes_accuracy=material.bayes_accuracy,
     )

@@ -93,7 +93,6 @@ def finish_verl_judge(
         validation,
         prompt=None if form is None else card_prompt(form),
         verdict=None if form is None else form.verdict,
-        trained_ids=files.trained_ids,
     )
     return write_judge(
         folder,

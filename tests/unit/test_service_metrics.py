@@ -1,0 +1,60 @@
+"""The service's metrics: the page on them names all, and the Grafana dashboard names no other."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from adjudge.service.metrics import ServiceMetrics
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUFFIXES = {
+    "counter": ("_total",),
+    "gauge": ("",),
+    "histogram": ("_bucket", "_sum", "_count"),
+}
+
+
+def documented() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels of each metric in the page's table."""
+    rows = re.findall(
+        r"^\| `(judge_\w+)` \| (\w+) \| (.*?) ?\|", (DOCS / "metrics.md").read_text(), re.MULTILINE
+    )
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def queries() -> Iterator[str]:
+    dashboard = json.loads((DOCS / "assets" / "grafana.json").read_text())
+    for panel in dashboard["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+async def served() -> dict[str, tuple[str, set[str]]]:
+    metrics = ServiceMetrics()
+    gauges: Any = SimpleNamespace(waiting=0, judging=0)
+    metrics.watch(gauges)
+    return {
+        family.name: (family.type, set(family._labelnames))
+        for family in metrics.registry.collect()
+        if family.name.startswith("judge_")
+    }
+
+
+def test_the_page_has_each_metric_with_its_type_and_labels() -> None:
+    assert documented() == asyncio.run(served())
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
+    labels_of = {
+        name + suffix: labels | ({"le"} if suffix == "_bucket" else set())
+        for name, (kind, labels) in documented().items()
+        for suffix in SUFFIXES[kind]
+    }
+    for query in queries():
+        names = re.findall(r"\bjudge_\w+", query)
+        assert names
+        labels = re.findall(r"by \((\w+)\)", query)
+        assert all(set(labels) <= labels_of[name] for name in names), query
