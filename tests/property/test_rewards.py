@@ -1,6 +1,5 @@
 """What must hold for every spec, every failure and every order."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -20,7 +19,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.rewards import AggregateTerm, aggregate, group_step, soft_min
+from adjudge.rewards import AggregateTerm, aggregate, group_step
 from adjudge.rewards.groups import GroupStep, drop_short_group, fallback_group
 from adjudge.stats import TIE_TOLERANCE
 from adjudge.types import GraderResult
@@ -158,21 +157,6 @@ def test_fallback_replaces_the_whole_group_or_none_of_it(
                 assert result.score == (result.original_index % 5) / 4
 
 
-@given(st.lists(units, min_size=1, max_size=8))
-def test_soft_min_goes_from_minimum_to_mean(values: list[float]) -> None:
-    mean = math.fsum(values) / len(values)
-    assert soft_min(values, 1e-4) == pytest.approx(min(values), abs=1e-4 * math.log(8) + 1e-12)
-    assert soft_min(values, 1e7) == pytest.approx(mean, abs=1e-6)
-    ladder = [soft_min(values, beta) for beta in (0.01, 0.1, 1.0, 10.0)]
-    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(ladder))
-
-
-def test_soft_min_reference_values() -> None:
-    # quality.md of the field: {.9, .5, .7} at beta 1 and 0.01
-    assert soft_min([0.9, 0.5, 0.7], 1.0) == pytest.approx(0.6867, abs=1e-4)
-    assert soft_min([0.9, 0.5, 0.7], 0.01) == pytest.approx(0.511, abs=1e-3)
-
-
 weights = st.floats(0.1, 10)
 
 
@@ -183,7 +167,7 @@ def test_aggregates_stay_between_the_extremes(pairs: list[tuple[float, float]]) 
     }
     terms = [AggregateTerm(f"g{i}", w) for i, (_, w) in enumerate(pairs)]
     low, high = min(s for s, _ in pairs), max(s for s, _ in pairs)
-    for method in ("weighted_mean", "min", "soft_min", "points"):
+    for method in ("weighted_mean", "min", "points"):
         value = aggregate(results, terms, method=method)
         assert isinstance(value, float)
         assert low - 1e-9 <= value <= high + 1e-9

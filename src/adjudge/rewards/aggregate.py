@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adjudge.errors import Cause, ErrorKind
-from adjudge.stats import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
-AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
+AggregateMethod = Literal["weighted_mean", "points", "min"]
 GateRule = Literal["multiply", "veto"]
 NotApplicable = Literal["score", "min", "missing"]
 """What a grader that had nothing to judge gives: its stated score, its worst, or nothing."""
@@ -46,7 +45,6 @@ def aggregate(
     terms: Sequence[AggregateTerm],
     *,
     method: AggregateMethod = "weighted_mean",
-    beta: float = 1.0,
     gate: GateRule = "multiply",
     normalise: bool = True,
     not_applicable: NotApplicable = "score",
@@ -57,8 +55,7 @@ def aggregate(
 
     * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
-    * ``min``: the smallest over essential graders (over all when none is marked);
-    * ``soft_min``: −β·log Σ w̄ᵢ·e^(−sᵢ/β), w̄ normalised; β → 0 is the minimum, β → ∞ the mean.
+    * ``min``: the smallest over essential graders (over all when none is marked).
 
     Then gates and penalties: ``multiply`` gives method·Πgates + Σ penalties, ``veto`` gives 0 for
     any closed gate and method + Σ penalties otherwise. Weights scale penalties; a gate's weight
@@ -76,7 +73,7 @@ def aggregate(
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _METHODS[method](scores, beta) if scores else float(bool(gates))
+        total = _METHODS[method](scores) if scores else float(bool(gates))
         if gates or penalties:
             penalty = math.fsum([term.weight * value for term, value in penalties])
             total = total * math.prod(gates) + penalty
@@ -196,29 +193,24 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message, marks)
 
 
-def _weighted_mean(values: _TermValues, _beta: float) -> float:
+def _weighted_mean(values: _TermValues) -> float:
     return math.fsum([t.weight * v for t, v in values]) / math.fsum([t.weight for t, _ in values])
 
 
-def _points(values: _TermValues, _beta: float) -> float:
+def _points(values: _TermValues) -> float:
     possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
     return math.fsum(t.weight * v for t, v in values) / possible
 
 
-def _minimum(values: _TermValues, _beta: float) -> float:
+def _minimum(values: _TermValues) -> float:
     essential = [v for t, v in values if t.essential]
     return min(essential or [v for _, v in values])
 
 
-def _soft_minimum(values: _TermValues, beta: float) -> float:
-    return soft_min([v for _, v in values], beta, [t.weight for t, _ in values])
-
-
-_METHODS: Mapping[AggregateMethod, Callable[[_TermValues, float], float]] = {
+_METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {
     "weighted_mean": _weighted_mean,
     "points": _points,
     "min": _minimum,
-    "soft_min": _soft_minimum,
 }
 
 

@@ -71,7 +71,6 @@ class PanelSettings(ConfigTable):
     votes: int = Field(default=1, ge=1)
     reduce: Reduce | None = None
     quorum: int | None = Field(default=None, ge=1)
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
 class WeightSchedule(ConfigTable):
@@ -176,7 +175,6 @@ class JudgedReward(ConfigTable):
     """
 
     aggregate: AggregateMethod = "weighted_mean"
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     combine_mode: CombineMode = "replace"
     event_weight: float = Field(default=0.0, allow_inf_nan=False)
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)

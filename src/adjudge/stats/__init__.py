@@ -37,7 +37,6 @@ __all__ = [
     "missing_by_value",
     "quantile",
     "snap_ties",
-    "soft_min",
     "std",
     "z_scores",
 ]
@@ -308,23 +307,3 @@ def missing_by_value(
         return missing_by_bin([x for x, _ in kept], [gone for _, gone in kept])
     lost = Counter(x for x, gone in zip(values, missing, strict=True) if gone and x is not None)
     return [{"value": x, "n": known[x], "missing": lost[x]} for x in sorted(known)]
-
-
-def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
-    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
-
-    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
-    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
-    """
-    weights = [1.0] * len(values) if weights is None else weights
-    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
-    total = math.fsum(weight for _, weight in pairs)
-    low = min(value for value, _ in pairs)
-    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
-    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
-    if excess > -0.5:
-        return low - beta * math.log1p(excess)
-    # Little weight near the minimum: the sum itself, scaled by its largest term.
-    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
-    top = max(logs)
-    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))
