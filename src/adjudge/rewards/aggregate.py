@@ -19,7 +19,6 @@ from adjudge.errors import Cause, ErrorKind
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
-GateRule = Literal["multiply", "veto"]
 NotApplicable = Literal["score", "min", "missing"]
 """What a grader that had nothing to judge gives: its stated score, its worst, or nothing."""
 
@@ -45,7 +44,6 @@ def aggregate(
     terms: Sequence[AggregateTerm],
     *,
     method: AggregateMethod = "weighted_mean",
-    gate: GateRule = "multiply",
     normalise: bool = True,
     not_applicable: NotApplicable = "score",
 ) -> float | GraderError:
@@ -57,17 +55,14 @@ def aggregate(
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
     * ``min``: the smallest over essential graders (over all when none is marked).
 
-    Then gates and penalties: ``multiply`` gives method·Πgates + Σ penalties, ``veto`` gives 0 for
-    any closed gate and method + Σ penalties otherwise. Weights scale penalties; a gate's weight
-    only says whether it counts. ``not_applicable``: what a score that had nothing to judge
-    enters as.
+    Gates multiply and penalties are added: method·Πgates + Σ penalties. Weights scale penalties; a
+    gate's weight only says whether it counts. ``not_applicable``: what a score that had nothing to
+    judge enters as.
     """
     values = _collect_values(results, terms, normalise, not_applicable)
     if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
-    if gate == "veto" and 0.0 in gates:
-        return 0.0
     if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)

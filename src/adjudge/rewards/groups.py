@@ -19,8 +19,6 @@ from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
 GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
-GROUP_STEP_ALIASES: Mapping[str, GroupStep] = {"dr_grpo": "centre"}
-"""Other names of steps: what Dr. GRPO (Liu et al. 2025) compares a group by."""
 
 
 def group_step(
@@ -37,7 +35,7 @@ def group_step(
     :func:`snap_ties` with the ``scales`` of ``rewards``.
 
     * ``none``: unchanged otherwise;
-    * ``centre``: r − mean;
+    * ``centre``: r − mean, as Dr. GRPO (Liu et al. 2025);
     * ``rloo``: r − mean of the others (Ahmadian et al. 2024), which is n/(n − 1)·(r − mean); a lone
       sample has no others and gets 0, as from ``centre``;
     * ``z_score``: (r − mean)/(std + ``epsilon``), std with n − 1 as in GRPO; 0 where all are equal;

@@ -119,7 +119,6 @@ class RewardReducer:
         self._to_number = partial(
             aggregate,
             method=settings.aggregate,
-            gate=settings.gate,
             normalise=settings.normalise,
             not_applicable=settings.not_applicable,
         )

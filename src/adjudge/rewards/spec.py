@@ -37,10 +37,9 @@ from adjudge.rewards.aggregate import (
     AggregateTerm,
     CombineMode,
     EventReduce,
-    GateRule,
     NotApplicable,
 )
-from adjudge.rewards.groups import GROUP_STEP_ALIASES, GroupStep, MissingPolicy
+from adjudge.rewards.groups import GroupStep, MissingPolicy
 from adjudge.types import Reduce, Role, finite_range
 from adjudge.version import __version__
 
@@ -188,17 +187,11 @@ class JudgedReward(ConfigTable):
 class RewardSettings(JudgedReward):
     """``[reward]``: from a sample's results to its reward."""
 
-    gate: GateRule = "multiply"
     normalise: bool = True
     not_applicable: NotApplicable = "score"
     group: GroupStep = "none"
     bonus: float = Field(default=0.1, allow_inf_nan=False)
     seed: int = 0
-
-    @field_validator("group", mode="before")
-    @classmethod
-    def _known_step(cls, group: Any) -> Any:
-        return GROUP_STEP_ALIASES.get(group, group) if isinstance(group, str) else group
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
