@@ -342,3 +342,12 @@ def test_an_env_reward_that_is_no_number_is_none() -> None:
     function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
     [found] = function.compute({"q": [Sample(response="a", env_reward=math.nan)]})  # type: ignore[list-item]
     assert found.score is None
+
+
+def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> None:
+    rows = [{"response": "a", "reference": "a", "env_reward": env} for env in (-2.0, 3.0)]
+    run = adjudge.grade(rows, {**EXACT, "reward": {"combine_mode": "multiply"}})
+    assert run.rewards == [-2.0, 3.0]
+    assert any("negative in 1 of 2 samples" in one for one in run.summary["warnings"])
+    run = adjudge.grade(rows, {**EXACT, "reward": {"combine_mode": "weighted_sum"}})
+    assert not any("negative" in one for one in run.summary["warnings"])

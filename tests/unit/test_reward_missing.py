@@ -264,14 +264,13 @@ def test_a_fallback_must_be_a_rule_and_named() -> None:
 
 
 def test_a_sample_without_a_reward_shapes_no_group() -> None:
-    """Whatever makes it missing: its events, the environment's reward, a negative one."""
+    """Whatever makes it missing: its events, or the environment's reward."""
     graders = {"j": scored(), "e": scored()}
     entries = {"e": {"scope": "event"}}
     good = [{"s": s, "env_reward": 1.0, "events": [{"s": 0.5}]} for s in (0.2, 0.4, 0.9)]
     broken = [
         {"s": 0.9, "env_reward": 1.0, "events": [{"s": "budget"}]},
         {"s": 0.9, "events": [{"s": 0.5}]},
-        {"s": 0.9, "env_reward": -1.0, "events": [{"s": 0.5}]},
     ]
     for step in ("centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"):
         reward = {"group": step, "event_weight": 0.5, "combine_mode": "multiply"}

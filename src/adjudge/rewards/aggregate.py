@@ -254,13 +254,11 @@ def combine(
     *,
     mode: CombineMode,
     judge_scale: float = 1.0,
-    negative_env: Literal["missing", "allow"] = "missing",
 ) -> RewardPart:
     """The reward from J and the environment's reward, s being ``judge_scale``.
 
-    ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J. A needed environment
-    reward that is absent is ``invalid_input``; so is a negative one under ``multiply`` (a better
-    judgement would make it worse) unless ``negative_env = "allow"``.
+    ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J, of a negative env too. A
+    needed environment reward that is absent is ``invalid_input``.
     """
     if not isinstance(judge, float):
         return judge
@@ -274,13 +272,6 @@ def combine(
         )
     if mode == "weighted_sum":
         return _finite_or_error(env_reward + judge_scale * judge)
-    if env_reward < 0 and negative_env == "missing":
-        return GraderError(
-            "env_reward",
-            ErrorKind.INVALID_INPUT,
-            f"env_reward {env_reward} is negative under multiply: a better judgement would make "
-            'it worse; set negative_env = "allow" to multiply all the same',
-        )
     return _finite_or_error(env_reward * judge_scale * judge)
 
 

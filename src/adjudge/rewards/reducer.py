@@ -128,10 +128,7 @@ class RewardReducer:
             event_weight=settings.event_weight,
         )
         self._with_env = partial(
-            combine,
-            mode=settings.combine_mode,
-            judge_scale=settings.judge_scale,
-            negative_env=settings.negative_env,
+            combine, mode=settings.combine_mode, judge_scale=settings.judge_scale
         )
         self._score_keys = [
             (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders

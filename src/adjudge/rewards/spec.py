@@ -179,7 +179,6 @@ class JudgedReward(ConfigTable):
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
     event_reduce: EventReduce = "sum"
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
-    negative_env: Literal["missing", "allow"] = "missing"
     sample_rate: float = Field(default=1.0, gt=0, le=1)
     unjudged: Literal["missing", "env"] = "missing"
 
