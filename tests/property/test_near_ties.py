@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
-from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
+from adjudge import FunctionGrader, GraderScore, Role
 from adjudge.rewards import group_step
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import GroupStep
@@ -118,18 +118,6 @@ def test_equal_with_the_environment_is_equal(
 ) -> None:
     made = function((1.0,), combine_mode=mode)
     assert len(set(rewards(made, judged([[score] for score in scores], env)))) == 1
-
-
-def test_environments_rewards_of_unjudged_groups_are_made_equal_too() -> None:
-    made = function((1.0,), combine_mode="weighted_sum", sample_rate=0.5, unjudged="env")
-    left_out = GraderError("g0", ErrorKind.NOT_SAMPLED, "not drawn")
-    said = [
-        GradedSample(0, 0, "g", env, {"g0": left_out}, [], sampled=False)
-        for env in (0.1 + 0.2, 0.3)
-    ]
-    found = made.reward(said)
-    assert [result.score for result in found] == [0.3, 0.3]
-    assert [(result.details or {})["source"] for result in found] == ["env", "env"]
 
 
 # --- in general ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored, values
@@ -309,13 +308,3 @@ def test_a_failed_outcome_of_weight_zero_makes_no_reward_missing() -> None:
     [result] = made.compute(samples({"s": "budget", "events": [{"s": 0.5}, {"s": 0.25}]}))
     assert result.score == 0.75
     assert result.reward_info["outcome"] is None
-
-
-@pytest.mark.parametrize("env", [float("nan"), float("inf"), "high", None])
-def test_an_unjudged_sample_gets_a_real_env_reward_or_none(env: Any) -> None:
-    options = {"sample_rate": 1e-9, "combine_mode": "weighted_sum", "unjudged": "env"}
-    [result] = build({"j": scored()}, reward=options).compute(
-        samples({"s": 1.0, "env_reward": env})
-    )
-    assert result.score is None
-    assert (result.details or {})["source"] == "none"

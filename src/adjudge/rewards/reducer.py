@@ -299,8 +299,6 @@ class RewardReducer:
         state.reward = self._combined(state)
         if not isinstance(state.reward, float):
             state.part = state.reward
-        if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
-            state.reward = one.env_reward
         return state
 
     def _aggregate(
@@ -435,15 +433,14 @@ class RewardReducer:
     def _result(self, state: _SampleState) -> RewardResult:
         one = state.one
         reward = state.reward
-        source = "rule_fallback" if state.fell_back else "graders"
+        source = "none"
         if one.sampled:
+            source = "rule_fallback" if state.fell_back else "graders"
             log_score(
                 state.events if self._terms["event"] else None,
                 state.outcome if self._terms["outcome"] else None,
                 reward,
             )
-        else:
-            source = "none" if isinstance(reward, GraderError) else "env"
         info, details = self._info(state), _details(one, source)
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)

@@ -180,7 +180,6 @@ class JudgedReward(ConfigTable):
     event_reduce: EventReduce = "sum"
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
     sample_rate: float = Field(default=1.0, gt=0, le=1)
-    unjudged: Literal["missing", "env"] = "missing"
 
 
 class RewardSettings(JudgedReward):
@@ -198,11 +197,6 @@ class RewardSettings(JudgedReward):
             raise ValueError(
                 'group: "gdpo" adds up graders with their weights, after each was normalised. '
                 f"Leave aggregate out (found aggregate = {self.aggregate!r})"
-            )
-        if self.unjudged == "env" and self.combine_mode != "weighted_sum":
-            raise ValueError(
-                'unjudged: "env" needs combine_mode = "weighted_sum"; else an unjudged reward is '
-                f"on another scale than a judged one (found combine_mode = {self.combine_mode!r})"
             )
         if self.event_weight == 0 and self.outcome_weight == 0:
             raise ValueError(
