@@ -20,7 +20,7 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.rewards import AggregateTerm, aggregate, group_step
-from adjudge.rewards.groups import GroupStep, drop_short_group, fallback_group
+from adjudge.rewards.groups import GroupStep, drop_group, fallback_group
 from adjudge.stats import TIE_TOLERANCE
 from adjudge.types import GraderResult
 
@@ -209,11 +209,10 @@ def test_group_steps_keep_what_is_missing_missing(
 outcomes = st.lists(st.one_of(units, st.just(GraderError("j", ErrorKind.TIMEOUT, "x"))), max_size=6)
 
 
-@given(outcomes, st.integers(1, 6))
-def test_short_groups_are_dropped_whole(group: list[Any], min_valid: int) -> None:
-    valid = sum(isinstance(one, float) for one in group)
-    settled = drop_short_group(group, min_valid)
-    if valid >= min_valid:
+@given(outcomes)
+def test_one_missing_reward_drops_its_group(group: list[Any]) -> None:
+    settled = drop_group(group)
+    if all(isinstance(one, float) for one in group):
         assert settled == group
     else:
         assert all(isinstance(one, GraderError) for one in settled)

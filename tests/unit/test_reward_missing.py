@@ -247,7 +247,7 @@ def test_policy_raise_ends_with_every_error() -> None:
 
 
 def test_drop_group_keeps_each_reason() -> None:
-    made = build({"j": scored()}, missing={"policy": "drop_group", "min_valid": 2})
+    made = build({"j": scored()}, missing={"policy": "drop_group"})
     results = made.compute(samples({"s": 1.0}, {"s": "budget"}, {"s": 0.2}, {"s": 0.3}, group=2))
     assert values(results) == [None, None, 0.2, 0.3]
     assert [r.missing and r.missing.kind for r in results] == ["quorum", "budget", None, None]
@@ -281,9 +281,9 @@ def test_a_sample_without_a_reward_shapes_no_group() -> None:
         graders,
         entries=entries,
         reward={"event_weight": 0.5, "combine_mode": "multiply"},
-        missing={"policy": "drop_group", "min_valid": 2},
+        missing={"policy": "drop_group"},
     )
-    assert values(made.compute(samples(good[0], broken[0], broken[1]))) == [None] * 3
+    assert values(made.compute(samples(*good, broken[0]))) == [None] * 4
 
 
 def test_a_fallback_answers_for_events_too() -> None:

@@ -394,8 +394,7 @@ FAILS = ["a", "poor", "fail", "b"]
     ("missing", "more"),
     [
         ({}, {}),
-        ({"policy": "drop_group", "min_valid": 3}, {}),
-        ({"policy": "drop_group", "min_valid": 4}, {"scale_rewards": "batch"}),
+        ({"policy": "drop_group"}, {"scale_rewards": "batch"}),
         ({}, {"scale_rewards": "none", "reward_funcs": [1, 2]}),
         ({}, {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}),
     ],
@@ -414,7 +413,7 @@ def test_a_trainer_that_counts_missing_rewards_as_0_is_refused(
 @pytest.mark.parametrize(
     ("missing", "scale", "expected"),
     [
-        ({"policy": "drop_group", "min_valid": 4}, "group", [None] * 4),
+        ({"policy": "drop_group"}, "group", [None] * 4),
         ({}, "none", [0.5, 0.1, (0.5 + 0.1 + 0.5) / 3, 0.5]),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_missing_component_leaves_its_sample_out_of_every_function() -> None:
 
 
 def test_a_dropped_group_is_missing_in_every_function() -> None:
-    missing = {"policy": "drop_group", "min_valid": 4, "patience_s": 0}
+    missing = {"policy": "drop_group", "patience_s": 0}
     said = Trainer(make_rewards(spec(missing=missing))).ask(["kind", "fail", *["bad"] * 6])
     expected: list[float | None] = [None] * 4 + [0.0] * 4
     assert said == {"kind": expected, "long": expected}

@@ -117,15 +117,15 @@ def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:
 MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 
-def drop_short_group(group: Sequence[RewardPart], min_valid: int) -> list[RewardPart]:
-    """Policy ``drop_group``: with fewer than ``min_valid`` present, the whole group is missing.
+def drop_group(group: Sequence[RewardPart]) -> list[RewardPart]:
+    """Policy ``drop_group``: with one missing, the whole group is missing.
 
     The present ones become ``GraderError(quorum)``; the failed ones keep their own reason.
     """
-    valid = sum(not isinstance(outcome, GraderError) for outcome in group)
-    if valid >= min_valid:
+    failed = sum(isinstance(outcome, GraderError) for outcome in group)
+    if not failed:
         return list(group)
-    message = f"{valid} of {len(group)} samples of the group are valid, min_valid is {min_valid}"
+    message = f"{failed} of {len(group)} rewards of the group are missing"
     dropped = GraderError("group", ErrorKind.QUORUM, message)
     return [outcome if isinstance(outcome, GraderError) else dropped for outcome in group]
 

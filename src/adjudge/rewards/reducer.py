@@ -29,7 +29,7 @@ from adjudge.rewards.aggregate import (
     reduce_events,
 )
 from adjudge.rewards.groups import (
-    drop_short_group,
+    drop_group,
     fallback_group,
     gdpo_step,
     group_step,
@@ -329,7 +329,7 @@ class RewardReducer:
         missing, reward = self.spec.missing, self.spec.reward
         parts = [state.part for state in group]
         if missing.policy == "drop_group":
-            parts = drop_short_group(parts, missing.min_valid)
+            parts = drop_group(parts)
         if missing.policy == "fallback":
             parts, back = fallback_group(parts, [self._fallback(state) for state in group])
             for state in group:

@@ -209,7 +209,6 @@ class MissingSettings(ConfigTable):
     """``[missing]``: what a reward that stays missing means, and when to stop."""
 
     policy: MissingPolicy = "mask"
-    min_valid: int = Field(default=2, ge=1)
     fallback: str | None = None
     suspect: Literal["missing", "min"] = "missing"
     max_missing: float = Field(default=0.5, gt=0, le=1)

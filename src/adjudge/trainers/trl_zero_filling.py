@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,16 +39,14 @@ class ZeroFilling:
     def check(self, spec: RewardSpec, layout: GroupLayout) -> None:
         """Refuse a spec whose missing rewards would become 0; raises :class:`ConfigError`."""
         missing = spec.missing
-        largest = max(Counter(layout.groups).values(), default=0)
         exact = missing.policy == "raise" or (self.only_centres and layout.broken is None)
         if self.keeps_groups_apart:
-            whole = missing.policy == "drop_group" and missing.min_valid >= largest
-            exact = exact or whole or missing.policy == "fallback"
+            exact = exact or missing.policy in ("drop_group", "fallback")
         if exact:
             return
         allowed = ["'raise'"]
         if self.keeps_groups_apart:
-            allowed += [f"'drop_group' with min_valid = {largest}", "'fallback'"]
+            allowed += ["'drop_group'", "'fallback'"]
         decides = self.only_centres and layout.broken is not None  # else none would be exact
         who = f"{self.who}, where {layout.broken}" if decides else self.who
         raise ConfigError(

@@ -29,7 +29,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("mask", "GRPO", 'policy = "mask"', {}),
     ("mask, batch", "GRPO", 'policy = "mask"', {"scale_rewards": "batch"}),
     ("mask, none", "GRPO", 'policy = "mask"', {"scale_rewards": "none"}),
-    ("drop_group", "GRPO", f'policy = "drop_group"\nmin_valid = {GROUP}', {}),
+    ("drop_group", "GRPO", 'policy = "drop_group"', {}),
     ("raise", "GRPO", 'policy = "raise"', {}),
     ("mask, RLOO", "RLOO", 'policy = "mask"', {}),
 ]

@@ -134,7 +134,6 @@ def adapt_spec(spec: RewardSpec) -> RewardSpec:
     policy = spec.missing.policy
     missing = MissingSettings(
         policy="mask" if policy in _MASKING_POLICIES else policy,
-        min_valid=spec.missing.min_valid,
         fallback=spec.missing.fallback,
         max_missing=1.0,
         patience_s=0.0,
