@@ -4,8 +4,7 @@ A failure of any grader that counts makes the aggregate missing: no weight is sp
 survivors, because then two samples of one group would be measured with different rulers. For the
 same reason a grader that had nothing to judge is left out for a whole group or for none of it.
 
-The judge's part and the environment's reward then make one reward; how large its terms are is
-told, too.
+The judge's part and the environment's reward then make one reward.
 """
 
 from __future__ import annotations
@@ -279,44 +278,3 @@ def _finite_or_error(reward: float) -> RewardPart:
     if math.isfinite(reward):
         return reward
     return GraderError("reward", ErrorKind.OUT_OF_RANGE, f"the reward overflows to {reward}")
-
-
-# --- the size of the terms, by which near-ties are told -----------------------------------------
-
-
-class AggregateScale:
-    """How large the terms of one sample's aggregate are, together; an upper bound.
-
-    Rounding errors go with the terms: 5 − 4.7 is off by the rounding of 5. A normalised score
-    counts as 1, because it was made from a range (1 − 0.9 is off by the rounding of 1). So all but
-    penalties and scores that are not normalised is known from the spec's ``terms`` alone.
-    """
-
-    def __init__(
-        self,
-        terms: Sequence[AggregateTerm],
-        roles: Mapping[str, Role],
-        *,
-        method: AggregateMethod,
-        normalise: bool,
-    ) -> None:
-        scores = [term for term in terms if roles[term.name] is Role.SCORE]
-        weights = {term.name: abs(term.weight) for term in terms}
-        if method in ("weighted_mean", "points"):
-            total = math.fsum(term.weight for term in scores if term.weight > 0)
-            weights |= {term.name: abs(term.weight) / total for term in scores}
-        else:
-            weights |= {term.name: 1.0 for term in scores}
-        self._known = math.fsum(weights[term.name] for term in scores) if normalise else 0.0
-        seen = (Role.PENALTY,) if normalise else (Role.PENALTY, Role.SCORE)
-        self._seen = [(name, weights[name]) for name in weights if roles[name] in seen]
-
-    def of(self, each: Sequence[Mapping[str, GraderResult]]) -> list[float]:
-        """The scales of the aggregates of several samples or events."""
-        if not self._seen:
-            return [self._known] * len(each)
-        return [self._known + self._seen_in(results) for results in each]
-
-    def _seen_in(self, results: Mapping[str, GraderResult]) -> float:
-        found = ((weight, results.get(name)) for name, weight in self._seen)
-        return sum(abs(w * result.score) for w, result in found if isinstance(result, GraderScore))

@@ -26,13 +26,12 @@ def group_step(
     step: GroupStep,
     *,
     bonus: float = 0.1,
-    scales: Sequence[float] | None = None,
     epsilon: float = 0.0,
 ) -> list[float | None]:
     """``rewards`` of one group after ``step``; ``None`` stays ``None`` and counts nowhere.
 
     NaN and infinities are no rewards: they become ``None``. Near-ties are made equal before, by
-    :func:`snap_ties` with the ``scales`` of ``rewards``.
+    :func:`snap_ties`.
 
     * ``none``: unchanged otherwise;
     * ``centre``: r − mean, as Dr. GRPO (Liu et al. 2025);
@@ -48,10 +47,7 @@ def group_step(
     present = [reward for reward in rewards if reward is not None]
     if not present:
         return rewards
-    if scales is not None:
-        pairs = zip(rewards, scales, strict=True)
-        scales = [scale for reward, scale in pairs if reward is not None]
-    present = snap_ties(present, scales)
+    present = snap_ties(present)
     stepped: Sequence[float | None] = present
     if step in ("centre", "rloo"):
         mean, _ = mean_and_std(present)
@@ -70,10 +66,7 @@ def group_step(
 
 
 def gdpo_step(
-    components: Sequence[Mapping[str, float] | None],
-    weights: Mapping[str, float],
-    *,
-    scales: Mapping[str, Sequence[float]] | None = None,
+    components: Sequence[Mapping[str, float] | None], weights: Mapping[str, float]
 ) -> list[float | None]:
     """Σ wₖ·zₖ for each sample of one group, zₖ being component k's z-score within the group.
 
@@ -81,7 +74,7 @@ def gdpo_step(
     the whole batch, which no group knows, and belongs to the trainer. ``components[i]`` has sample
     *i*'s components by name, ``None`` where one is missing: such a sample stays ``None`` and counts
     in no component, so the others are those of the group without it. A component that all samples
-    share, and a lone sample's, is 0. ``scales``: by component, those of :func:`group_step`.
+    share, and a lone sample's, is 0.
 
     >>> scores = (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)
     >>> said = [{"right": right, "form": form} for right, form in scores]
@@ -98,7 +91,7 @@ def gdpo_step(
     terms: list[list[float]] = [[] for _ in present]
     for name in present[0]:
         column = [None if one is None else one[name] for one in components]
-        stepped = group_step(column, "z_score", scales=None if scales is None else scales[name])
+        stepped = group_step(column, "z_score")
         found = (value for value in stepped if value is not None)
         for mine, value in zip(terms, found, strict=True):
             mine.append(weights[name] * value)

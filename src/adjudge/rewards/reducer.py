@@ -14,13 +14,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import add, mul
 from typing import Any, cast
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
-    AggregateScale,
     AggregateTerm,
     aggregate,
     combine,
@@ -95,24 +93,7 @@ class RewardReducer:
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
-        roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
-        summed: dict[str, list[AggregateTerm]] = {scope: self._terms[scope] for scope in scopes}
-        summed["fallback"] = [
-            AggregateTerm(name) for name in (spec.missing.fallback,) if name is not None
-        ]
         settings = spec.reward
-        self._scales = {
-            of: AggregateScale(
-                terms, roles, method=settings.aggregate, normalise=settings.normalise
-            )
-            for of, terms in summed.items()
-        }
-        self._component_scales = {
-            term.name: AggregateScale(
-                [AggregateTerm(term.name)], roles, method="points", normalise=settings.normalise
-            )
-            for term in self._terms["outcome"]
-        }
         self._to_components = partial(
             component_values, normalise=settings.normalise, not_applicable=settings.not_applicable
         )
@@ -209,16 +190,14 @@ class RewardReducer:
         imputes = self.spec.missing.suspect == "min"
         idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
         found = [self._components(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
-        groups: dict[str, list[tuple[GradedSample, dict[str, float]]]] = {}
+        groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
             if components is not None:
-                groups.setdefault(one.group, []).append((one, components))
+                groups.setdefault(one.group, []).append(components)
         for members in groups.values():
-            outcomes = [one.outcome for one, _ in members]
-            for name in members[0][1]:
-                scales = self._component_scales[name].of(outcomes)
-                snapped = snap_ties([components[name] for _, components in members], scales)
-                for (_, components), value in zip(members, snapped, strict=True):
+            for name in members[0]:
+                snapped = snap_ties([components[name] for components in members])
+                for components, value in zip(members, snapped, strict=True):
                     components[name] = value
         return found
 
@@ -338,8 +317,7 @@ class RewardReducer:
         if reward.group == "gdpo" and not group[0].fell_back:
             stepped = self._gdpo_step(group, present, idle)
         else:
-            scales = self._part_scales(group)
-            stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
+            stepped = group_step(present, reward.group, bonus=reward.bonus)
         for state, part, value in zip(group, parts, stepped, strict=True):
             state.part = _missing_if_unranked(value) if isinstance(part, float) else part
             there = isinstance(state.part, float)
@@ -353,10 +331,8 @@ class RewardReducer:
             None if outcome is None else self._components(state.one, idle)
             for state, outcome in zip(group, present, strict=True)
         ]
-        outcomes = [state.one.outcome for state in group]
-        scales = {name: scale.of(outcomes) for name, scale in self._component_scales.items()}
         weights = {term.name: term.weight for term in self._terms["outcome"]}
-        return gdpo_step(components, weights, scales=scales)
+        return gdpo_step(components, weights)
 
     def _components(self, one: GradedSample, idle: Collection[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
@@ -364,56 +340,13 @@ class RewardReducer:
         found = self._to_components(one.outcome, terms)
         return None if isinstance(found, GraderError) else found
 
-    def _snap_ties(self, group: Sequence[_SampleState]) -> None:
+    @staticmethod
+    def _snap_ties(group: Sequence[_SampleState]) -> None:
         """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
         there = [state for state in group if isinstance(state.reward, float)]
         rewards = cast("list[float]", [state.reward for state in there])
-        if len(set(rewards)) > 1:
-            snapped = snap_ties(rewards, self._reward_scales(there))
-            if snapped != rewards:
-                for state, reward in zip(there, snapped, strict=True):
-                    state.reward = reward
-
-    def _part_scales(self, group: Sequence[_SampleState]) -> list[float]:
-        """The size of the terms behind each sample's outcome."""
-        scale = self._scales["fallback" if group[0].fell_back else "outcome"]
-        return scale.of([state.one.outcome for state in group])
-
-    def _reward_scales(self, group: Sequence[_SampleState]) -> list[float]:
-        """The size of the terms behind each sample's reward."""
-        settings = self.spec.reward
-        weight = abs(settings.judge_scale)
-        if not group[0].fell_back:
-            weight *= abs(settings.outcome_weight)
-        if settings.group in (
-            "z_score",
-            "gdpo",
-            "rank",
-        ):  # what they were made from has no near-ties
-            scales = [max(1.0, abs(cast("float", state.part))) for state in group]
-            if settings.group == "gdpo":  # a sum of z-scores, each at most (n − 1)/√n
-                total = math.fsum(abs(term.weight) for term in self._terms["outcome"])
-                scales = [max(scale, total * math.sqrt(len(group))) for scale in scales]
-        else:
-            scales = self._part_scales(group)
-        if weight != 1:
-            scales = [weight * scale for scale in scales]
-        if settings.event_weight != 0:
-            weight = abs(settings.judge_scale * settings.event_weight)
-            events = map(self._events_scale, group)
-            scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
-        if settings.combine_mode == "replace":
-            return scales
-        # A reward that is missing is in no group here; without an environment's it adds no size.
-        env = [abs(state.one.env_reward or 0.0) for state in group]  # adjudge: meant
-        return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
-
-    def _events_scale(self, state: _SampleState) -> float:
-        events = state.one.events
-        if isinstance(events, GraderError) or not events:
-            return 0.0
-        total = math.fsum(self._scales["event"].of(events))
-        return total / len(events) if self.spec.reward.event_reduce == "mean" else total
+        for state, reward in zip(there, snap_ties(rewards), strict=True):
+            state.reward = reward
 
     def _fallback(self, state: _SampleState) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
