@@ -22,7 +22,7 @@ from adjudge import (
 from adjudge.rewards import AggregateTerm, aggregate, group_step
 from adjudge.rewards.groups import GroupStep, drop_group, fallback_group
 from adjudge.stats import TIE_TOLERANCE
-from adjudge.types import GraderResult
+from adjudge.types import GradedSample, GraderResult
 
 FINAL_KINDS = (ErrorKind.INVALID_INPUT, ErrorKind.BUDGET, ErrorKind.UNPARSABLE, ErrorKind.TIMEOUT)
 units = st.floats(0, 1, allow_subnormal=False)
@@ -190,6 +190,81 @@ def test_one_failure_that_counts_makes_the_aggregate_missing(
     value = aggregate(results, terms)
     failing = any(c and isinstance(a, ErrorKind) for c, a in zip(counts, answers, strict=True))
     assert isinstance(value, GraderError) == failing
+
+
+NAMES = {"a": 2.0, "b": 1.0}
+hundredths = st.integers(0, 100).map(lambda percent: percent / 100)
+cells = st.tuples(hundredths, st.booleans()) | st.sampled_from(FINAL_KINDS)
+rows_of_cells = st.lists(st.tuples(cells, cells), min_size=1, max_size=5)
+_Row = tuple[tuple[float, bool] | ErrorKind, ...]
+
+
+def reduced(rows: Sequence[_Row], **reward: Any) -> list[RewardResult]:
+    """The rewards of one group; a cell is a score, and whether it had something to judge."""
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [{"name": n, "type": "m:G", "weight": w} for n, w in NAMES.items()],
+            "reward": reward,
+        }
+    )
+    graders = {name: FunctionGrader(lambda: 0.0, name, score_range=(0, 1)) for name in NAMES}
+    graded = []
+    for place, row in enumerate(rows):
+        said: dict[str, GraderResult] = {
+            name: GraderError(name, cell, "x")
+            if isinstance(cell, ErrorKind)
+            else GraderScore(name, cell[0], "", {"evaluable": cell[1]}, (0, 1))
+            for name, cell in zip(NAMES, row, strict=True)
+        }
+        graded.append(GradedSample(place, place, "g", 0.5, said, []))
+    return SpecRewardFunction(spec, graders=graders).reward(graded)
+
+
+@given(
+    rows_of_cells,
+    st.sampled_from(["weighted_mean", "min", "points"]),
+    st.sampled_from(["replace", "weighted_sum", "multiply"]),
+    st.data(),
+)
+def test_a_neighbours_score_changes_no_samples_own_reward(
+    rows: list[_Row], method: str, mode: str, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(rows) - 1))
+    other = tuple(
+        cell if isinstance(cell, ErrorKind) else (data.draw(hundredths), cell[1])
+        for cell in rows[at]
+    )
+    before, after = (
+        reduced(group, aggregate=method, combine_mode=mode)
+        for group in (rows, [*rows[:at], other, *rows[at + 1 :]])
+    )
+    for place, (one, two) in enumerate(zip(before, after, strict=True)):
+        if place != at:
+            assert one.reward_info == two.reward_info
+            assert one.missing == two.missing
+            if one.score is not None:
+                assert one.score == pytest.approx(two.score, rel=0, abs=TIE_TOLERANCE)
+
+
+@given(rows_of_cells)
+def test_only_a_grader_with_nothing_to_judge_in_the_whole_group_is_left_out(
+    rows: list[_Row],
+) -> None:
+    answered = [[c for c in column if isinstance(c, tuple)] for column in zip(*rows, strict=True)]
+    idle = [bool(column) and not any(judged for _, judged in column) for column in answered]
+    for row, result in zip(rows, reduced(rows), strict=True):
+        left = [
+            (weight, cell)
+            for weight, cell, out in zip(NAMES.values(), row, idle, strict=True)
+            if not out or isinstance(cell, ErrorKind)
+        ]
+        scores = [(weight, cell[0]) for weight, cell in left if isinstance(cell, tuple)]
+        if not left or len(scores) < len(left):
+            assert result.score is None
+        else:
+            total = sum(weight for weight, _ in scores)
+            mean = sum(weight * score for weight, score in scores) / total
+            assert result.score == pytest.approx(mean)
 
 
 @given(st.lists(st.one_of(st.none(), units), max_size=8), st.sampled_from(STEPS))

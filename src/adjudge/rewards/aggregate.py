@@ -18,8 +18,6 @@ from adjudge.errors import Cause, ErrorKind
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
-NotApplicable = Literal["score", "min", "missing"]
-"""What a grader that had nothing to judge gives: its stated score, its worst, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ def aggregate(
     *,
     method: AggregateMethod = "weighted_mean",
     normalise: bool = True,
-    not_applicable: NotApplicable = "score",
 ) -> float | GraderError:
     """One number for one sample, or the ``GraderError`` that makes it missing.
 
@@ -55,10 +52,10 @@ def aggregate(
     * ``min``: the smallest over essential graders (over all when none is marked).
 
     Gates multiply and penalties are added: method·Πgates + Σ penalties. Weights scale penalties; a
-    gate's weight only says whether it counts. ``not_applicable``: what a score that had nothing to
-    judge enters as.
+    gate's weight only says whether it counts. A score that was stated with nothing to judge counts
+    as any other.
     """
-    values = _collect_values(results, terms, normalise, not_applicable)
+    values = _collect_values(results, terms, normalise)
     if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
@@ -79,18 +76,14 @@ def aggregate(
 
 
 def component_values(
-    results: Mapping[str, GraderResult],
-    terms: Sequence[AggregateTerm],
-    *,
-    normalise: bool = True,
-    not_applicable: NotApplicable = "score",
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], *, normalise: bool = True
 ) -> dict[str, float] | GraderError:
     """What each score and penalty that counts is before :func:`aggregate` adds it, by its name.
 
     In the order of ``terms``. The ``GraderError`` is that of :func:`aggregate`: one missing
     component leaves the sample without any. A gate multiplies and is no component.
     """
-    values = _collect_values(results, terms, normalise, not_applicable)
+    values = _collect_values(results, terms, normalise)
     if not isinstance(values, tuple):
         return values
     scores, _, penalties = values
@@ -102,10 +95,7 @@ _TermValues = list[tuple[AggregateTerm, float]]
 
 
 def _collect_values(
-    results: Mapping[str, GraderResult],
-    terms: Sequence[AggregateTerm],
-    normalise: bool,
-    not_applicable: NotApplicable,
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
 ) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
     """The scores, gates and penalties that count; or the failure that makes the sample missing."""
     scores: _TermValues = []
@@ -119,7 +109,7 @@ def _collect_values(
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
             value = _scaled_score(term, result, normalise)
         else:
-            value = _term_value(term, result, normalise, not_applicable)
+            value = _term_value(term, result, normalise)
         if not isinstance(value, float):
             failures.append(value)
         elif result.role is Role.SCORE:
@@ -131,31 +121,15 @@ def _collect_values(
     return _join_failures(failures) if failures else (scores, gates, penalties)
 
 
-def _term_value(
-    term: AggregateTerm, result: GraderResult, normalise: bool, not_applicable: NotApplicable
-) -> float | GraderError:
+def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
     if isinstance(result, GraderError):
         worst = term.worst if term.suspect_is_worst and result.suspect else None
         return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
-    if result.metadata and (value := _unjudged_value(term, result, not_applicable)) is not None:
-        return value
-    return _scaled_score(term, result, normalise)
-
-
-def _unjudged_value(
-    term: AggregateTerm, result: GraderScore, not_applicable: NotApplicable
-) -> float | GraderError | None:
-    """What a score counts as that was given without judging, where that is not the score itself."""
-    cause = result.cause
-    if cause is Cause.CANDIDATE and term.weight < 0:
+    if result.cause is Cause.CANDIDATE and term.weight < 0 and term.worst is not None:
         return term.worst  # the grader's minimum would spare it what the points take away
-    if cause is not Cause.NOT_APPLICABLE or not_applicable == "score":
-        return None
-    if not_applicable == "min" and term.worst is not None:
-        return term.worst
-    return GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
+    return _scaled_score(term, result, normalise)
 
 
 def _scaled_score(term: AggregateTerm, result: GraderScore, normalise: bool) -> float | GraderError:

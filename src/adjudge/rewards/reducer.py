@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -94,14 +94,8 @@ class RewardReducer:
             for scope in scopes
         }
         settings = spec.reward
-        self._to_components = partial(
-            component_values, normalise=settings.normalise, not_applicable=settings.not_applicable
-        )
         self._to_number = partial(
-            aggregate,
-            method=settings.aggregate,
-            normalise=settings.normalise,
-            not_applicable=settings.not_applicable,
+            aggregate, method=settings.aggregate, normalise=settings.normalise
         )
         self._judge_reward = partial(
             combine_parts,
@@ -114,9 +108,10 @@ class RewardReducer:
         self._score_keys = [
             (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
         ]
-        self._without_events = reduce_events([], spec.reward.event_reduce)
-        self._needs_outcome = spec.reward.outcome_weight != 0
-        self._compares = spec.reward.group != "none" or spec.missing.policy in (
+        self._without_events = reduce_events([], settings.event_reduce)
+        self._needs_outcome = settings.outcome_weight != 0
+        self._counting = spec.counting
+        self._compares = settings.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
         )
@@ -146,8 +141,12 @@ class RewardReducer:
         """Rewards from what the graders said, in the same order; pure.
 
         The members of a group may stand anywhere in ``judged``, but all must be there; without
-        ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
-        grader that had nothing to judge in any of a whole group of two or more is left out there.
+        ``whole_groups`` some may be in other calls, where nothing of the spec compares them.
+
+        A grader that had nothing to judge in *all* samples of a group is left out of that group; in
+        *some* of them, its stated score counts there. So does the stated score where the group may
+        not be whole. A reward of which nothing is left is missing: ``not_applicable``.
+
         Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
         step, by which schedules of weights go; without one a spec that has any is a
         :class:`~adjudge.errors.ConfigError`.
@@ -187,9 +186,8 @@ class RewardReducer:
         rounding alone are made equal.
         """
         self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
-        imputes = self.spec.missing.suspect == "min"
-        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
-        found = [self._components(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        idle = self._find_idle(judged) if whole_groups else [_NO_GRADERS] * len(judged)
+        found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
             if components is not None:
@@ -230,15 +228,26 @@ class RewardReducer:
     ) -> tuple[list[_SampleState], Collection[list[_SampleState]]]:
         """The samples with their rewards, and these in groups."""
         self.spec.refuse_schedules("this call", "Pass step=….")
-        imputes = self.spec.missing.suspect == "min"
-        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
-        states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        idle = self._find_idle(judged, whole_groups=whole_groups)
+        states = [self._state(one, names) for one, names in zip(judged, idle, strict=True)]
         groups = _states_by_group(states)
         for group in groups:
             if self._compares:
-                self._apply_group_step(group, idle.get(group[0].one.group, _NO_GRADERS))
+                self._apply_group_step(group)
             self._snap_ties(group)
         return states, groups
+
+    def _find_idle(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[AbstractSet[str]]:
+        """For each sample, the graders that are left out of its reward."""
+        if whole_groups:
+            imputes = self.spec.missing.suspect == "min"
+            of_group = find_idle_graders(judged, imputes=imputes)
+            return [of_group.get(one.group, _NO_GRADERS) for one in judged]
+        # What is left out of one sample must be left out of its group, of which nothing is known.
+        alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
+        return [names if names >= self._counting else _NO_GRADERS for names in alone]
 
     def check_rewards(self, found: RewardChecks) -> None:
         """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
@@ -260,7 +269,7 @@ class RewardReducer:
         if self.spec.missing.policy == "raise":
             raise_missing(found.failures, found.samples)
 
-    def _state(self, one: GradedSample, idle: Collection[str]) -> _SampleState:
+    def _state(self, one: GradedSample, idle: AbstractSet[str]) -> _SampleState:
         """One sample's parts, and whether they can make a reward at all."""
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[RewardPart] | GraderError = []
@@ -274,14 +283,14 @@ class RewardReducer:
             events = reduce_events(values, self.spec.reward.event_reduce)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
-        state = _SampleState(one, outcome, events, part, part, values)
+        state = _SampleState(one, idle, outcome, events, part, part, values)
         state.reward = self._combined(state)
         if not isinstance(state.reward, float):
             state.part = state.reward
         return state
 
     def _aggregate(
-        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: Collection[str]
+        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
         terms = self._terms[scope]
         if idle and terms:
@@ -292,13 +301,13 @@ class RewardReducer:
                 return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
         return self._to_number(results, terms)
 
-    def _scope_counts(self, scope: GraderScope, idle: Collection[str]) -> bool:
+    def _scope_counts(self, scope: GraderScope, idle: AbstractSet[str]) -> bool:
         """Whether a scope that counts has a grader that is not idle."""
         settings = self.spec.reward
         weight = settings.event_weight if scope == "event" else settings.outcome_weight
         return weight != 0 and any(term.name not in idle for term in self._terms[scope])
 
-    def _apply_group_step(self, group: Sequence[_SampleState], idle: Collection[str]) -> None:
+    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
 
         A sample that will have no reward, for whatever reason, counts in neither.
@@ -315,7 +324,7 @@ class RewardReducer:
                 state.fell_back = back
         present = [part if isinstance(part, float) else None for part in parts]
         if reward.group == "gdpo" and not group[0].fell_back:
-            stepped = self._gdpo_step(group, present, idle)
+            stepped = self._gdpo_step(group, present)
         else:
             stepped = group_step(present, reward.group, bonus=reward.bonus)
         for state, part, value in zip(group, parts, stepped, strict=True):
@@ -324,20 +333,20 @@ class RewardReducer:
             state.reward = self._combined(state) if there else state.part
 
     def _gdpo_step(
-        self, group: Sequence[_SampleState], present: Sequence[float | None], idle: Collection[str]
+        self, group: Sequence[_SampleState], present: Sequence[float | None]
     ) -> list[float | None]:
         """The outcomes of the samples that are ``present``, each of their components normalised."""
         components = [
-            None if outcome is None else self._components(state.one, idle)
+            None if outcome is None else self._components(state.one, state.idle)
             for state, outcome in zip(group, present, strict=True)
         ]
         weights = {term.name: term.weight for term in self._terms["outcome"]}
         return gdpo_step(components, weights)
 
-    def _components(self, one: GradedSample, idle: Collection[str]) -> dict[str, float] | None:
+    def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
         terms = _active_terms(self._terms["outcome"], one.outcome, idle)
-        found = self._to_components(one.outcome, terms)
+        found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
         return None if isinstance(found, GraderError) else found
 
     @staticmethod
@@ -415,7 +424,7 @@ class RewardReducer:
 
 _NO_GRADERS: frozenset[str] = frozenset()
 _OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
-_NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
+_NOTHING_TO_JUDGE = "no grader had anything to judge"
 
 
 @dataclass
@@ -442,12 +451,14 @@ class RewardChecks:
 class _SampleState:
     """A sample on its way to a reward.
 
-    ``outcome`` and ``events`` are what the graders said; ``part`` is the outcome as policy and
-    group step leave it, or the failure because of which there will be no reward; ``reward`` is
-    what ``part`` comes to with the rest; ``event_values`` are the numbers behind ``events``.
+    ``idle`` are the graders that are left out; ``outcome`` and ``events`` are what the graders
+    said; ``part`` is the outcome as policy and group step leave it, or the failure because of which
+    there will be no reward; ``reward`` is what ``part`` comes to with the rest; ``event_values``
+    are the numbers behind ``events``.
     """
 
     one: GradedSample
+    idle: AbstractSet[str]
     outcome: RewardPart
     events: RewardPart
     part: RewardPart
@@ -471,7 +482,7 @@ def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | 
 
 
 def _active_terms(
-    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: Collection[str]
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
 ) -> list[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
     return [
@@ -538,11 +549,10 @@ def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> dict[st
 def find_idle_graders(
     judged: Sequence[GradedSample], *, imputes: bool = False
 ) -> dict[str, set[str]]:
-    """By group of two or more, the graders that had nothing to judge in any of its samples.
+    """By group, the graders that had nothing to judge in all of its samples.
 
     Failures say neither that there was something nor that there was nothing; but where the spec
-    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A sample
-    alone tells nothing about its group, which a trainer may have sent in several calls.
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group.
     """
     idle: dict[str, set[str]] = {}
     for one in judged:
@@ -555,11 +565,10 @@ def find_idle_graders(
             idle.setdefault(one.group, set()).update(names)
     if not idle:
         return idle
-    sizes = Counter(one.group for one in judged)
     for one in judged:
         if (found := idle.get(one.group)) is not None:
             found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
-    return {group: names for group, names in idle.items() if names and sizes[group] > 1}
+    return {group: names for group, names in idle.items() if names}
 
 
 def _has_judged(result: GraderResult, *, imputes: bool) -> bool:

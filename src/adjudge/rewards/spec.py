@@ -37,7 +37,6 @@ from adjudge.rewards.aggregate import (
     AggregateTerm,
     CombineMode,
     EventReduce,
-    NotApplicable,
 )
 from adjudge.rewards.groups import GroupStep, MissingPolicy
 from adjudge.types import Reduce, Role, finite_range
@@ -186,7 +185,6 @@ class RewardSettings(JudgedReward):
     """``[reward]``: from a sample's results to its reward."""
 
     normalise: bool = True
-    not_applicable: NotApplicable = "score"
     group: GroupStep = "none"
     bonus: float = Field(default=0.1, allow_inf_nan=False)
     seed: int = 0

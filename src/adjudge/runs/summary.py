@@ -506,8 +506,7 @@ def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Ite
         if found["weight"] and share >= NOT_APPLICABLE_SHARE:
             yield (
                 f"{name} had nothing to judge in {share:.0%} of the samples. In a group of which "
-                "that is all it is left out; in others its stated score counts, unless "
-                "reward.not_applicable says otherwise"
+                "that is all it is left out; in others its stated score counts"
             )
 
 

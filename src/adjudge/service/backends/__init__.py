@@ -212,7 +212,7 @@ class SpecBackend:
         except (JudgeAuthError, ConfigError) as error:
             answers = self._fail_all(asked, error)
         else:
-            rewards = self.function.reward(judged)
+            rewards = self.function.reward(judged, whole_groups=False)
             parts: list[dict[str, float] | None] = [None] * len(judged)
             if len(self.spec.counting) > 1:
                 parts = self.function.components(judged, whole_groups=False)
