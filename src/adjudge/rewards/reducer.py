@@ -111,6 +111,7 @@ class RewardReducer:
         self._without_events = reduce_events([], settings.event_reduce)
         self._needs_outcome = settings.outcome_weight != 0
         self._counting = spec.counting
+        self._event_graders = {term.name for term in self._terms["event"]}
         self._compares = settings.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
@@ -215,9 +216,8 @@ class RewardReducer:
         return [list(next(rows)) if one.sampled else [] for one in judged]
 
     def _draw_values(self, state: _SampleState) -> dict[str, float | None]:
-        counting = self.spec.counting
         failed = any(
-            isinstance(result, GraderError) and name in counting
+            isinstance(result, GraderError) and name in self._counting
             for name, result in state.one.results()
         )
         whole = isinstance(state.reward, float) and not failed and not state.fell_back
@@ -234,7 +234,7 @@ class RewardReducer:
         for group in groups:
             if self._compares:
                 self._apply_group_step(group)
-            self._snap_ties(group)
+            _snap_rewards(group)
         return states, groups
 
     def _find_idle(
@@ -274,7 +274,7 @@ class RewardReducer:
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[RewardPart] | GraderError = []
         events = self._without_events
-        if idle and self._terms["event"] and not self._scope_counts("event", idle):
+        if self._event_graders and idle >= self._event_graders:
             events = 0.0  # idle for the group: having no events at all is no different
         if isinstance(one.events, GraderError):
             values = events = one.events
@@ -295,17 +295,12 @@ class RewardReducer:
         terms = self._terms[scope]
         if idle and terms:
             terms = _active_terms(terms, results, idle)
-            if not terms and self._scope_counts(_OTHER_SCOPE[scope], idle):
-                return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
+            if not terms and idle >= self._counting:
+                why = "no grader had anything to judge"
+                return GraderError("group", ErrorKind.NOT_APPLICABLE, why)
             if not terms:
-                return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
+                return 0.0  # the other scope makes the reward
         return self._to_number(results, terms)
-
-    def _scope_counts(self, scope: GraderScope, idle: AbstractSet[str]) -> bool:
-        """Whether a scope that counts has a grader that is not idle."""
-        settings = self.spec.reward
-        weight = settings.event_weight if scope == "event" else settings.outcome_weight
-        return weight != 0 and any(term.name not in idle for term in self._terms[scope])
 
     def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
@@ -348,14 +343,6 @@ class RewardReducer:
         terms = _active_terms(self._terms["outcome"], one.outcome, idle)
         found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
         return None if isinstance(found, GraderError) else found
-
-    @staticmethod
-    def _snap_ties(group: Sequence[_SampleState]) -> None:
-        """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
-        there = [state for state in group if isinstance(state.reward, float)]
-        rewards = cast("list[float]", [state.reward for state in there])
-        for state, reward in zip(there, snap_ties(rewards), strict=True):
-            state.reward = reward
 
     def _fallback(self, state: _SampleState) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
@@ -423,8 +410,6 @@ class RewardReducer:
 
 
 _NO_GRADERS: frozenset[str] = frozenset()
-_OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
-_NOTHING_TO_JUDGE = "no grader had anything to judge"
 
 
 @dataclass
@@ -497,6 +482,14 @@ def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleS
     for state in states:
         groups.setdefault(state.one.group, []).append(state)
     return groups.values()
+
+
+def _snap_rewards(group: Sequence[_SampleState]) -> None:
+    """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
+    there = [state for state in group if isinstance(state.reward, float)]
+    rewards = cast("list[float]", [state.reward for state in there])
+    for state, reward in zip(there, snap_ties(rewards), strict=True):
+        state.reward = reward
 
 
 def _missing_if_unranked(value: float | None) -> RewardPart:
