@@ -91,7 +91,7 @@ def test_one_huge_reward_blurs_no_others() -> None:
     assert len(set(snap_ties([1e9, -1e9, 0.2, 0.2 + 1e-8, 0.7]))) == 5
 
 
-def test_the_terms_are_the_measure_and_not_what_is_left_of_them() -> None:
+def test_what_is_left_of_large_terms_ties_up_to_their_rounding() -> None:
     score = FunctionGrader(lambda x: x, "g0", score_range=(0, 10))
     penalty = FunctionGrader(lambda x: x, "g1", score_range=(None, 0), role=Role.PENALTY)
     made = build({"g0": score, "g1": penalty}, reward={"normalise": False, "group": "rank"})
