@@ -45,7 +45,7 @@ Message = Mapping[str, Any]
 ScoreRange = tuple[float | None, float | None]
 """Lowest and highest possible score, both included; ``None`` is an open end."""
 
-Reduce = Literal["mean", "median", "vote", "soft_min"]
+Reduce = Literal["mean", "median", "vote"]
 """How the answers of several judges, or of several draws, become one."""
 
 

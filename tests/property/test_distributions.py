@@ -40,7 +40,7 @@ def test_equal_values_have_exactly_no_spread(value: float, n: int) -> None:
 def test_values_that_differ_by_rounding_have_no_spread_in_a_group() -> None:
     spread = group_spread([0.1 + 0.2, 0.3, 1e9 + 0.1 + 0.2, 1e9 + 0.3], ["a", "a", "b", "b"])
     assert (spread.stds, spread.zero_frac) == ([0.0, 0.0], 1.0)
-    assert group_spread([2e-9, 4e-9], ["a", "a"]).zero == 0
+    assert group_spread([2e-8, 4e-8], ["a", "a"]).zero == 0
 
 
 def test_moments_of_too_little_are_none() -> None:

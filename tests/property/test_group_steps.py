@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build
 
 from adjudge import ConfigError, ErrorKind, FunctionGrader, GraderError, GraderScore, Role
-from adjudge.rewards import RewardSpec, group_step
+from adjudge.rewards import group_step
 from adjudge.rewards.groups import gdpo_step
 from adjudge.types import GradedSample, GraderResult
 
@@ -155,18 +155,6 @@ def test_what_gdpo_cannot_add_up_is_refused() -> None:
         build({"gate": gate}, reward={"group": "gdpo"})
     build({"gate": gate, "one": FunctionGrader(lambda x: x, score_range=(0, 1))},
           entries={"gate": {"weight": 0.0}}, reward={"group": "gdpo"})  # fmt: skip
-
-
-def test_dr_grpo_is_another_name_of_centre() -> None:
-    graders = [{"name": "right", "type": "string_match"}]
-    named, centred = (
-        RewardSpec.from_dict({"graders": graders, "reward": {"group": step}})
-        for step in ("dr_grpo", "centre")
-    )
-    assert named.reward.group == "centre"
-    assert named.hash == centred.hash
-    with pytest.raises(ConfigError, match=r"reward\.group: .*'gdpo'.*found 'drgrpo'"):
-        RewardSpec.from_dict({"graders": graders, "reward": {"group": "drgrpo"}})
 
 
 @given(

@@ -76,7 +76,7 @@ async def at_once(made: Any, group: Sequence[GroupRequest]) -> dict[str, RewardR
 @given(
     st.lists(members, min_size=1, max_size=6),
     st.sampled_from(STEPS),
-    st.sampled_from([{}, {"policy": "drop_group", "min_valid": 2}]),
+    st.sampled_from([{}, {"policy": "drop_group"}]),
     st.booleans(),
     st.integers(0, 2),
 )

@@ -1,6 +1,5 @@
 """What must hold for every spec, every failure and every order."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -20,10 +19,10 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.rewards import AggregateTerm, aggregate, group_step, soft_min
-from adjudge.rewards.groups import GroupStep, drop_short_group, fallback_group
+from adjudge.rewards import AggregateTerm, aggregate, group_step
+from adjudge.rewards.groups import GroupStep, drop_group, fallback_group
 from adjudge.stats import TIE_TOLERANCE
-from adjudge.types import GraderResult
+from adjudge.types import GradedSample, GraderResult
 
 FINAL_KINDS = (ErrorKind.INVALID_INPUT, ErrorKind.BUDGET, ErrorKind.UNPARSABLE, ErrorKind.TIMEOUT)
 units = st.floats(0, 1, allow_subnormal=False)
@@ -158,21 +157,6 @@ def test_fallback_replaces_the_whole_group_or_none_of_it(
                 assert result.score == (result.original_index % 5) / 4
 
 
-@given(st.lists(units, min_size=1, max_size=8))
-def test_soft_min_goes_from_minimum_to_mean(values: list[float]) -> None:
-    mean = math.fsum(values) / len(values)
-    assert soft_min(values, 1e-4) == pytest.approx(min(values), abs=1e-4 * math.log(8) + 1e-12)
-    assert soft_min(values, 1e7) == pytest.approx(mean, abs=1e-6)
-    ladder = [soft_min(values, beta) for beta in (0.01, 0.1, 1.0, 10.0)]
-    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(ladder))
-
-
-def test_soft_min_reference_values() -> None:
-    # quality.md of the field: {.9, .5, .7} at beta 1 and 0.01
-    assert soft_min([0.9, 0.5, 0.7], 1.0) == pytest.approx(0.6867, abs=1e-4)
-    assert soft_min([0.9, 0.5, 0.7], 0.01) == pytest.approx(0.511, abs=1e-3)
-
-
 weights = st.floats(0.1, 10)
 
 
@@ -183,7 +167,7 @@ def test_aggregates_stay_between_the_extremes(pairs: list[tuple[float, float]]) 
     }
     terms = [AggregateTerm(f"g{i}", w) for i, (_, w) in enumerate(pairs)]
     low, high = min(s for s, _ in pairs), max(s for s, _ in pairs)
-    for method in ("weighted_mean", "min", "soft_min", "points"):
+    for method in ("weighted_mean", "min", "points"):
         value = aggregate(results, terms, method=method)
         assert isinstance(value, float)
         assert low - 1e-9 <= value <= high + 1e-9
@@ -208,6 +192,81 @@ def test_one_failure_that_counts_makes_the_aggregate_missing(
     assert isinstance(value, GraderError) == failing
 
 
+NAMES = {"a": 2.0, "b": 1.0}
+hundredths = st.integers(0, 100).map(lambda percent: percent / 100)
+cells = st.tuples(hundredths, st.booleans()) | st.sampled_from(FINAL_KINDS)
+rows_of_cells = st.lists(st.tuples(cells, cells), min_size=1, max_size=5)
+_Row = tuple[tuple[float, bool] | ErrorKind, ...]
+
+
+def reduced(rows: Sequence[_Row], **reward: Any) -> list[RewardResult]:
+    """The rewards of one group; a cell is a score, and whether it had something to judge."""
+    spec = RewardSpec.from_dict(
+        {
+            "graders": [{"name": n, "type": "m:G", "weight": w} for n, w in NAMES.items()],
+            "reward": reward,
+        }
+    )
+    graders = {name: FunctionGrader(lambda: 0.0, name, score_range=(0, 1)) for name in NAMES}
+    graded = []
+    for place, row in enumerate(rows):
+        said: dict[str, GraderResult] = {
+            name: GraderError(name, cell, "x")
+            if isinstance(cell, ErrorKind)
+            else GraderScore(name, cell[0], "", {"evaluable": cell[1]}, (0, 1))
+            for name, cell in zip(NAMES, row, strict=True)
+        }
+        graded.append(GradedSample(place, place, "g", 0.5, said, []))
+    return SpecRewardFunction(spec, graders=graders).reward(graded)
+
+
+@given(
+    rows_of_cells,
+    st.sampled_from(["weighted_mean", "min", "points"]),
+    st.sampled_from(["replace", "weighted_sum", "multiply"]),
+    st.data(),
+)
+def test_a_neighbours_score_changes_no_samples_own_reward(
+    rows: list[_Row], method: str, mode: str, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(rows) - 1))
+    other = tuple(
+        cell if isinstance(cell, ErrorKind) else (data.draw(hundredths), cell[1])
+        for cell in rows[at]
+    )
+    before, after = (
+        reduced(group, aggregate=method, combine_mode=mode)
+        for group in (rows, [*rows[:at], other, *rows[at + 1 :]])
+    )
+    for place, (one, two) in enumerate(zip(before, after, strict=True)):
+        if place != at:
+            assert one.reward_info == two.reward_info
+            assert one.missing == two.missing
+            if one.score is not None:
+                assert one.score == pytest.approx(two.score, rel=0, abs=TIE_TOLERANCE)
+
+
+@given(rows_of_cells)
+def test_only_a_grader_with_nothing_to_judge_in_the_whole_group_is_left_out(
+    rows: list[_Row],
+) -> None:
+    answered = [[c for c in column if isinstance(c, tuple)] for column in zip(*rows, strict=True)]
+    idle = [bool(column) and not any(judged for _, judged in column) for column in answered]
+    for row, result in zip(rows, reduced(rows), strict=True):
+        left = [
+            (weight, cell)
+            for weight, cell, out in zip(NAMES.values(), row, idle, strict=True)
+            if not out or isinstance(cell, ErrorKind)
+        ]
+        scores = [(weight, cell[0]) for weight, cell in left if isinstance(cell, tuple)]
+        if not left or len(scores) < len(left):
+            assert result.score is None
+        else:
+            total = sum(weight for weight, _ in scores)
+            mean = sum(weight * score for weight, score in scores) / total
+            assert result.score == pytest.approx(mean)
+
+
 @given(st.lists(st.one_of(st.none(), units), max_size=8), st.sampled_from(STEPS))
 def test_group_steps_keep_what_is_missing_missing(
     rewards: list[float | None], step: GroupStep
@@ -225,11 +284,10 @@ def test_group_steps_keep_what_is_missing_missing(
 outcomes = st.lists(st.one_of(units, st.just(GraderError("j", ErrorKind.TIMEOUT, "x"))), max_size=6)
 
 
-@given(outcomes, st.integers(1, 6))
-def test_short_groups_are_dropped_whole(group: list[Any], min_valid: int) -> None:
-    valid = sum(isinstance(one, float) for one in group)
-    settled = drop_short_group(group, min_valid)
-    if valid >= min_valid:
+@given(outcomes)
+def test_one_missing_reward_drops_its_group(group: list[Any]) -> None:
+    settled = drop_group(group)
+    if all(isinstance(one, float) for one in group):
         assert settled == group
     else:
         assert all(isinstance(one, GraderError) for one in settled)

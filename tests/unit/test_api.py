@@ -338,7 +338,14 @@ def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture
 
 
 def test_an_env_reward_that_is_no_number_is_none() -> None:
-    reward = {"combine_mode": "weighted_sum", "unjudged": "env", "sample_rate": 1e-9}
+    reward = {"combine_mode": "weighted_sum"}
     function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
     [found] = function.compute({"q": [Sample(response="a", env_reward=math.nan)]})  # type: ignore[list-item]
     assert found.score is None
+
+
+def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> None:
+    rows = [{"response": "a", "reference": "a", "env_reward": env} for env in (-2.0, 3.0)]
+    run = adjudge.grade(rows, {**EXACT, "reward": {"combine_mode": "multiply"}})
+    assert run.rewards == [-2.0, 3.0]
+    assert any("negative in 1 of 2 samples" in one for one in run.summary["warnings"])

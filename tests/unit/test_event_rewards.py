@@ -62,13 +62,10 @@ def test_the_outcome_may_weigh_nothing() -> None:
         ({}, {}),
         ({"events": TURNS}, {"combine_mode": "multiply"}),
         ({"events": TURNS}, {"event_weight": 0.0}),
-        (
-            {"events": TURNS},
-            {"combine_mode": "weighted_sum", "sample_rate": 1e-12, "unjudged": "env"},
-        ),
+        ({"events": TURNS}, {"combine_mode": "weighted_sum", "sample_rate": 1e-12}),
         ({"events": TURNS, "w": None}, {"missing": {"policy": "fallback", "fallback": "rule"}}),
     ],
-    ids=["failed", "none", "unknown", "multiply", "weighs 0", "env", "fallback"],
+    ids=["failed", "none", "unknown", "multiply", "weighs 0", "not drawn", "fallback"],
 )
 def test_what_is_no_sum_over_events_says_nothing(
     row: dict[str, Any], settings: dict[str, Any]
@@ -76,5 +73,5 @@ def test_what_is_no_sum_over_events_says_nothing(
     [found] = results([{"w": 0.5, "env_reward": 1.0, **row}], **settings)
     assert found.event_rewards is None
     source = (found.details or {})["source"]
-    sources = {"unjudged": "env", "missing": "rule_fallback"}
+    sources = {"sample_rate": "none", "missing": "rule_fallback"}
     assert source == next((sources[key] for key in settings if key in sources), "graders")

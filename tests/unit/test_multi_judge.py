@@ -15,7 +15,6 @@ from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.graders.llm.multi_judge import MultiJudge, modal_share, reduce_values
 from adjudge.judges import ScriptedModel
 from adjudge.runner import GradingRunner
-from adjudge.stats import soft_min
 from adjudge.types import (
     GraderError,
     GraderMode,
@@ -79,11 +78,10 @@ def failed(grader: MultiJudge) -> GradingFailure:
         ("vote", (2, 2, 5), 2.0),
         ("vote", (1, 1, 4, 4), 2.5),
         ("vote", (1, 2, 5), 2.0),
-        ("soft_min", (1, 2, 5), 1.772049647400639),
     ],
 )
 def test_reductions(reduce: Any, answers: tuple[float, ...], expected: float) -> None:
-    found = grade(MultiJudge(panel(*answers), reduce=reduce, beta=1.0))
+    found = grade(MultiJudge(panel(*answers), reduce=reduce))
     assert found.score == pytest.approx(expected, abs=1e-12)
     assert found.metadata["answered"] == found.metadata["asked"] == len(answers)
 
@@ -242,7 +240,6 @@ def test_in_a_run_with_real_judges() -> None:
         ({"a": Stated(1)}, {"votes": 0}, "votes"),
         ({"a": Stated(1)}, {"quorum": 2}, "quorum"),
         ({"a": Stated(1)}, {"reduce": "max"}, "reduce"),
-        ({"a": Stated(1)}, {"beta": 0.0}, "beta"),
         ({"a": ranking(1, 2)}, {"reduce": "vote"}, "not allowed for rankings"),
     ],
 )
@@ -263,7 +260,7 @@ def test_votes_need_draws() -> None:
 scores = st.lists(st.floats(-10, 10), min_size=1, max_size=9)
 
 
-@given(scores, st.sampled_from(["mean", "median", "vote", "soft_min"]))
+@given(scores, st.sampled_from(["mean", "median", "vote"]))
 def test_a_reduction_lies_among_the_scores_whatever_their_order(
     values: list[float], how: Any
 ) -> None:
@@ -279,13 +276,5 @@ def test_a_vote_favours_neither_side(values: list[float]) -> None:
     )
 
 
-@given(scores)
-def test_soft_min_runs_from_the_minimum_to_the_mean(values: list[float]) -> None:
-    assert soft_min(values, 1e-6) == pytest.approx(min(values), abs=1e-4)
-    assert soft_min(values, 1e7) == pytest.approx(reduce_values(values, "mean"), abs=1e-4)
-
-
-def test_soft_min_is_the_published_one() -> None:
-    assert soft_min([0.9, 0.7, 0.5], 1.0) == pytest.approx(0.6867, abs=1e-4)
-    assert soft_min([0.9, 0.7, 0.5], 0.01) == pytest.approx(0.511, abs=1e-4)
+def test_the_share_of_the_most_frequent_value() -> None:
     assert modal_share([1, 1, 2, 3]) == 0.5

@@ -124,7 +124,7 @@ def test_the_same_spec_gives_the_same_rewards_and_asks_nobody(case: Case, tmp_pa
         ("weight = 0.5", "weight = 2.0"),
         ("[missing]", "[reward]\ngroup = 'z_score'\n[missing]"),
         ("[missing]", "[reward]\naggregate = 'min'\n[missing]"),
-        ("patience_s = 0.0", "patience_s = 0.0\npolicy = 'drop_group'\nmin_valid = 4"),
+        ("patience_s = 0.0", "patience_s = 0.0\npolicy = 'drop_group'"),
         ("patience_s = 0.0", "patience_s = 0.0\npolicy = 'fallback'\nfallback = 'named'"),
         ("patience_s = 0.0", "patience_s = 0.0\nsuspect = 'min'"),
     ],

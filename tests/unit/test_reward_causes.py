@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.unit.helpers.reward_functions import build, samples, values
 
+import adjudge
 from adjudge import BaseGrader, ErrorKind, FunctionGrader, GraderScore, GradingFailure, Role
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import REDRAW_KINDS, SUSPECT_KINDS, Cause
@@ -47,10 +46,11 @@ def loops_and_answer(**settings: Any) -> Any:
     return build({"answer": answer(), "loops": Loops()}, **settings)
 
 
-def test_a_grader_without_anything_to_judge_in_a_whole_group_is_left_out_there() -> None:
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_grader_without_anything_to_judge_in_a_whole_group_is_left_out_there(size: int) -> None:
     made = loops_and_answer()
-    found = made.compute(samples({"right": 1.0, "calls": None}, {"right": 0.0, "calls": None}))
-    assert values(found) == [1.0, 0.0]
+    found = made.compute(samples(*({"right": 0.0, "calls": None} for _ in range(size))))
+    assert values(found) == [0.0] * size
 
 
 def test_in_part_of_a_group_the_stated_score_counts() -> None:
@@ -59,28 +59,21 @@ def test_in_part_of_a_group_the_stated_score_counts() -> None:
     assert values(found) == [0.5, 0.25]
 
 
-@pytest.mark.parametrize(("choice", "first"), [("score", 0.5), ("min", 0.0), ("missing", None)])
-def test_a_spec_chooses_what_it_counts_as(choice: str, first: float | None) -> None:
-    made = loops_and_answer(reward={"not_applicable": choice})
-    found = made.compute(samples({"right": 0.0, "calls": None}, {"right": 0.0, "calls": 0.5}))
-    assert values(found) == [first, 0.25]
-    if first is None:
-        assert found[0].missing is not None
-        assert found[0].missing.kind is ErrorKind.NOT_APPLICABLE
-        assert found[0].missing.cause is Cause.NOT_APPLICABLE
-
-
-def test_no_grader_left_is_missing() -> None:
+@pytest.mark.parametrize("size", [1, 2])
+def test_no_grader_left_is_missing(size: int) -> None:
     made = build({"loops": Loops()})
-    found = made.compute(samples({"calls": None}, {"calls": None}))
-    assert values(found) == [None, None]
-    assert {one.missing.kind for one in found if one.missing} == {ErrorKind.NOT_APPLICABLE}
+    found = made.compute(samples(*({"calls": None} for _ in range(size))))
+    assert values(found) == [None] * size
+    assert {one.missing.cause for one in found if one.missing} == {Cause.NOT_APPLICABLE}
 
 
-def test_a_sample_alone_tells_nothing_about_its_group() -> None:
-    # A trainer that asks about one sample at a time must get the same ruler for all of a group.
-    found = loops_and_answer().compute(samples({"right": 0.0, "calls": None}))
-    assert values(found) == [0.5]
+def test_trajectories_without_a_call_have_no_reward_from_graders_of_calls() -> None:
+    spec = {"graders": [{"name": "loop", "type": "action_loop"},
+                        {"name": "gain", "type": "information_gain"}]}  # fmt: skip
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "No tools used."}]
+    run = adjudge.grade([{"group": group, "messages": said} for group in "abcc"], spec)
+    assert run.rewards == [None] * 4
+    assert run.summary["missing"]["by_kind"] == {"not_applicable": 4}
 
 
 def test_parts_of_a_group_are_not_taken_for_the_group() -> None:
@@ -88,6 +81,15 @@ def test_parts_of_a_group_are_not_taken_for_the_group() -> None:
     judged = _judged(made, {"right": 0.0, "calls": None}, {"right": 1.0, "calls": None})
     assert [one.score for one in made.reward(judged, whole_groups=False)] == [0.5, 1.0]
     assert [one.score for one in made.reward(judged)] == [0.0, 1.0]
+    # A trainer that asks about one sample at a time gets the same ruler for all of a group.
+    assert [made.reward([one], whole_groups=False)[0].score for one in judged] == [0.5, 1.0]
+
+
+def test_a_sample_in_which_nothing_was_judged_has_no_reward_without_its_group() -> None:
+    made = build({"loops": Loops()})
+    judged = _judged(made, {"calls": None}, {"calls": 0.25})
+    assert [one.score for one in made.reward(judged, whole_groups=False)] == [None, 0.25]
+    assert [one.score for one in made.reward(judged)] == [1.0, 0.25]
 
 
 def test_what_failed_counts_as_a_grader_that_applies() -> None:
@@ -241,24 +243,6 @@ def test_the_candidates_fault_is_the_graders_minimum() -> None:
     assert fault.evaluable
     with pytest.raises(GradingFailure, match="no lowest score"):
         Fails((None, 1.0))._candidate_fault("the response is empty")
-
-
-@given(
-    rights=st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=8),
-    others=st.lists(st.sampled_from([0.0, 0.5, None]), min_size=2, max_size=8),
-)
-def test_a_group_has_one_ruler(rights: list[float], others: list[float | None]) -> None:
-    """Equal answers of a group get equal rewards, whatever applied to which of them."""
-    rows = [{"right": r, "calls": c} for r, c in zip(rights, others, strict=False)]
-    found = values(loops_and_answer().compute(samples(*rows, group=8)))
-    by_row: dict[tuple[Any, Any], set[float | None]] = {}
-    for row, value in zip(rows, found, strict=True):
-        by_row.setdefault((row["right"], row["calls"]), set()).add(value)
-    assert all(len(one) == 1 for one in by_row.values())
-    idle = len(rows) > 1 and all(row["calls"] is None for row in rows)
-    both = [(r, (r + (1.0 if c is None else c)) / 2) for r, c in zip(rights, others, strict=False)]
-    expected = [alone if idle else mixed for alone, mixed in both]
-    assert found == pytest.approx(expected)
 
 
 def _judged(made: Any, *rows: dict[str, Any]) -> Any:

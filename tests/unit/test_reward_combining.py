@@ -21,7 +21,7 @@ from adjudge.types import GraderError
         ("weighted_sum", -2.0, 3.0),
         ("multiply", 2.0, 10.0),
         ("multiply", 0.0, 0.0),
-        ("multiply", -1.0, None),
+        ("multiply", -1.0, -5.0),
         ("multiply", None, None),
         ("weighted_sum", None, None),
     ],
@@ -42,10 +42,6 @@ def test_a_reward_is_finite_or_missing() -> None:
         reward = combine(1e308, 1e308, mode=mode, judge_scale=1e308)
         assert isinstance(reward, GraderError)
         assert reward.kind is ErrorKind.OUT_OF_RANGE
-
-
-def test_a_negative_environment_can_be_allowed() -> None:
-    assert combine(0.5, -1.0, mode="multiply", negative_env="allow") == -0.5
 
 
 def test_event_and_outcome_weights() -> None:

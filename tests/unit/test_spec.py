@@ -64,7 +64,6 @@ def test_defaults(tmp_path: Path) -> None:
             '[[graders]]\nname = "a"\ntype = "json:JSONDecoder"',
             r"must be a function, or a class with aevaluate .found 'json:JSONDecoder', of",
         ),
-        (LOOP + "[reward]\nunjudged = 'env'", "weighted_sum"),
         (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
         (LOOP + "[reward]\noutcome_weight = 0.0", "no grader counts"),
         ("not toml", "is not valid TOML"),

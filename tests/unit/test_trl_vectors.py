@@ -116,7 +116,7 @@ def test_a_missing_component_leaves_its_sample_out_of_every_function() -> None:
 
 
 def test_a_dropped_group_is_missing_in_every_function() -> None:
-    missing = {"policy": "drop_group", "min_valid": 4, "patience_s": 0}
+    missing = {"policy": "drop_group", "patience_s": 0}
     said = Trainer(make_rewards(spec(missing=missing))).ask(["kind", "fail", *["bad"] * 6])
     expected: list[float | None] = [None] * 4 + [0.0] * 4
     assert said == {"kind": expected, "long": expected}
@@ -135,7 +135,7 @@ def test_an_error_reaches_every_function_and_the_next_batch_is_asked_again() -> 
         ([], {"reward": {"group": "gdpo"}}, r"reward\.group: must be 'none' .*found 'gdpo'"),
         ([], {"reward": {"combine_mode": "weighted_sum"}}, r"reward\.combine_mode: must be"),
         ([], {"reward": {"judge_scale": 2.0}}, r"reward\.judge_scale: must be 1\.0"),
-        ([], {"reward": {"aggregate": "soft_min"}}, r"reward\.aggregate: must be 'weighted_mean'"),
+        ([], {"reward": {"aggregate": "min"}}, r"reward\.aggregate: must be 'weighted_mean'"),
         ([], {"missing": {"policy": "fallback", "fallback": "seen"}}, r"missing\.policy: 'fallb"),
         (
             [{"name": "late", "type": "string_match", "weight": {"from": 0, "to": 1, "steps": 9}}],

@@ -208,7 +208,7 @@ def test_the_panel_of_one_is_that_judge(beside: Path) -> None:
 
 def test_a_member_that_is_missing_leaves_the_reward_missing(beside: Path) -> None:
     """The others are another ruler: nothing is spread over them."""
-    for method in ("weighted_mean", "min", "soft_min"):
+    for method in ("weighted_mean", "min"):
         spec = build_reward_spec(read(beside, ["judges/a", "judges/b"], aggregate=method))
         said: dict[str, GraderResult] = {
             "a": GraderScore("a", 0.5, score_range=(0.0, 1.0)),
@@ -220,15 +220,15 @@ def test_a_member_that_is_missing_leaves_the_reward_missing(beside: Path) -> Non
 
 
 def test_a_service_combines_them_by_the_same_rule(beside: Path) -> None:
-    run = read(beside, ["judges/a", "judges/b"], aggregate="soft_min", beta=0.2)
+    run = read(beside, ["judges/a", "judges/b"], aggregate="min")
     served = RewardSpec.from_dict(build_service_spec(run))
-    assert (served.reward.aggregate, served.reward.beta) == ("soft_min", 0.2)
+    assert served.reward.aggregate == "min"
     asked = build_reward_spec(run, service_url="http://127.0.0.1:1")
     assert [(one.name, one.weight) for one in asked.graders] == [("judged", 2.0), ("gold", 0.0)]
-    assert asked.reward.aggregate == "soft_min"
+    assert asked.reward.aggregate == "min"
 
 
-@pytest.mark.parametrize("method", ["weighted_mean", "min", "soft_min"])
+@pytest.mark.parametrize("method", ["weighted_mean", "min"])
 def test_part_behind_a_service_and_a_rule_here_make_the_same_score(method: Any) -> None:
     """Judged graders become one, with the weight of all: the formulas nest."""
     scores = {"a": 0.2, "b": 0.9, "c": 0.6}
@@ -236,11 +236,11 @@ def test_part_behind_a_service_and_a_rule_here_make_the_same_score(method: Any) 
         name: GraderScore(name, one, score_range=(0.0, 1.0)) for name, one in scores.items()
     }
     a, b, c = AggregateTerm("a", 1.0), AggregateTerm("b", 2.0), AggregateTerm("c", 1.5)
-    whole = aggregate(said, [a, b, c], method=method, beta=0.3)
-    inner = aggregate(said, [a, b], method=method, beta=0.3)
+    whole = aggregate(said, [a, b, c], method=method)
+    inner = aggregate(said, [a, b], method=method)
     assert isinstance(inner, float)
     served = {**said, "a": GraderScore("a", inner, score_range=(0.0, 1.0))}
-    found = aggregate(served, [AggregateTerm("a", 3.0), c], method=method, beta=0.3)
+    found = aggregate(served, [AggregateTerm("a", 3.0), c], method=method)
     assert found == pytest.approx(whole)
 
 

@@ -46,7 +46,7 @@ def made(**changed: Any) -> dict[str, Any]:
             "a8": {"levels": {"family": "a", "size": 8}, "train": trained(1)},
             "a64": {"levels": {"family": "a", "size": 64}, "train": trained(2)},
             "b8": {"levels": {"family": "b", "size": 8}, "train": trained(3)},
-            "pair": {"members": ["a8", "b8"], "aggregate": "soft_min", "beta": 2.0},
+            "pair": {"members": ["a8", "b8"], "aggregate": "min"},
             "rule": {"bias": {"length": 1.0}, "run": {"graders": [RULE]}, "held_out": True},
         },
         "mitigations": {
@@ -117,7 +117,7 @@ def test_an_arm_is_the_shared_run_under_its_judge_under_its_mitigation() -> None
 def test_a_panel_asks_its_members() -> None:
     judge = by_name(study())["pair.none.seed-0"].run().judge
     assert judge.folder == [str((HERE / "judges" / name).absolute()) for name in ("a8", "b8")]
-    assert (judge.aggregate, judge.beta) == ("soft_min", 2.0)
+    assert judge.aggregate == "min"
 
 
 def test_arms_are_run_files_as_toml_and_leave_the_study_alone() -> None:

@@ -401,7 +401,7 @@ def _reward_table(facts: RolloutFacts) -> _Table:
         "replace: the graders' reward takes the place of the row's own (weighted_sum, multiply)"
     )
     entries: list[_Entry] = [
-        ("aggregate", "weighted_mean", "or points, min, soft_min"),
+        ("aggregate", "weighted_mean", "or points, min"),
         (
             "group",
             "none",

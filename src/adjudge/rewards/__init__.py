@@ -10,7 +10,6 @@ from adjudge.rewards.aggregate import (
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import soft_min
 from adjudge.types import RewardFunction, RewardResult, RewardSample, check_results
 
 __all__ = [
@@ -26,5 +25,4 @@ __all__ = [
     "combine_parts",
     "group_step",
     "reduce_events",
-    "soft_min",
 ]

@@ -4,8 +4,7 @@ A failure of any grader that counts makes the aggregate missing: no weight is sp
 survivors, because then two samples of one group would be measured with different rulers. For the
 same reason a grader that had nothing to judge is left out for a whole group or for none of it.
 
-The judge's part and the environment's reward then make one reward; how large its terms are is
-told, too.
+The judge's part and the environment's reward then make one reward.
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adjudge.errors import Cause, ErrorKind
-from adjudge.stats import soft_min
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
-AggregateMethod = Literal["weighted_mean", "points", "min", "soft_min"]
-GateRule = Literal["multiply", "veto"]
-NotApplicable = Literal["score", "min", "missing"]
-"""What a grader that had nothing to judge gives: its stated score, its worst, or nothing."""
+AggregateMethod = Literal["weighted_mean", "points", "min"]
 
 
 @dataclass(frozen=True)
@@ -46,10 +41,7 @@ def aggregate(
     terms: Sequence[AggregateTerm],
     *,
     method: AggregateMethod = "weighted_mean",
-    beta: float = 1.0,
-    gate: GateRule = "multiply",
     normalise: bool = True,
-    not_applicable: NotApplicable = "score",
 ) -> float | GraderError:
     """One number for one sample, or the ``GraderError`` that makes it missing.
 
@@ -57,26 +49,22 @@ def aggregate(
 
     * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
-    * ``min``: the smallest over essential graders (over all when none is marked);
-    * ``soft_min``: −β·log Σ w̄ᵢ·e^(−sᵢ/β), w̄ normalised; β → 0 is the minimum, β → ∞ the mean.
+    * ``min``: the smallest over essential graders (over all when none is marked).
 
-    Then gates and penalties: ``multiply`` gives method·Πgates + Σ penalties, ``veto`` gives 0 for
-    any closed gate and method + Σ penalties otherwise. Weights scale penalties; a gate's weight
-    only says whether it counts. ``not_applicable``: what a score that had nothing to judge
-    enters as.
+    Gates multiply and penalties are added: method·Πgates + Σ penalties. Weights scale penalties; a
+    gate's weight only says whether it counts. A score that was stated with nothing to judge counts
+    as any other.
     """
-    values = _collect_values(results, terms, normalise, not_applicable)
+    values = _collect_values(results, terms, normalise)
     if not isinstance(values, tuple):
         return values
     scores, gates, penalties = values
-    if gate == "veto" and 0.0 in gates:
-        return 0.0
     if method == "points" and scores and all(term.weight <= 0 for term, _ in scores):
         why = "no grader of positive points had anything to judge"
         return GraderError("aggregate", ErrorKind.NOT_APPLICABLE, why)
     try:
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
-        total = _METHODS[method](scores, beta) if scores else float(bool(gates))
+        total = _METHODS[method](scores) if scores else float(bool(gates))
         if gates or penalties:
             penalty = math.fsum([term.weight * value for term, value in penalties])
             total = total * math.prod(gates) + penalty
@@ -88,18 +76,14 @@ def aggregate(
 
 
 def component_values(
-    results: Mapping[str, GraderResult],
-    terms: Sequence[AggregateTerm],
-    *,
-    normalise: bool = True,
-    not_applicable: NotApplicable = "score",
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], *, normalise: bool = True
 ) -> dict[str, float] | GraderError:
     """What each score and penalty that counts is before :func:`aggregate` adds it, by its name.
 
     In the order of ``terms``. The ``GraderError`` is that of :func:`aggregate`: one missing
     component leaves the sample without any. A gate multiplies and is no component.
     """
-    values = _collect_values(results, terms, normalise, not_applicable)
+    values = _collect_values(results, terms, normalise)
     if not isinstance(values, tuple):
         return values
     scores, _, penalties = values
@@ -111,10 +95,7 @@ _TermValues = list[tuple[AggregateTerm, float]]
 
 
 def _collect_values(
-    results: Mapping[str, GraderResult],
-    terms: Sequence[AggregateTerm],
-    normalise: bool,
-    not_applicable: NotApplicable,
+    results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
 ) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
     """The scores, gates and penalties that count; or the failure that makes the sample missing."""
     scores: _TermValues = []
@@ -128,7 +109,7 @@ def _collect_values(
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
             value = _scaled_score(term, result, normalise)
         else:
-            value = _term_value(term, result, normalise, not_applicable)
+            value = _term_value(term, result, normalise)
         if not isinstance(value, float):
             failures.append(value)
         elif result.role is Role.SCORE:
@@ -140,31 +121,15 @@ def _collect_values(
     return _join_failures(failures) if failures else (scores, gates, penalties)
 
 
-def _term_value(
-    term: AggregateTerm, result: GraderResult, normalise: bool, not_applicable: NotApplicable
-) -> float | GraderError:
+def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
     if isinstance(result, GraderError):
         worst = term.worst if term.suspect_is_worst and result.suspect else None
         return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
-    if result.metadata and (value := _unjudged_value(term, result, not_applicable)) is not None:
-        return value
-    return _scaled_score(term, result, normalise)
-
-
-def _unjudged_value(
-    term: AggregateTerm, result: GraderScore, not_applicable: NotApplicable
-) -> float | GraderError | None:
-    """What a score counts as that was given without judging, where that is not the score itself."""
-    cause = result.cause
-    if cause is Cause.CANDIDATE and term.weight < 0:
+    if result.cause is Cause.CANDIDATE and term.weight < 0 and term.worst is not None:
         return term.worst  # the grader's minimum would spare it what the points take away
-    if cause is not Cause.NOT_APPLICABLE or not_applicable == "score":
-        return None
-    if not_applicable == "min" and term.worst is not None:
-        return term.worst
-    return GraderError(term.name, ErrorKind.NOT_APPLICABLE, result.reason or "nothing to judge")
+    return _scaled_score(term, result, normalise)
 
 
 def _scaled_score(term: AggregateTerm, result: GraderScore, normalise: bool) -> float | GraderError:
@@ -196,29 +161,24 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     return GraderError(first.name, first.kind, message, marks)
 
 
-def _weighted_mean(values: _TermValues, _beta: float) -> float:
+def _weighted_mean(values: _TermValues) -> float:
     return math.fsum([t.weight * v for t, v in values]) / math.fsum([t.weight for t, _ in values])
 
 
-def _points(values: _TermValues, _beta: float) -> float:
+def _points(values: _TermValues) -> float:
     possible = math.fsum(t.weight for t, _ in values if t.weight > 0)
     return math.fsum(t.weight * v for t, v in values) / possible
 
 
-def _minimum(values: _TermValues, _beta: float) -> float:
+def _minimum(values: _TermValues) -> float:
     essential = [v for t, v in values if t.essential]
     return min(essential or [v for _, v in values])
 
 
-def _soft_minimum(values: _TermValues, beta: float) -> float:
-    return soft_min([v for _, v in values], beta, [t.weight for t, _ in values])
-
-
-_METHODS: Mapping[AggregateMethod, Callable[[_TermValues, float], float]] = {
+_METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {
     "weighted_mean": _weighted_mean,
     "points": _points,
     "min": _minimum,
-    "soft_min": _soft_minimum,
 }
 
 
@@ -267,13 +227,11 @@ def combine(
     *,
     mode: CombineMode,
     judge_scale: float = 1.0,
-    negative_env: Literal["missing", "allow"] = "missing",
 ) -> RewardPart:
     """The reward from J and the environment's reward, s being ``judge_scale``.
 
-    ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J. A needed environment
-    reward that is absent is ``invalid_input``; so is a negative one under ``multiply`` (a better
-    judgement would make it worse) unless ``negative_env = "allow"``.
+    ``replace`` is s·J, ``weighted_sum`` env + s·J, ``multiply`` env·s·J, of a negative env too. A
+    needed environment reward that is absent is ``invalid_input``.
     """
     if not isinstance(judge, float):
         return judge
@@ -287,13 +245,6 @@ def combine(
         )
     if mode == "weighted_sum":
         return _finite_or_error(env_reward + judge_scale * judge)
-    if env_reward < 0 and negative_env == "missing":
-        return GraderError(
-            "env_reward",
-            ErrorKind.INVALID_INPUT,
-            f"env_reward {env_reward} is negative under multiply: a better judgement would make "
-            'it worse; set negative_env = "allow" to multiply all the same',
-        )
     return _finite_or_error(env_reward * judge_scale * judge)
 
 
@@ -301,44 +252,3 @@ def _finite_or_error(reward: float) -> RewardPart:
     if math.isfinite(reward):
         return reward
     return GraderError("reward", ErrorKind.OUT_OF_RANGE, f"the reward overflows to {reward}")
-
-
-# --- the size of the terms, by which near-ties are told -----------------------------------------
-
-
-class AggregateScale:
-    """How large the terms of one sample's aggregate are, together; an upper bound.
-
-    Rounding errors go with the terms: 5 − 4.7 is off by the rounding of 5. A normalised score
-    counts as 1, because it was made from a range (1 − 0.9 is off by the rounding of 1). So all but
-    penalties and scores that are not normalised is known from the spec's ``terms`` alone.
-    """
-
-    def __init__(
-        self,
-        terms: Sequence[AggregateTerm],
-        roles: Mapping[str, Role],
-        *,
-        method: AggregateMethod,
-        normalise: bool,
-    ) -> None:
-        scores = [term for term in terms if roles[term.name] is Role.SCORE]
-        weights = {term.name: abs(term.weight) for term in terms}
-        if method in ("weighted_mean", "points"):
-            total = math.fsum(term.weight for term in scores if term.weight > 0)
-            weights |= {term.name: abs(term.weight) / total for term in scores}
-        else:
-            weights |= {term.name: 1.0 for term in scores}
-        self._known = math.fsum(weights[term.name] for term in scores) if normalise else 0.0
-        seen = (Role.PENALTY,) if normalise else (Role.PENALTY, Role.SCORE)
-        self._seen = [(name, weights[name]) for name in weights if roles[name] in seen]
-
-    def of(self, each: Sequence[Mapping[str, GraderResult]]) -> list[float]:
-        """The scales of the aggregates of several samples or events."""
-        if not self._seen:
-            return [self._known] * len(each)
-        return [self._known + self._seen_in(results) for results in each]
-
-    def _seen_in(self, results: Mapping[str, GraderResult]) -> float:
-        found = ((weight, results.get(name)) for name, weight in self._seen)
-        return sum(abs(w * result.score) for w, result in found if isinstance(result, GraderScore))

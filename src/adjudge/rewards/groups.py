@@ -19,8 +19,6 @@ from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
 GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
-GROUP_STEP_ALIASES: Mapping[str, GroupStep] = {"dr_grpo": "centre"}
-"""Other names of steps: what Dr. GRPO (Liu et al. 2025) compares a group by."""
 
 
 def group_step(
@@ -28,16 +26,15 @@ def group_step(
     step: GroupStep,
     *,
     bonus: float = 0.1,
-    scales: Sequence[float] | None = None,
     epsilon: float = 0.0,
 ) -> list[float | None]:
     """``rewards`` of one group after ``step``; ``None`` stays ``None`` and counts nowhere.
 
     NaN and infinities are no rewards: they become ``None``. Near-ties are made equal before, by
-    :func:`snap_ties` with the ``scales`` of ``rewards``.
+    :func:`snap_ties`.
 
     * ``none``: unchanged otherwise;
-    * ``centre``: r − mean;
+    * ``centre``: r − mean, as Dr. GRPO (Liu et al. 2025);
     * ``rloo``: r − mean of the others (Ahmadian et al. 2024), which is n/(n − 1)·(r − mean); a lone
       sample has no others and gets 0, as from ``centre``;
     * ``z_score``: (r − mean)/(std + ``epsilon``), std with n − 1 as in GRPO; 0 where all are equal;
@@ -50,10 +47,7 @@ def group_step(
     present = [reward for reward in rewards if reward is not None]
     if not present:
         return rewards
-    if scales is not None:
-        pairs = zip(rewards, scales, strict=True)
-        scales = [scale for reward, scale in pairs if reward is not None]
-    present = snap_ties(present, scales)
+    present = snap_ties(present)
     stepped: Sequence[float | None] = present
     if step in ("centre", "rloo"):
         mean, _ = mean_and_std(present)
@@ -72,10 +66,7 @@ def group_step(
 
 
 def gdpo_step(
-    components: Sequence[Mapping[str, float] | None],
-    weights: Mapping[str, float],
-    *,
-    scales: Mapping[str, Sequence[float]] | None = None,
+    components: Sequence[Mapping[str, float] | None], weights: Mapping[str, float]
 ) -> list[float | None]:
     """Σ wₖ·zₖ for each sample of one group, zₖ being component k's z-score within the group.
 
@@ -83,7 +74,7 @@ def gdpo_step(
     the whole batch, which no group knows, and belongs to the trainer. ``components[i]`` has sample
     *i*'s components by name, ``None`` where one is missing: such a sample stays ``None`` and counts
     in no component, so the others are those of the group without it. A component that all samples
-    share, and a lone sample's, is 0. ``scales``: by component, those of :func:`group_step`.
+    share, and a lone sample's, is 0.
 
     >>> scores = (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)
     >>> said = [{"right": right, "form": form} for right, form in scores]
@@ -100,7 +91,7 @@ def gdpo_step(
     terms: list[list[float]] = [[] for _ in present]
     for name in present[0]:
         column = [None if one is None else one[name] for one in components]
-        stepped = group_step(column, "z_score", scales=None if scales is None else scales[name])
+        stepped = group_step(column, "z_score")
         found = (value for value in stepped if value is not None)
         for mine, value in zip(terms, found, strict=True):
             mine.append(weights[name] * value)
@@ -119,15 +110,15 @@ def _rank_scores(present: Sequence[float]) -> Sequence[float | None]:
 MissingPolicy = Literal["mask", "drop_group", "fallback", "raise"]
 
 
-def drop_short_group(group: Sequence[RewardPart], min_valid: int) -> list[RewardPart]:
-    """Policy ``drop_group``: with fewer than ``min_valid`` present, the whole group is missing.
+def drop_group(group: Sequence[RewardPart]) -> list[RewardPart]:
+    """Policy ``drop_group``: with one missing, the whole group is missing.
 
     The present ones become ``GraderError(quorum)``; the failed ones keep their own reason.
     """
-    valid = sum(not isinstance(outcome, GraderError) for outcome in group)
-    if valid >= min_valid:
+    failed = sum(isinstance(outcome, GraderError) for outcome in group)
+    if not failed:
         return list(group)
-    message = f"{valid} of {len(group)} samples of the group are valid, min_valid is {min_valid}"
+    message = f"{failed} of {len(group)} rewards of the group are missing"
     dropped = GraderError("group", ErrorKind.QUORUM, message)
     return [outcome if isinstance(outcome, GraderError) else dropped for outcome in group]
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import add, mul
 from typing import Any, cast
 
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
-    AggregateScale,
     AggregateTerm,
     aggregate,
     combine,
@@ -29,7 +27,7 @@ from adjudge.rewards.aggregate import (
     reduce_events,
 )
 from adjudge.rewards.groups import (
-    drop_short_group,
+    drop_group,
     fallback_group,
     gdpo_step,
     group_step,
@@ -95,34 +93,9 @@ class RewardReducer:
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
-        roles = {name: Role(getattr(one, "role", "score")) for name, one in self.graders.items()}
-        summed: dict[str, list[AggregateTerm]] = {scope: self._terms[scope] for scope in scopes}
-        summed["fallback"] = [
-            AggregateTerm(name) for name in (spec.missing.fallback,) if name is not None
-        ]
         settings = spec.reward
-        self._scales = {
-            of: AggregateScale(
-                terms, roles, method=settings.aggregate, normalise=settings.normalise
-            )
-            for of, terms in summed.items()
-        }
-        self._component_scales = {
-            term.name: AggregateScale(
-                [AggregateTerm(term.name)], roles, method="points", normalise=settings.normalise
-            )
-            for term in self._terms["outcome"]
-        }
-        self._to_components = partial(
-            component_values, normalise=settings.normalise, not_applicable=settings.not_applicable
-        )
         self._to_number = partial(
-            aggregate,
-            method=settings.aggregate,
-            beta=settings.beta,
-            gate=settings.gate,
-            normalise=settings.normalise,
-            not_applicable=settings.not_applicable,
+            aggregate, method=settings.aggregate, normalise=settings.normalise
         )
         self._judge_reward = partial(
             combine_parts,
@@ -130,17 +103,16 @@ class RewardReducer:
             event_weight=settings.event_weight,
         )
         self._with_env = partial(
-            combine,
-            mode=settings.combine_mode,
-            judge_scale=settings.judge_scale,
-            negative_env=settings.negative_env,
+            combine, mode=settings.combine_mode, judge_scale=settings.judge_scale
         )
         self._score_keys = [
             (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
         ]
-        self._without_events = reduce_events([], spec.reward.event_reduce)
-        self._needs_outcome = spec.reward.outcome_weight != 0
-        self._compares = spec.reward.group != "none" or spec.missing.policy in (
+        self._without_events = reduce_events([], settings.event_reduce)
+        self._needs_outcome = settings.outcome_weight != 0
+        self._counting = spec.counting
+        self._event_graders = {term.name for term in self._terms["event"]}
+        self._compares = settings.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
         )
@@ -170,8 +142,12 @@ class RewardReducer:
         """Rewards from what the graders said, in the same order; pure.
 
         The members of a group may stand anywhere in ``judged``, but all must be there; without
-        ``whole_groups`` some may be in other calls, where nothing of the spec compares them. A
-        grader that had nothing to judge in any of a whole group of two or more is left out there.
+        ``whole_groups`` some may be in other calls, where nothing of the spec compares them.
+
+        A grader that had nothing to judge in *all* samples of a group is left out of that group; in
+        *some* of them, its stated score counts there. So does the stated score where the group may
+        not be whole. A reward of which nothing is left is missing: ``not_applicable``.
+
         Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
         step, by which schedules of weights go; without one a spec that has any is a
         :class:`~adjudge.errors.ConfigError`.
@@ -211,19 +187,16 @@ class RewardReducer:
         rounding alone are made equal.
         """
         self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
-        imputes = self.spec.missing.suspect == "min"
-        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
-        found = [self._components(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
-        groups: dict[str, list[tuple[GradedSample, dict[str, float]]]] = {}
+        idle = self._find_idle(judged) if whole_groups else [_NO_GRADERS] * len(judged)
+        found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
+        groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
             if components is not None:
-                groups.setdefault(one.group, []).append((one, components))
+                groups.setdefault(one.group, []).append(components)
         for members in groups.values():
-            outcomes = [one.outcome for one, _ in members]
-            for name in members[0][1]:
-                scales = self._component_scales[name].of(outcomes)
-                snapped = snap_ties([components[name] for _, components in members], scales)
-                for (_, components), value in zip(members, snapped, strict=True):
+            for name in members[0]:
+                snapped = snap_ties([components[name] for components in members])
+                for components, value in zip(members, snapped, strict=True):
                     components[name] = value
         return found
 
@@ -243,9 +216,8 @@ class RewardReducer:
         return [list(next(rows)) if one.sampled else [] for one in judged]
 
     def _draw_values(self, state: _SampleState) -> dict[str, float | None]:
-        counting = self.spec.counting
         failed = any(
-            isinstance(result, GraderError) and name in counting
+            isinstance(result, GraderError) and name in self._counting
             for name, result in state.one.results()
         )
         whole = isinstance(state.reward, float) and not failed and not state.fell_back
@@ -256,15 +228,26 @@ class RewardReducer:
     ) -> tuple[list[_SampleState], Collection[list[_SampleState]]]:
         """The samples with their rewards, and these in groups."""
         self.spec.refuse_schedules("this call", "Pass step=….")
-        imputes = self.spec.missing.suspect == "min"
-        idle = find_idle_graders(judged, imputes=imputes) if whole_groups else {}
-        states = [self._state(one, idle.get(one.group, _NO_GRADERS)) for one in judged]
+        idle = self._find_idle(judged, whole_groups=whole_groups)
+        states = [self._state(one, names) for one, names in zip(judged, idle, strict=True)]
         groups = _states_by_group(states)
         for group in groups:
             if self._compares:
-                self._apply_group_step(group, idle.get(group[0].one.group, _NO_GRADERS))
-            self._snap_ties(group)
+                self._apply_group_step(group)
+            _snap_rewards(group)
         return states, groups
+
+    def _find_idle(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[AbstractSet[str]]:
+        """For each sample, the graders that are left out of its reward."""
+        if whole_groups:
+            imputes = self.spec.missing.suspect == "min"
+            of_group = find_idle_graders(judged, imputes=imputes)
+            return [of_group.get(one.group, _NO_GRADERS) for one in judged]
+        # What is left out of one sample must be left out of its group, of which nothing is known.
+        alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
+        return [names if names >= self._counting else _NO_GRADERS for names in alone]
 
     def check_rewards(self, found: RewardChecks) -> None:
         """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
@@ -286,12 +269,12 @@ class RewardReducer:
         if self.spec.missing.policy == "raise":
             raise_missing(found.failures, found.samples)
 
-    def _state(self, one: GradedSample, idle: Collection[str]) -> _SampleState:
+    def _state(self, one: GradedSample, idle: AbstractSet[str]) -> _SampleState:
         """One sample's parts, and whether they can make a reward at all."""
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[RewardPart] | GraderError = []
         events = self._without_events
-        if idle and self._terms["event"] and not self._scope_counts("event", idle):
+        if self._event_graders and idle >= self._event_graders:
             events = 0.0  # idle for the group: having no events at all is no different
         if isinstance(one.events, GraderError):
             values = events = one.events
@@ -300,33 +283,26 @@ class RewardReducer:
             events = reduce_events(values, self.spec.reward.event_reduce)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
         part = outcome if self._needs_outcome else 0.0
-        state = _SampleState(one, outcome, events, part, part, values)
+        state = _SampleState(one, idle, outcome, events, part, part, values)
         state.reward = self._combined(state)
         if not isinstance(state.reward, float):
             state.part = state.reward
-        if not one.sampled and self.spec.reward.unjudged == "env" and one.env_reward is not None:
-            state.reward = one.env_reward
         return state
 
     def _aggregate(
-        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: Collection[str]
+        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
         terms = self._terms[scope]
         if idle and terms:
             terms = _active_terms(terms, results, idle)
-            if not terms and self._scope_counts(_OTHER_SCOPE[scope], idle):
-                return 0.0  # adjudge: meant (the other scope makes the rewards of this group)
+            if not terms and idle >= self._counting:
+                why = "no grader had anything to judge"
+                return GraderError("group", ErrorKind.NOT_APPLICABLE, why)
             if not terms:
-                return GraderError("group", ErrorKind.NOT_APPLICABLE, _NOTHING_TO_JUDGE)
+                return 0.0  # the other scope makes the reward
         return self._to_number(results, terms)
 
-    def _scope_counts(self, scope: GraderScope, idle: Collection[str]) -> bool:
-        """Whether a scope that counts has a grader that is not idle."""
-        settings = self.spec.reward
-        weight = settings.event_weight if scope == "event" else settings.outcome_weight
-        return weight != 0 and any(term.name not in idle for term in self._terms[scope])
-
-    def _apply_group_step(self, group: Sequence[_SampleState], idle: Collection[str]) -> None:
+    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
 
         A sample that will have no reward, for whatever reason, counts in neither.
@@ -336,91 +312,37 @@ class RewardReducer:
         missing, reward = self.spec.missing, self.spec.reward
         parts = [state.part for state in group]
         if missing.policy == "drop_group":
-            parts = drop_short_group(parts, missing.min_valid)
+            parts = drop_group(parts)
         if missing.policy == "fallback":
             parts, back = fallback_group(parts, [self._fallback(state) for state in group])
             for state in group:
                 state.fell_back = back
         present = [part if isinstance(part, float) else None for part in parts]
         if reward.group == "gdpo" and not group[0].fell_back:
-            stepped = self._gdpo_step(group, present, idle)
+            stepped = self._gdpo_step(group, present)
         else:
-            scales = self._part_scales(group)
-            stepped = group_step(present, reward.group, bonus=reward.bonus, scales=scales)
+            stepped = group_step(present, reward.group, bonus=reward.bonus)
         for state, part, value in zip(group, parts, stepped, strict=True):
             state.part = _missing_if_unranked(value) if isinstance(part, float) else part
             there = isinstance(state.part, float)
             state.reward = self._combined(state) if there else state.part
 
     def _gdpo_step(
-        self, group: Sequence[_SampleState], present: Sequence[float | None], idle: Collection[str]
+        self, group: Sequence[_SampleState], present: Sequence[float | None]
     ) -> list[float | None]:
         """The outcomes of the samples that are ``present``, each of their components normalised."""
         components = [
-            None if outcome is None else self._components(state.one, idle)
+            None if outcome is None else self._components(state.one, state.idle)
             for state, outcome in zip(group, present, strict=True)
         ]
-        outcomes = [state.one.outcome for state in group]
-        scales = {name: scale.of(outcomes) for name, scale in self._component_scales.items()}
         weights = {term.name: term.weight for term in self._terms["outcome"]}
-        return gdpo_step(components, weights, scales=scales)
+        return gdpo_step(components, weights)
 
-    def _components(self, one: GradedSample, idle: Collection[str]) -> dict[str, float] | None:
+    def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
         terms = _active_terms(self._terms["outcome"], one.outcome, idle)
-        found = self._to_components(one.outcome, terms)
+        found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
         return None if isinstance(found, GraderError) else found
-
-    def _snap_ties(self, group: Sequence[_SampleState]) -> None:
-        """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
-        there = [state for state in group if isinstance(state.reward, float)]
-        rewards = cast("list[float]", [state.reward for state in there])
-        if len(set(rewards)) > 1:
-            snapped = snap_ties(rewards, self._reward_scales(there))
-            if snapped != rewards:
-                for state, reward in zip(there, snapped, strict=True):
-                    state.reward = reward
-
-    def _part_scales(self, group: Sequence[_SampleState]) -> list[float]:
-        """The size of the terms behind each sample's outcome."""
-        scale = self._scales["fallback" if group[0].fell_back else "outcome"]
-        return scale.of([state.one.outcome for state in group])
-
-    def _reward_scales(self, group: Sequence[_SampleState]) -> list[float]:
-        """The size of the terms behind each sample's reward."""
-        settings = self.spec.reward
-        weight = abs(settings.judge_scale)
-        if not group[0].fell_back:
-            weight *= abs(settings.outcome_weight)
-        if settings.group in (
-            "z_score",
-            "gdpo",
-            "rank",
-        ):  # what they were made from has no near-ties
-            scales = [max(1.0, abs(cast("float", state.part))) for state in group]
-            if settings.group == "gdpo":  # a sum of z-scores, each at most (n − 1)/√n
-                total = math.fsum(abs(term.weight) for term in self._terms["outcome"])
-                scales = [max(scale, total * math.sqrt(len(group))) for scale in scales]
-        else:
-            scales = self._part_scales(group)
-        if weight != 1:
-            scales = [weight * scale for scale in scales]
-        if settings.event_weight != 0:
-            weight = abs(settings.judge_scale * settings.event_weight)
-            events = map(self._events_scale, group)
-            scales = [own + weight * scale for own, scale in zip(scales, events, strict=True)]
-        if settings.combine_mode == "replace":
-            return scales
-        # A reward that is missing is in no group here; without an environment's it adds no size.
-        env = [abs(state.one.env_reward or 0.0) for state in group]  # adjudge: meant
-        return list(map(add if settings.combine_mode == "weighted_sum" else mul, env, scales))
-
-    def _events_scale(self, state: _SampleState) -> float:
-        events = state.one.events
-        if isinstance(events, GraderError) or not events:
-            return 0.0
-        total = math.fsum(self._scales["event"].of(events))
-        return total / len(events) if self.spec.reward.event_reduce == "mean" else total
 
     def _fallback(self, state: _SampleState) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
@@ -440,15 +362,14 @@ class RewardReducer:
     def _result(self, state: _SampleState) -> RewardResult:
         one = state.one
         reward = state.reward
-        source = "rule_fallback" if state.fell_back else "graders"
+        source = "none"
         if one.sampled:
+            source = "rule_fallback" if state.fell_back else "graders"
             log_score(
                 state.events if self._terms["event"] else None,
                 state.outcome if self._terms["outcome"] else None,
                 reward,
             )
-        else:
-            source = "none" if isinstance(reward, GraderError) else "env"
         info, details = self._info(state), _details(one, source)
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)
@@ -489,8 +410,6 @@ class RewardReducer:
 
 
 _NO_GRADERS: frozenset[str] = frozenset()
-_OTHER_SCOPE: Mapping[GraderScope, GraderScope] = {"outcome": "event", "event": "outcome"}
-_NOTHING_TO_JUDGE = "no grader had anything to judge in the whole group"
 
 
 @dataclass
@@ -517,12 +436,14 @@ class RewardChecks:
 class _SampleState:
     """A sample on its way to a reward.
 
-    ``outcome`` and ``events`` are what the graders said; ``part`` is the outcome as policy and
-    group step leave it, or the failure because of which there will be no reward; ``reward`` is
-    what ``part`` comes to with the rest; ``event_values`` are the numbers behind ``events``.
+    ``idle`` are the graders that are left out; ``outcome`` and ``events`` are what the graders
+    said; ``part`` is the outcome as policy and group step leave it, or the failure because of which
+    there will be no reward; ``reward`` is what ``part`` comes to with the rest; ``event_values``
+    are the numbers behind ``events``.
     """
 
     one: GradedSample
+    idle: AbstractSet[str]
     outcome: RewardPart
     events: RewardPart
     part: RewardPart
@@ -546,7 +467,7 @@ def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | 
 
 
 def _active_terms(
-    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: Collection[str]
+    terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
 ) -> list[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
     return [
@@ -561,6 +482,14 @@ def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleS
     for state in states:
         groups.setdefault(state.one.group, []).append(state)
     return groups.values()
+
+
+def _snap_rewards(group: Sequence[_SampleState]) -> None:
+    """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
+    there = [state for state in group if isinstance(state.reward, float)]
+    rewards = cast("list[float]", [state.reward for state in there])
+    for state, reward in zip(there, snap_ties(rewards), strict=True):
+        state.reward = reward
 
 
 def _missing_if_unranked(value: float | None) -> RewardPart:
@@ -613,11 +542,10 @@ def _detail(result: GraderResult, draws: Sequence[GraderResult] = ()) -> dict[st
 def find_idle_graders(
     judged: Sequence[GradedSample], *, imputes: bool = False
 ) -> dict[str, set[str]]:
-    """By group of two or more, the graders that had nothing to judge in any of its samples.
+    """By group, the graders that had nothing to judge in all of its samples.
 
     Failures say neither that there was something nor that there was nothing; but where the spec
-    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A sample
-    alone tells nothing about its group, which a trainer may have sent in several calls.
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group.
     """
     idle: dict[str, set[str]] = {}
     for one in judged:
@@ -630,11 +558,10 @@ def find_idle_graders(
             idle.setdefault(one.group, set()).update(names)
     if not idle:
         return idle
-    sizes = Counter(one.group for one in judged)
     for one in judged:
         if (found := idle.get(one.group)) is not None:
             found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
-    return {group: names for group, names in idle.items() if names and sizes[group] > 1}
+    return {group: names for group, names in idle.items() if names}
 
 
 def _has_judged(result: GraderResult, *, imputes: bool) -> bool:

@@ -37,10 +37,8 @@ from adjudge.rewards.aggregate import (
     AggregateTerm,
     CombineMode,
     EventReduce,
-    GateRule,
-    NotApplicable,
 )
-from adjudge.rewards.groups import GROUP_STEP_ALIASES, GroupStep, MissingPolicy
+from adjudge.rewards.groups import GroupStep, MissingPolicy
 from adjudge.types import Reduce, Role, finite_range
 from adjudge.version import __version__
 
@@ -71,7 +69,6 @@ class PanelSettings(ConfigTable):
     votes: int = Field(default=1, ge=1)
     reduce: Reduce | None = None
     quorum: int | None = Field(default=None, ge=1)
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
 class WeightSchedule(ConfigTable):
@@ -176,31 +173,21 @@ class JudgedReward(ConfigTable):
     """
 
     aggregate: AggregateMethod = "weighted_mean"
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     combine_mode: CombineMode = "replace"
     event_weight: float = Field(default=0.0, allow_inf_nan=False)
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
     event_reduce: EventReduce = "sum"
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
-    negative_env: Literal["missing", "allow"] = "missing"
     sample_rate: float = Field(default=1.0, gt=0, le=1)
-    unjudged: Literal["missing", "env"] = "missing"
 
 
 class RewardSettings(JudgedReward):
     """``[reward]``: from a sample's results to its reward."""
 
-    gate: GateRule = "multiply"
     normalise: bool = True
-    not_applicable: NotApplicable = "score"
     group: GroupStep = "none"
     bonus: float = Field(default=0.1, allow_inf_nan=False)
     seed: int = 0
-
-    @field_validator("group", mode="before")
-    @classmethod
-    def _known_step(cls, group: Any) -> Any:
-        return GROUP_STEP_ALIASES.get(group, group) if isinstance(group, str) else group
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -208,11 +195,6 @@ class RewardSettings(JudgedReward):
             raise ValueError(
                 'group: "gdpo" adds up graders with their weights, after each was normalised. '
                 f"Leave aggregate out (found aggregate = {self.aggregate!r})"
-            )
-        if self.unjudged == "env" and self.combine_mode != "weighted_sum":
-            raise ValueError(
-                'unjudged: "env" needs combine_mode = "weighted_sum"; else an unjudged reward is '
-                f"on another scale than a judged one (found combine_mode = {self.combine_mode!r})"
             )
         if self.event_weight == 0 and self.outcome_weight == 0:
             raise ValueError(
@@ -225,7 +207,6 @@ class MissingSettings(ConfigTable):
     """``[missing]``: what a reward that stays missing means, and when to stop."""
 
     policy: MissingPolicy = "mask"
-    min_valid: int = Field(default=2, ge=1)
     fallback: str | None = None
     suspect: Literal["missing", "min"] = "missing"
     max_missing: float = Field(default=0.5, gt=0, le=1)

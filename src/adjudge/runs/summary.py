@@ -438,6 +438,7 @@ class GradingTotals:
                 *(one.sentence for one in watch.predictors()),
                 *_not_applicable(of_graders, drawn),
                 *_constant_scores(of_graders),
+                *_negative_products(env if self._spec.reward.combine_mode == "multiply" else ()),
             ],
             "elapsed_s": round(elapsed_s, 3),
             "samples_per_s": round(count / elapsed_s, 1) if elapsed_s > 0 else None,
@@ -505,8 +506,7 @@ def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Ite
         if found["weight"] and share >= NOT_APPLICABLE_SHARE:
             yield (
                 f"{name} had nothing to judge in {share:.0%} of the samples. In a group of which "
-                "that is all it is left out; in others its stated score counts, unless "
-                "reward.not_applicable says otherwise"
+                "that is all it is left out; in others its stated score counts"
             )
 
 
@@ -520,6 +520,15 @@ def _constant_scores(graders: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 f"{name} gave {found['min']:g} to every sample, which tells no rollouts apart; "
                 "read some of its reasons"
             )
+
+
+def _negative_products(env: Sequence[float | None]) -> Iterator[str]:
+    negative = sum(value is not None and value < 0 for value in env)
+    if negative:
+        yield (
+            f"env_reward is negative in {negative:,} of {len(env):,} samples. Under combine_mode = "
+            "'multiply' a better judgement makes such a reward lower"
+        )
 
 
 def _spread(values: NumberColumn, groups: Sequence[int]) -> dict[str, Any]:

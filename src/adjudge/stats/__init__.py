@@ -37,14 +37,13 @@ __all__ = [
     "missing_by_value",
     "quantile",
     "snap_ties",
-    "soft_min",
     "std",
     "z_scores",
 ]
 
 
 TIE_TOLERANCE = 2.0**-28
-"""Two rewards tie if they differ by no more than this share of the terms they were summed from.
+"""Rewards of a group tie if they differ by no more than this, times max(1, their median size).
 
 That is 4e-9: ten million times the rounding of float64, and a sixteenth of that of float32, in
 which trainers keep rewards. Being so much wider than the errors of a sum, it leaves them no weight:
@@ -52,39 +51,34 @@ what rounding does to rewards 10 tolerances apart changes a z-score by less than
 """
 
 
-def snap_ties(values: Sequence[float], scales: Sequence[float] | None = None) -> list[float]:
-    """``values`` with those made equal that differ by rounding alone; their order plays no part.
+def snap_ties(values: Sequence[float]) -> list[float]:
+    """``values`` of a group with those made equal that differ by rounding alone.
 
-    ``scales[i]``: the size of the terms that ``values[i]`` was summed from, which is more than its
-    own where they cancel; by default the largest absolute value. From the smallest value up, those
-    within :data:`TIE_TOLERANCE` of the largest scale among them become the smallest of them. So a
-    long ramp of tiny steps becomes several levels, and nothing moves by more than the tolerance.
+    From the smallest value up, each value that is at most :data:`TIE_TOLERANCE` ·
+    max(1, median |value|) above the smallest of its level becomes that smallest; the next one
+    begins a new level. So a long ramp of tiny steps becomes several levels, nothing moves by more
+    than the tolerance, the order of the values plays no part, and one huge value blurs no others.
 
     >>> snap_ties([0.1 + 0.2, 0.3, 0.3, 0.7])
     [0.3, 0.3, 0.3, 0.7]
+    >>> snap_ties([1e9, 0.2, 0.9, 0.5])
+    [1000000000.0, 0.2, 0.9, 0.5]
     """
     distinct = sorted(set(values))
     if len(distinct) < 2:
         return list(values)
-    top = max(map(abs, distinct)) if scales is None else max(scales)
-    if math.isinf(top) or min(map(sub, distinct[1:], distinct)) > TIE_TOLERANCE * top:
+    smallest_gap = min(map(sub, distinct[1:], distinct))
+    if smallest_gap > TIE_TOLERANCE * max(1.0, -distinct[0], distinct[-1]):  # the usual case
         return list(values)
-    if scales is None or min(scales) == top:
-        limits = dict.fromkeys(distinct, TIE_TOLERANCE * top)
-    else:  # of equal values the largest scale comes last
-        pairs = sorted(zip(values, scales, strict=True))
-        limits = {value: TIE_TOLERANCE * scale for value, scale in pairs}
-    low = distinct[0]
-    limit = limits[low]
+    tolerance = TIE_TOLERANCE * max(1.0, quantile(list(map(abs, values)), 0.5) or 0.0)
+    if not math.isfinite(tolerance):
+        return list(values)
+    level = distinct[0]
     snapped = {}
     for value in distinct:
-        own = limits[value]
-        if value - low > limit and value - low > own:
-            low = value
-            limit = own
-        elif own > limit:
-            limit = own
-        snapped[value] = low
+        if value - level > tolerance:
+            level = value
+        snapped[value] = level
     return [snapped[value] for value in values]
 
 
@@ -308,23 +302,3 @@ def missing_by_value(
         return missing_by_bin([x for x, _ in kept], [gone for _, gone in kept])
     lost = Counter(x for x, gone in zip(values, missing, strict=True) if gone and x is not None)
     return [{"value": x, "n": known[x], "missing": lost[x]} for x in sorted(known)]
-
-
-def soft_min(values: Sequence[float], beta: float, weights: Sequence[float] | None = None) -> float:
-    """−β·log E[e^(−r/β)], the expectation under ``weights`` (equal when absent).
-
-    β → 0 gives the minimum, β → ∞ the mean; to second order it is mean − variance/(2β)
-    (arXiv 2606.09073). ``beta`` must be positive; computed stably around the minimum.
-    """
-    weights = [1.0] * len(values) if weights is None else weights
-    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if w > 0]
-    total = math.fsum(weight for _, weight in pairs)
-    low = min(value for value, _ in pairs)
-    # expm1/log1p keep the digits that a large beta would lose: there every exponent is tiny.
-    excess = math.fsum(weight * math.expm1((low - value) / beta) for value, weight in pairs) / total
-    if excess > -0.5:
-        return low - beta * math.log1p(excess)
-    # Little weight near the minimum: the sum itself, scaled by its largest term.
-    logs = [math.log(weight / total) - value / beta for value, weight in pairs]
-    top = max(logs)
-    return -beta * (top + math.log(math.fsum(math.exp(one - top) for one in logs)))

@@ -218,6 +218,7 @@ class Adapter:
         """
         if step is None:
             self.spec.refuse_schedules(self.trainer, "Give the grader a number.")
+        whole_groups = whole_groups and self.call_holds == "groups"
         return await self.scorer.ascore(
             samples, groups, step=step, whole_groups=whole_groups, progress=progress
         )

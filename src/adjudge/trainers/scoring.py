@@ -241,10 +241,13 @@ class Scorer(SpecRewardFunction):
         groups: Sequence[str],
         *,
         step: int | None = None,
+        whole_groups: bool = True,
         progress: TrainerProgress | None = None,
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
-        return run_blocking(self.ascore(samples, groups, step=step, progress=progress))
+        return run_blocking(
+            self.ascore(samples, groups, step=step, whole_groups=whole_groups, progress=progress)
+        )
 
 
 def _usage(calls: Sequence[Provenance]) -> Usage | None:

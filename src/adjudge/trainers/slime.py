@@ -147,7 +147,9 @@ class _SlimeAdapter(Adapter):
         made = [self._make_sample(place, one) for place, one in enumerate(samples)]
         judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
-        results = self.scorer.compute_rewards(judged, made, progress=progress).results
+        results = self.scorer.compute_rewards(
+            judged, made, whole_groups=isinstance(given, list), progress=progress
+        ).results
         logs = getattr(args, "custom_rollout_log_function_path", None) == f"{__name__}.log_metrics"
         for place, (sample, result) in enumerate(zip(samples, results, strict=True)):
             if sample.status.value not in _UNENDED:  # which may go on later

@@ -145,7 +145,8 @@ class _Scores:
             together = self._rows.get(str(samples[0].group), samples)
         todo = [one for one in together if one.original_index not in self._done]
         if todo:
-            scored = self._scorer.score(todo, [str(one.original_index) for one in todo])
+            alone = [str(one.original_index) for one in todo]
+            scored = self._scorer.score(todo, alone, whole_groups=False)
             self._done.update((one.original_index, one) for one in scored.results)
         return [self._done[one.original_index] for one in samples]
 

@@ -203,24 +203,18 @@ def _unsupported_evaluation(run: RunFile) -> Iterator[UnsupportedSetting]:
 
 
 def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSetting]:
-    judge, old = run.judge, version == "0.6.1"
     if run.is_multi_turn:
         return  # said already
     if problem := find_reward_problem(run):
         yield UnsupportedSetting(*problem)
-    if not judge.enabled:
+    if version == "0.6.1" or not run.judge.enabled:
         return
-    if not old and judge.sample_rate < 1:
+    if run.judge.sample_rate < 1:
         yield UnsupportedSetting(
-            "judge.sample_rate", f"{judge.sample_rate:g}", "every rollout is judged",
+            "judge.sample_rate", f"{run.judge.sample_rate:g}", "every rollout is judged",
             "whole groups are drawn, and verl 0.9.1 shows its reward workers one rollout at a time",
         )  # fmt: skip
-    if old and judge.unjudged == "env" and judge.sample_rate < 1:
-        yield UnsupportedSetting(
-            "judge.unjudged", "'env'", "a rollout that is not judged has no reward",
-            "the environment's reward is computed with the judged ones",
-        )  # fmt: skip
-    if not old and (name := find_group_grader(dry_run_spec(run))):
+    if name := find_group_grader(dry_run_spec(run)):
         yield UnsupportedSetting(
             f"graders.{name}", "compares a group", NOTHING_RUNS,
             "verl 0.9.1 shows one rollout at a time; groups meet at a judge service of your own "

@@ -178,7 +178,8 @@ async def judge_episodes(
         groups.append(group)
     found: dict[int, EvaluatedEpisode] = {}
     if samples:
-        scored = await scorer.ascore(samples, groups, step=step)
+        whole_groups = scorer.compares_groups is not None  # else each is judged as it ends
+        scored = await scorer.ascore(samples, groups, step=step, whole_groups=whole_groups)
         for result in scored.results:
             place = result.original_index
             # Usage is the whole call's; it is told apart where episodes are judged one by one.

@@ -86,7 +86,7 @@ def build_service_spec(
     return {
         "graders": _judged_graders(run, _build_graders(run, rubric)),
         "judges": _build_judges(run, base_url),
-        "reward": {"aggregate": run.judge.aggregate, "beta": run.judge.beta},
+        "reward": {"aggregate": run.judge.aggregate},
         "max_concurrency": run.training.async_semaphore_max,
     }
 

@@ -145,7 +145,7 @@ class TopologyTable(ConfigTable):
     gpus_for_ref: int | None = Field(default=None, ge=0)
 
 
-PanelAggregate = Literal["weighted_mean", "min", "soft_min"]
+PanelAggregate = Literal["weighted_mean", "min"]
 """How the graders of a run file, or the members of a panel, become one number."""
 
 
@@ -169,12 +169,12 @@ class RunJudgeTable(JudgedReward):
 
     ``weighted_sum`` is env + ``judge_scale``·J, ``multiply`` env·``judge_scale``·J, ``replace``
     ``judge_scale``·J, with J = ``event_weight``·E + ``outcome_weight``·O; E is the sum over turns,
-    or their mean by ``event_reduce``. Several graders are one number by ``aggregate``, ``beta``
-    being the temperature of ``soft_min``; missing if one is missing. ``rubric_id`` is looked up in
-    the folder ``rubric_dir`` beside the run file, else asked of the task app. ``folder`` is that of
-    a judge that ``adjudge train`` made, or a list of them, a panel; it says what is asked, so that
-    ``model`` and the like are left out. Where all graders are rules, J is theirs and there is no
-    judge to name. ``enabled = false``: nobody is asked, and the environment's reward is the reward.
+    or their mean by ``event_reduce``. Several graders are one number by ``aggregate``,
+    missing if one is missing. ``rubric_id`` is looked up in the folder ``rubric_dir`` beside the
+    run file, else asked of the task app. ``folder`` is that of a judge that ``adjudge train`` made,
+    or a list of them, a panel; it says what is asked, so that ``model`` and the like are left out.
+    Where all graders are rules, J is theirs and there is no judge to name. ``enabled = false``:
+    nobody is asked, and the environment's reward is the reward.
     """
 
     enabled: bool = True

@@ -352,7 +352,7 @@ def judge_tables(study: StudyFile, name: str, folder: Path) -> _Tables:
         return {"judge": {"folder": judge_folder(folder, name)}}
     if judge.members is not None:
         folders = [judge_folder(folder, one) for one in judge.members]
-        return {"judge": {"folder": folders, "aggregate": judge.aggregate, "beta": judge.beta}}
+        return {"judge": {"folder": folders, "aggregate": judge.aggregate}}
     return judge.run or {}
 
 

@@ -256,7 +256,6 @@ def _scorer_run_tables(
 ) -> RunTables:
     rollout, services = get_table(tables, "rollout"), get_table(tables, "services")
     judge = {**get_table(tables, "judge"), **_JUDGE_ONLY_REWARD}
-    judge.pop("unjudged", None)
     if not judge.get("event_weight"):
         judge["outcome_weight"] = 1.0
     # A score is asked for where it is wanted, without a service of its own.

@@ -128,7 +128,7 @@ class StudyJudge(ConfigTable):
     ``levels`` is what plans and tables call it by; ``bias`` has its dials, where they are known.
     ``held_out``: it is never trained on. Exactly one of: ``train`` (tables of a training file of a
     judge, or a file's name; ``model.path`` may be ``@NAME``, another trained judge of the study, or
-    ``@policy``), ``members`` (a panel of trained judges, one number by ``aggregate`` and ``beta``),
+    ``@policy``), ``members`` (a panel of trained judges, one number by ``aggregate``),
     ``run`` (what it changes in a run file: ``graders``, ``judge``, ``services.judge_url``).
     """
 
@@ -138,7 +138,6 @@ class StudyJudge(ConfigTable):
     train: TrainingSource | None = None
     members: list[str] | None = None
     aggregate: PanelAggregate = "weighted_mean"
-    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     run: dict[str, Any] | None = None
 
     @field_validator("levels")
@@ -155,8 +154,8 @@ class StudyJudge(ConfigTable):
         if len(kinds) != 1:
             found = " and ".join(kinds) or "none"
             raise ValueError(f"needs exactly one of train, members, run (found {found})")
-        if self.members is None and self.model_fields_set & {"aggregate", "beta"}:
-            raise ValueError("aggregate and beta are only for a panel (members). Leave them out.")
+        if self.members is None and "aggregate" in self.model_fields_set:
+            raise ValueError("aggregate is only for a panel (members). Leave it out.")
         if self.members is not None and len(set(self.members)) < max(2, len(self.members)):
             raise ValueError("members: a panel must have at least two judges, and each once")
         return self

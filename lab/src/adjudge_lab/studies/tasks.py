@@ -345,7 +345,8 @@ class _AnswerScorer:
             RewardSample(place, place, one.prompt, one.response, one.messages, one.extra)
             for place, one in enumerate(samples)
         ]
-        scored = run_blocking(self._scorer.ascore(placed, groups, step=0))
+        whole = self._scorer.compares_groups is not None
+        scored = run_blocking(self._scorer.ascore(placed, groups, step=0, whole_groups=whole))
         for result in scored.results:
             self._said[keys[result.original_index]] = _score_or_kind(result)
         self._journal.flush()

@@ -16,12 +16,10 @@ from adjudge.graders.base import (
     GraderAnswer,
     check_choice,
     check_integer,
-    check_number,
     is_listwise,
 )
 from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.judges.call_log import call_part
-from adjudge.stats import soft_min
 from adjudge.types import (
     GraderError,
     GraderMode,
@@ -34,15 +32,12 @@ from adjudge.types import (
 )
 
 
-def reduce_values(
-    values: Sequence[float], how: Reduce, beta: float = 1.0, *, gate: bool = False
-) -> float:
+def reduce_values(values: Sequence[float], how: Reduce, *, gate: bool = False) -> float:
     """``values`` (at least one) as one number.
 
     * ``mean``, ``median`` (of two middle values their mean);
     * ``vote``: the most frequent value; of several as frequent ones their median, which favours
-      none, or for a ``gate`` the lowest: it opens only for a majority;
-    * ``soft_min``: :func:`adjudge.stats.soft_min` with ``beta``.
+      none, or for a ``gate`` the lowest: it opens only for a majority.
 
     >>> reduce_values([1.0, 4.0, 4.0, 1.0, 3.0], "vote")
     2.5
@@ -53,8 +48,6 @@ def reduce_values(
         return math.fsum(values) / len(values)
     if how == "median":
         return median(values)
-    if how == "soft_min":
-        return soft_min(values, beta)
     counts = Counter(values)
     most = max(counts.values())
     tied = [value for value, count in counts.items() if count == most]
@@ -77,10 +70,9 @@ class MultiJudge(BaseGrader):
     ``votes``: draws per judge; draw *k* of this grader asks draws ``k·votes`` to ``k·votes +
     votes − 1`` of each, so votes never share a reply. All are asked at once.
 
-    ``reduce``: ``mean``, ``median``, ``vote`` (the most frequent score; among equally frequent ones
-    their median, for a gate the lowest) or ``soft_min`` with ``beta``
-    (:func:`adjudge.stats.soft_min`). Rankings are reduced by the mean (Borda) or
-    median of each response's places; gates by ``vote`` only.
+    ``reduce``: ``mean``, ``median`` or ``vote`` (the most frequent score; among equally frequent
+    ones their median, for a gate the lowest). Rankings are reduced by the mean (Borda) or median of
+    each response's places; gates by ``vote`` only.
 
     ``quorum``: how many answers it takes, of judges × votes; default all. With fewer it is
     ``GradingFailure(quorum)``, or of the missing ones' own kind where all of those pass by
@@ -101,7 +93,6 @@ class MultiJudge(BaseGrader):
         votes: int = 1,
         reduce: Reduce | None = None,
         quorum: int | None = None,
-        beta: float = 1.0,
         description: str = "",
     ) -> None:
         first = _check_same_question(graders)
@@ -111,8 +102,7 @@ class MultiJudge(BaseGrader):
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
         check_integer(self.name, "votes", votes, 1, _MOST_VOTES)
-        check_number(self.name, "beta", beta, 1e-9, 1e9)
-        self.votes, self.beta = votes, beta
+        self.votes = votes
         self.members = [
             _Member.of(label if votes == 1 else f"{label}/{vote + 1}", grader, vote)
             for label, grader in graders.items()
@@ -191,7 +181,7 @@ class MultiJudge(BaseGrader):
         if not scores:
             ranks = [one.rank for one in answers if isinstance(one, GraderRank)]
             return self._ranked(ranks, metadata, cost)
-        score = reduce_values(scores, self.reduce, self.beta, gate=self.role is Role.GATE)
+        score = reduce_values(scores, self.reduce, gate=self.role is Role.GATE)
         metadata |= {"spread": pstdev(scores), "agreement": modal_share(scores)}
         reason = f"{self.reduce} of {len(scores)}"
         return GraderScore(self.name, score, reason, metadata, provenance=cost)

@@ -134,7 +134,6 @@ def adapt_spec(spec: RewardSpec) -> RewardSpec:
     policy = spec.missing.policy
     missing = MissingSettings(
         policy="mask" if policy in _MASKING_POLICIES else policy,
-        min_valid=spec.missing.min_valid,
         fallback=spec.missing.fallback,
         max_missing=1.0,
         patience_s=0.0,
@@ -213,7 +212,7 @@ class SpecBackend:
         except (JudgeAuthError, ConfigError) as error:
             answers = self._fail_all(asked, error)
         else:
-            rewards = self.function.reward(judged)
+            rewards = self.function.reward(judged, whole_groups=False)
             parts: list[dict[str, float] | None] = [None] * len(judged)
             if len(self.spec.counting) > 1:
                 parts = self.function.components(judged, whole_groups=False)

@@ -369,7 +369,7 @@ class JudgeRewardLoopManager:
                 columns = {name: column[0] for name, column in row.non_tensor_batch.items()}
                 result = await self.scorer.reward(rows.samples[0], columns)
             else:
-                scored = await self.scorer.ascore(rows.samples, rows.groups)
+                scored = await self.scorer.ascore(rows.samples, rows.groups, whole_groups=False)
                 [result], metrics = scored.results, scored.metrics
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)  # adjudge: meant (it is missing)

@@ -124,7 +124,6 @@ def build_verl_spec(run: RunFile, spec: RewardSpec, *, every_rollout: bool) -> d
     data = spec.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     data["graders"] = [_with_absolute_paths(run, one) for one in data["graders"]]
     reward = data["reward"]
-    reward.pop("unjudged", None)
     if every_rollout:
         reward.pop("sample_rate", None)
     if not judge.enabled:
