@@ -1,7 +1,7 @@
 """Hold the words of the documentation to the house's list. `python .ci/prose.py [FILE …]`.
 
-Read are README.md, CHANGELOG.md and the pages under docs/. Code, comments and names in backticks are
-not prose. Spelling is codespell's.
+Read are README.md, CHANGELOG.md and the pages under docs/. Code, comments and names in backticks
+are not prose. Spelling is codespell's.
 """
 
 from __future__ import annotations

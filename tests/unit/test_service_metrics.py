@@ -33,7 +33,7 @@ def queries() -> Iterator[str]:
 
 
 async def served() -> dict[str, tuple[str, set[str]]]:
-    metrics = ServiceMetrics()
+    metrics: Any = ServiceMetrics()  # the names of labels are a private part of the library
     gauges: Any = SimpleNamespace(waiting=0, judging=0)
     metrics.watch(gauges)
     return {
