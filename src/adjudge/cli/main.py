@@ -71,7 +71,7 @@ CORE_COMMANDS = {
         "Reward",
         "adjudge.cli.rubric",
         "lint_file",
-        "Find criteria that are easy to game or unclear, and scoring that cannot work.",
+        "Find criteria that are easy to game, unclear, or counted twice.",
     ),
     "serve": CoreCommand(
         "Reward",
