@@ -97,7 +97,7 @@ class HonestReward(MeanReward):
     """The first one with the two lines changed."""
 
     def score_of(self, result: Any) -> Any:
-        return getattr(result, "score", None)
+        return None if isinstance(result, GraderError) else result.score
 
     def result(self, sample: RewardSample, scores: dict[str, Any]) -> RewardResult:
         total = None if None in scores.values() else sum(scores.values()) / len(scores)

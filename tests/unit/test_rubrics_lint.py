@@ -25,21 +25,14 @@ FOUND = [
     ("compound", "Should be written in French. It must have two paragraphs."),
     ("compound", "Step 1: Is it right? If not, fail. Step 2: Is it brief? If not, fail."),
     ("compound", "Lists fever, cough, fatigue, and headache"),
-    ("compound", "说明原因并给出建议"),
-    ("compound", "列出发热、咳嗽、乏力、头痛"),
     ("presence_only", "Mentions side effects"),
     ("presence_only", "The response should discuss the treaty"),
     ("presence_only", "Contains a table of contents"),
-    ("presence_only", "回答应提到副作用"),
     ("unverifiable", "Uses an appropriate tone"),
     ("unverifiable", "The answer is helpful"),
     ("unverifiable", "The summary is well-written"),
     ("unverifiable", "Is factually accurate"),
     ("unverifiable", "Agrees with the reference answer"),
-    ("unverifiable", "语气恰当"),
-    ("double_negative", "Does not fail to name the cause"),
-    ("double_negative", "Never omits the unit"),
-    ("double_negative", "不要遗漏单位"),
     ("long", "Names the cause of the outage. " * 40),
 ]
 SOUND = [
@@ -54,8 +47,6 @@ SOUND = [
     "Answers in French",
     "Does not name a competitor",
     "Describes the use of the drug and use in children",
-    "指出阀门没有关",
-    "用法语回答",
 ]
 
 
@@ -75,7 +66,6 @@ def test_sound_wording_is_left_alone(text: str) -> None:
         Criterion("Avoids jargon", points=-3),
         Criterion("Does not suggest harmful remedies", points=-3),
         Criterion("Fails to name the cause", points=3),
-        Criterion("Recommends aspirin", category=Category.PITFALL),
     ],
     ids=lambda criterion: criterion.text,
 )
@@ -104,8 +94,7 @@ def test_pairs_that_ask_the_same() -> None:
     opposite = Criterion("Does not name the dose of the drug for adults", points=5)
     assert found(base, twice) == [("overlap", "warning")]
     assert found(base, turned) == [("overlap", "note")]
-    assert found(base, banned) == [("unreachable", "error")]
-    assert found(base, opposite) == [("unreachable", "warning")]
+    assert found(base, banned) == found(base, opposite) == []
 
 
 def found(*criteria: Criterion) -> list[tuple[str, str]]:
@@ -121,38 +110,18 @@ def test_pairs_that_only_look_alike() -> None:
     assert rules(preamble + "It names the ward.", preamble + "It greets her kindly.") == set()
 
 
-def test_points_that_cannot_work() -> None:
-    assert [(f.rule, f.severity) for f in lint(Rubric((Criterion("Alarms", points=-3),)))] == [
-        ("unreachable", "error")
-    ]
+def test_more_criteria_than_one_call_can_hold() -> None:
     many = tuple(Criterion(f"Names item {n}", points=n) for n in range(1, 22))
     assert [f.rule for f in lint(Rubric(many))] == ["too_many"]
 
 
-@pytest.mark.parametrize(
-    ("guide", "expected"),
-    [
-        ({"0.0-0.5": "x", "0.5-1.0": "y"}, []),
-        ({"0.0-0.49": "x", "0.5-1.0": "y"}, []),
-        ({"1-2": "x", "3-4": "y"}, []),
-        ({"0": "x", "1": "y"}, []),
-        ({"0.0-0.4": "x", "0.5-1.0": "y"}, ["guide"]),
-        ({"0-2": "x", "2-4": "y", "5-10": "z"}, ["guide"]),
-        ({"0.0-0.6": "x", "0.5-1.0": "y"}, ["guide"]),
-        ({"0.0-0.5": "x", "0.5-0.8": "y"}, ["unreachable"]),
-        ({}, ["guide"]),
-    ],
-)
-def test_scoring_guides(guide: dict[str, str], expected: list[str]) -> None:
-    assert [f.rule for f in lint(GlobalRubric(criteria=("a",), scoring_guide=guide))] == expected
-
-
-def test_a_bundle_is_all_its_parts_and_the_worst_comes_first() -> None:
+def test_a_bundle_is_all_its_parts_and_warnings_come_first() -> None:
     bundle = RubricBundle(
         outcome=Rubric((Criterion("Mentions side effects"), Criterion("Contains a table"))),
-        events=Rubric((Criterion("Alarms", points=-1),)),
+        events=Rubric((Criterion("Avoids jargon", points=-1),)),
+        global_rubric=GlobalRubric(criteria=("Mentions side effects",)),
     )
     findings = lint(bundle)
-    assert [f.severity for f in findings] == ["error", "warning", "note"]
-    assert [f.part for f in findings] == ["events", "outcome", "outcome"]
+    assert [f.severity for f in findings] == ["warning", "warning", "note"]
+    assert [f.part for f in findings] == ["outcome", "events", "outcome"]
     assert all(f.suggestion for f in findings)

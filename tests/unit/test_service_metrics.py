@@ -36,9 +36,10 @@ async def served() -> dict[str, tuple[str, set[str]]]:
     metrics: Any = ServiceMetrics()  # the names of labels are a private part of the library
     gauges: Any = SimpleNamespace(waiting=0, judging=0)
     metrics.watch(gauges)
+    families: Any = metrics.registry.collect()  # the names of labels have no public name
     return {
         family.name: (family.type, set(family._labelnames))
-        for family in metrics.registry.collect()
+        for family in families
         if family.name.startswith("judge_")
     }
 

@@ -24,7 +24,7 @@ _COLUMNS = ("rubrics", "rubric", "criteria", "checklist", "reward_model.rubrics"
 _ROWS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _SNIPPET = 60
 _MAX_SHOWN = 100
-_KINDS = {"error": "bad", "warning": "lost", "note": "small"}
+_KINDS = {"warning": "lost", "note": "small"}
 
 _LintedRubric = tuple[str, AnyRubric, list[LintFinding]]
 
@@ -46,19 +46,19 @@ def lint_file(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 for warnings, too.")
+        bool, typer.Option("--strict", help="Exit with code 1 for warnings.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Find criteria that are easy to game or unclear, and scoring that cannot work.
+    """Find criteria that are easy to game, unclear, or counted twice.
 
     Example: adjudge rubric lint examples/rubric_rows.jsonl
 
-    Reports compound, presence-only, unverifiable, overlapping and doubly negated criteria, points
-    with the wrong sign, scores that cannot reach 1, and gaps in a scoring guide. The rules about
-    wording are heuristics; a finding may be intended.
+    Reports compound, presence-only, unverifiable and overlapping criteria, points with the wrong
+    sign, and rubrics too long for one call. The rules about wording are heuristics for English; a
+    finding may be intended.
 
-    Exit code: 0 no errors, 1 errors, 2 the file cannot be read as a rubric.
+    Exit code: 1 warnings, with --strict; 2 the file cannot be read as a rubric.
     """
     try:
         places = [(where, rubric, lint(rubric)) for where, rubric in _rubrics(file, column)]
@@ -68,8 +68,7 @@ def lint_file(
         print_json(_lint_report(file, places))
     else:
         _print(output(), file, places)
-    failing = ("error", "warning") if strict else ("error",)
-    if any(finding.severity in failing for *_, findings in places for finding in findings):
+    if strict and any(one.severity == "warning" for *_, found in places for one in found):
         raise typer.Exit(1)
 
 

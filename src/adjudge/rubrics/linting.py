@@ -1,10 +1,11 @@
-"""What makes a rubric easy to satisfy without being good, or impossible to satisfy.
+"""What makes a rubric easy to satisfy without being good.
 
 The exploits that policies find in rubrics are known (arXiv 2605.12474): parts of compound
 criteria, words that are present without being right, vague topics. ``lint`` looks for the wording
-that allows them, and for arithmetic that cannot work.
+that allows them, and for criteria that count twice. Each rule found something in the rubrics of
+HealthBench or in VerInstruct's checklists.
 
-What is said of wording are heuristics, in English and Chinese: each has its reason in
+What is said of wording are heuristics, in English: each has its reason in
 :data:`_ADVICE`, and keeps quiet where the wording could well be meant. Patterns are matched against
 the demand in lower case, without asides and examples. None has a repetition inside a repetition,
 so all are linear in the text.
@@ -21,22 +22,15 @@ from typing import Literal, get_args
 import msgspec
 
 from adjudge.rubrics.parsing import AnyRubric
-from adjudge.rubrics.rubric import Band, Category, Criterion, GlobalRubric, Rubric, RubricBundle
+from adjudge.rubrics.rubric import Criterion, GlobalRubric, Rubric, RubricBundle
 
 _SUBJECT = r"^(?:the (?:response|answer|assistant|model|output) )?"
 _MUST = r"(?:should |must )?"
-_ZH_SUBJECT = r"^(?:回答|回复|答案)?(?:中)?(?:应该?|需要?|必须)?"
 
-_ASIDE = re.compile(
-    r"\([^()]*\)|（[^（）]*）|\"[^\"]*\"|“[^“”]*”|「[^「」]*」|《[^《》]*》"
-    r"|(?<=\s)'[^']{1,200}'(?=[\s.,;:])"
-)
-_EXAMPLES = re.compile(
-    r"(?:\be\.g\.|\bi\.e\.|\bsuch as\b|\bfor example\b|\bfor instance\b|例如|比如|诸如)[^.;。；]*"
-)
+_ASIDE = re.compile(r"\([^()]*\)|\"[^\"]*\"|“[^“”]*”|(?<=\s)'[^']{1,200}'(?=[\s.,;:])")
+_EXAMPLES = re.compile(r"(?:\be\.g\.|\bi\.e\.|\bsuch as\b|\bfor example\b|\bfor instance\b)[^.;]*")
 _ANY_OF = re.compile(
     r"\b(?:at least (?:one|two|three|\d+)|any of|one of|one or more|either|some of)\b"
-    r"|至少|任一|任意|之一"
 )
 
 # compound
@@ -55,34 +49,27 @@ _PARTICIPLES = (
     r"stat|suggest|summari[sz]|us|utili[sz]|warn|writ)ing"
 )
 _USE = r"use\b(?! (?:of|in|for|as|or|and)\b)"
-_ZH_VERBS = (
-    "(?:说明|解释|提到|提及|包含|包括|给出|列出|使用|避免|指出|提供|描述|建议|引用|强调|回答|分析)"
-)
 _JOINED = re.compile(
     r"(?:\band|\bwhile|\bas well as|;)(?: (?:also|then|not|must|should|clearly|correctly|"
     r"explicitly|accurately|appropriately|it)){0,3} "
     rf"(?:(?:{_VERBS}|{_PARTICIPLES})\b(?!-)|{_USE})"
     r"|;(?: it| the response| the answer)? (?:should|must)\b"
-    rf"|(?:并且|而且|同时|并|且|以及|和|，还要?|，并){_ZH_VERBS}|；"
 )
 _MODAL = re.compile(r"\b(?:should|must|needs? to|has to|have to)\b")
-_STEP = re.compile(r"\bstep \d|步骤\s?[一二三四1-9]")
-_SENTENCE = re.compile(r"(?<=[a-z)\]]{2})[.!?]\s+(?=[A-Z])|\n+|[。；]")
+_STEP = re.compile(r"\bstep \d")
+_SENTENCE = re.compile(r"(?<=[a-z)\]]{2})[.!?]\s+(?=[A-Z])|\n+")
 
 # presence_only
 _MENTION = re.compile(
     _SUBJECT + r"(?:should |must |clearly |briefly |also )?"
     r"(?:mentions?|discuss(?:es)?|address(?:es)?|references?|touch(?:es)? (?:on|upon)|"
-    r"refers? to|talks? about|covers?)\b|" + _ZH_SUBJECT + r"(?:提到|提及|涉及|谈到|讨论)"
+    r"refers? to|talks? about|covers?)\b"
 )
-_INCLUDE = re.compile(
-    _SUBJECT + _MUST + r"(?:includes?|contains?)\b|" + _ZH_SUBJECT + r"(?:包含|包括)"
-)
+_INCLUDE = re.compile(_SUBJECT + _MUST + r"(?:includes?|contains?)\b")
 _SAYS_WHAT = re.compile(
     r"\b(?:that|correct\w*|accurat\w*|precis\w*|exact\w*|right|true|valid|proper\w*|how|why|when|"
     r"whether|including|instructions?|because|due to|is|are|was|were|can|may|will|needs?|phrase|"
-    r"sentence|words?|keyword\w*|as|if|in case)\b|\d|[:：\"“「'’‘`]"
-    r"|正确|准确|确切|真实|因为|如何|为什么|是否"
+    r"sentence|words?|keyword\w*|as|if|in case)\b|\d|[:\"“'’‘`]"
 )
 
 # unverifiable
@@ -106,44 +93,35 @@ _VAGUE = re.compile(
     rf"(?:{_OF_RESPONSES}|it) "
     r"(?:is|are|(?:should|must) be|sounds?|feels?|seems?|reads?) (?:\w+ )?"
     rf"{_ADJECTIVES})\b"
-    r"|适当|合适|恰当|良好|有帮助|自然流畅|合理|生动|高质量|优秀"
 )
 _ANCHOR = re.compile(
-    r"\d|[:：\"“「`(（]|\b(?:such as|e\.g|i\.e|for example|including|that|by \w+ing|without|"
-    r"at least|at most|no more than|because|if|when|unless|since)\b|例如|比如|包括|至少|不超过"
+    r"\d|[:\"“`(]|\b(?:such as|e\.g|i\.e|for example|including|that|by \w+ing|without|"
+    r"at least|at most|no more than|because|if|when|unless|since)\b"
 )
 _KNOWLEDGE = re.compile(
     r"\b(?:reference (?:answer|solution|response)|ground[- ]truth|gold(?:en)? answer|factuality|"
     r"factual(?:ly)? (?:\w+ )?(?:accura\w+|correct\w*|incorrect\w*|errors?)|"
-    r"no (?:factual )?(?:errors|inaccuracies))\b|参考答案|标准答案|事实(?:准确|正确|错误)"
+    r"no (?:factual )?(?:errors|inaccuracies))\b"
 )
 _SOURCES = re.compile(
     r"\b(?:according to|based on|consistent with|align(?:s|ed)? with|in line with|reflects?|"
     r"follows?) (?:the )?(?:most )?(?:current|latest|recent|established|up[- ]to[- ]date) "
     r"(?:\w+ ){0,2}(?:guidelines?|evidence|research|literature|standards?|knowledge|consensus)\b"
-    r"|最新(?:指南|研究)"
 )
 
-# double_negative, polarity, overlap
-_DOUBLE = re.compile(
-    r"\b(?:not|never|n't|cannot|fails? to|avoids?|refrains? from|without)(?: \w+)? "
-    r"(?:fail(?:s|ing)? to|omit(?:s|ting)?|avoid(?:s|ing)?|neglect(?:s|ing)?|lack(?:s|ing)?|"
-    r"refrain(?:s|ing)?|miss(?:es|ing)?)\b"
-    r"|(?:不|没有|并非|避免|未)(?:要|能|会|应|可)?(?:不|没有|避免|遗漏|未能)"
-)
+# polarity, overlap
 _NEGATED = re.compile(
     _SUBJECT + r"(?:should |must |does |do |did |is |has |have )?"
     r"(?:not\b|never\b|no\b|avoids?\b|refrains? from\b|fails? to\b|failed to\b|lacks?\b|"
     r"omits?\b|neglects? to\b|without\b|excludes?\b|\w+n't\b)"
-    r"|" + _ZH_SUBJECT + r"(?:不|没有|未|避免|缺少|遗漏|禁止)"
 )
 _NEGATION = re.compile(
     _SUBJECT + _MUST + r"(?:does not |doesn't |do not |fails? to |failed to |neglects? to |omits? |"
-    r"lacks? |not |never )|^(?:未能?|没有|不|遗漏|缺少)"
+    r"lacks? |not |never )"
 )
 """A leading negation that leaves the thing itself when it is taken away."""
 _AVOIDS = re.compile(
-    _SUBJECT + _MUST + r"(?:avoids?\b|refrains? from\b|is free (?:of|from)\b|steers clear)|^避免"
+    _SUBJECT + _MUST + r"(?:avoids?\b|refrains? from\b|is free (?:of|from)\b|steers clear)"
 )
 _SHUNS_HARM = re.compile(
     _SUBJECT + r"(?:does not|doesn't|should not|must not|never) (?:\w+ ){0,4}"
@@ -153,11 +131,10 @@ _SHUNS_HARM = re.compile(
 _FAULT = re.compile(
     _SUBJECT + r"(?:fails? to|failed to|neglects? to|omits?|fabricates?|hallucinates?|"
     r"incorrectly|inaccurately|falsely|wrongly|misrepresents?|misstates?)\b"
-    r"|^(?:未能|缺少|遗漏|捏造|编造|错误地)"
 )
 
 
-Severity = Literal["error", "warning", "note"]
+Severity = Literal["warning", "note"]
 SEVERITIES = get_args(Severity)
 _Complaint = tuple[str, Severity, str]
 """A rule, how bad it is, and what is wrong."""
@@ -166,7 +143,6 @@ _ADVICE = {
     "compound": "split it, so that meeting one part earns that part only",
     "presence_only": "say what must be said about it, or that it must be correct",
     "unverifiable": "name what can be seen in the response when it is met",
-    "double_negative": "say the same without negating twice",
     "polarity": "met must be good where points are positive and bad where they are negative",
     "long": "one criterion is a sentence; put instructions to the judge into the prompt",
 }
@@ -188,8 +164,6 @@ def _check_wording(criterion: Criterion) -> Iterator[_Complaint]:
     if not criterion.is_fault:
         yield from _presence(demand, text)
     yield from _unverifiable(demand, text)
-    if found := _DOUBLE.search(demand):
-        yield "double_negative", "warning", f"negates twice: {found[0]!r}"
     yield from _polarity(criterion, demand)
 
 
@@ -224,16 +198,15 @@ def _compound(criterion: Criterion, demand: str) -> tuple[Severity, str] | None:
 
 
 def _longest_list(demand: str) -> int:
-    """Members of the longest ``a, b, c, and d`` (or ``a、b、c``) of short members."""
+    """Members of the longest ``a, b, c, and d`` of short members."""
     longest = 0
-    for clause in re.split(r"[.;:。；：]", demand):
+    for clause in re.split(r"[.;:]", demand):
         run = 1
         for member in clause.split(", ")[1:]:
             if member.startswith("and "):
                 longest = max(longest, run + 1)
             short = member.count(" ") < _MEMBER_WORDS and not member.startswith("or ")
             run = run + 1 if short else 1
-        longest = max(longest, clause.count("、") + 1)
     return longest
 
 
@@ -267,9 +240,6 @@ def _polarity(criterion: Criterion, demand: str) -> Iterator[_Complaint]:
             yield "polarity", "warning", "is met by a good response, yet meeting it costs points"
     elif _FAULT.search(demand):
         yield "polarity", "warning", "is met by a bad response, yet meeting it earns points"
-    elif criterion.category is Category.PITFALL and not _is_negated(demand):
-        message = "is a pitfall that earns points when met: it must say what is avoided"
-        yield "polarity", "note", message
 
 
 _ONE_CALL = 20
@@ -287,8 +257,7 @@ class LintFinding(msgspec.Struct, frozen=True):
     """One thing that ``lint`` found.
 
     ``criterion``: the id of the criterion, ``None`` for the rubric as a whole. ``part``: which
-    rubric of a bundle it is about. ``severity``:
-    ``error`` cannot work, ``warning`` is likely to be exploited or
+    rubric of a bundle it is about. ``severity``: ``warning`` is likely to be exploited or
     misjudged, ``note`` may be meant.
     """
 
@@ -301,9 +270,10 @@ class LintFinding(msgspec.Struct, frozen=True):
 
 
 def lint(rubric: AnyRubric) -> list[LintFinding]:
-    """Findings, the worst first, then in the order of the criteria; of a bundle, each part's.
+    """Findings, warnings first, then in the order of the criteria; of a bundle, each part's.
 
-    Reads the rubric only. The wording rules are heuristics for English and Chinese.
+    Reads the rubric only. The wording rules are heuristics for English. Criteria without points or
+    weights (a global rubric's) are not looked at.
 
     >>> [f.rule for f in lint(Rubric(("Explains the cause and recommends a dose",)))]
     ['compound']
@@ -311,6 +281,7 @@ def lint(rubric: AnyRubric) -> list[LintFinding]:
     found = [
         msgspec.structs.replace(finding, part=name)
         for name, part in list_parts(rubric)
+        if isinstance(part, Rubric)
         for finding in _findings(part)
     ]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
@@ -324,26 +295,11 @@ def list_parts(rubric: AnyRubric) -> list[tuple[str, Rubric | GlobalRubric]]:
     return [(name, part) for name, part in named if part is not None]
 
 
-def _findings(rubric: Rubric | GlobalRubric) -> Iterator[LintFinding]:
-    if isinstance(rubric, GlobalRubric):
-        yield from _guide(rubric)
-        return
-    yield from _arithmetic(rubric)
+def _findings(rubric: Rubric) -> Iterator[LintFinding]:
     for criterion in rubric.criteria:
         for rule, severity, message in _check_wording(criterion):
             yield LintFinding(rule, criterion.id, severity, message, _ADVICE[rule])
     yield from _overlaps(rubric)
-
-
-def _arithmetic(rubric: Rubric) -> Iterator[LintFinding]:
-    if rubric.scheme != "implicit" and not any(c.worth > 0 for c in rubric.criteria):
-        yield LintFinding(
-            "unreachable",
-            None,
-            "error",
-            "no criterion has positive points, so there is no score at all",
-            "give what a good response does positive points",
-        )
     counting = sum(criterion.worth != 0 for criterion in rubric.criteria)
     if counting > _ONE_CALL:
         yield LintFinding(
@@ -361,55 +317,28 @@ def _overlaps(rubric: Rubric) -> Iterator[LintFinding]:
     for place, (later, words, inverted) in enumerate(read):
         for earlier, others, other_inverted in read[:place]:
             if _alike(words, others) and _still_alike(later.text, earlier.text):
-                yield _overlap(earlier, later, same_sense=inverted == other_inverted)
+                opposed = earlier.is_fault != later.is_fault
+                if opposed == (inverted != other_inverted):
+                    yield _overlap(earlier, later, opposed=opposed)
                 break
 
 
-def _overlap(earlier: Criterion, later: Criterion, *, same_sense: bool) -> LintFinding:
-    opposed = earlier.is_fault != later.is_fault
+def _overlap(earlier: Criterion, later: Criterion, *, opposed: bool) -> LintFinding:
     other = f"criterion {earlier.id!r}"
-    if opposed and same_sense:
-        return LintFinding(
-            "unreachable",
-            later.id,
-            "error",
-            f"says the same as {other} with points of the opposite sign: no response reaches 1",
-            "keep one of them",
-        )
-    if opposed:
-        return LintFinding(
-            "overlap",
-            later.id,
-            "note",
-            f"is {other} turned round: the same thing earns points and, missing, costs points",
-            "keep one, with the points of both",
-        )
-    if same_sense:
-        return LintFinding(
-            "overlap",
-            later.id,
-            "warning",
-            f"asks nearly the same as {other}, which counts it twice",
-            "keep one, with the points of both",
-        )
-    return LintFinding(
-        "unreachable",
-        later.id,
-        "warning",
-        f"seems to contradict {other}: one of them is never met",
-        "keep the one that is meant",
+    message = (
+        f"is {other} turned round: the same thing earns points and, missing, costs points"
+        if opposed
+        else f"asks nearly the same as {other}, which counts it twice"
     )
+    remedy = "keep one, with the points of both"
+    return LintFinding("overlap", later.id, "note" if opposed else "warning", message, remedy)
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words and pairs of Chinese characters that carry meaning, without a leading negation."""
-    words: set[str] = set()
-    for word in _WORD.findall(_NEGATION.sub("", " ".join(text.lower().split()))):
-        if word.isascii():
-            words.add(word if len(word) < 4 else word.removesuffix("s"))
-        else:
-            words.update(word[i : i + 2] for i in range(max(1, len(word) - 1)))
-    return frozenset(word for word in words if not _STOP.fullmatch(word))
+    """The words that carry meaning, without a leading negation."""
+    words = _WORD.findall(_NEGATION.sub("", " ".join(text.lower().split())))
+    singular = (word if len(word) < 4 else word.removesuffix("s") for word in words)
+    return frozenset(word for word in singular if not _STOP.fullmatch(word))
 
 
 def _alike(words: frozenset[str], others: frozenset[str]) -> bool:
@@ -429,43 +358,3 @@ def _still_alike(text: str, other: str) -> bool:
         return True
     rest, other_rest = _words(text[shared:]), _words(other[shared:])
     return len(rest | other_rest) < 3 or _alike(rest, other_rest)
-
-
-def _guide(rubric: GlobalRubric) -> Iterator[LintFinding]:
-    bands = rubric.bands
-    if not bands:
-        yield LintFinding(
-            "guide",
-            None,
-            "note",
-            "one score without a scoring guide: each judge has a scale of its own",
-            "say in scoring_guide what ranges of scores mean",
-        )
-        return
-    step = _step(bands)
-    for lower, upper in itertools.pairwise(bands):
-        gap = upper.low - lower.high
-        between = f"{lower.low:g}-{lower.high:g} and {upper.low:g}-{upper.high:g}"
-        if gap > step + 1e-9:
-            yield LintFinding("guide", None, "warning", f"a gap between {between}", "close it")
-        elif gap < 0:
-            yield LintFinding(
-                "guide", None, "warning", f"{between} overlap", "let them meet at one end"
-            )
-    low, high = rubric.score_range
-    if low >= 0 and high < 1:
-        yield LintFinding(
-            "unreachable",
-            None,
-            "warning",
-            f"the guide ends at {high:g}: no response reaches 1",
-            "let the best range end at 1",
-        )
-
-
-def _step(bands: list[Band]) -> float:
-    """How far apart neighbours may be: 3-4 follows 1-2, and 0.90 follows 0.89, unless some meet."""
-    if any(upper.low == lower.high for lower, upper in itertools.pairwise(bands)):
-        return 0.0
-    whole = all(number.is_integer() for band in bands for number in (band.low, band.high))
-    return 1.0 if whole else 0.01
