@@ -199,8 +199,8 @@ class ConfigError(AdjudgeError, ValueError):
         # The form is `file: key: key: what is wrong`. A name is one word; a reason has more.
         *names, _ = str(self).partition("\n")[0].split(": ")
         words = list(itertools.takewhile(_NAME.fullmatch, names))
-        where = words.pop(0) if words and _FILE.search(words[0]) else ""
-        return where, ".".join(word.split()[0] for word in words)
+        files = [word for word in words if _FILE.search(word)]
+        return "".join(files[:1]), ".".join(w.split()[0] for w in words if w not in files)
 
 
 class RolloutError(AdjudgeError, ValueError):

@@ -44,3 +44,18 @@ def test_what_is_local_is_suspect_only_as_a_deadline_and_never_passes(
     assert errors.is_suspect(kind, {**local, "suspect": False}) is False
     assert not errors.is_passing(kind, local)
     assert errors.is_passing(kind, {}) is (kind in errors.PASSING_KINDS)
+
+
+@pytest.mark.parametrize(
+    ("message", "where", "key"),
+    [
+        ("reward.toml: graders.main: type: 'x' cannot be read", "reward.toml", "graders.main.type"),
+        ("graders.main: path: d/rows.jsonl:3: not JSON", "d/rows.jsonl:3", "graders.main.path"),
+        ("--engine ray: needs ray. Run: pip install ray", "", "--engine"),
+        ("rows.csv: no such file", "rows.csv", ""),
+        ("no grader of 2 has a weight: give one", "", ""),
+    ],
+)
+def test_a_refusal_names_file_and_key(message: str, where: str, key: str) -> None:
+    error = errors.ConfigError(message)
+    assert [error.where, error.key] == [where, key]
