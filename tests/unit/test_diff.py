@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.narrow_terminal import check_narrow
 from typer.testing import CliRunner, Result
 
 import adjudge
@@ -19,7 +18,6 @@ from adjudge.graders.base import BaseGrader
 from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
 from adjudge.judge_evaluation.diff.numbers import differ_by_rounding, summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
-from adjudge.judge_evaluation.diff.report import changes_table, diff_tables
 from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.labels import Label, LabelLog, stamp_label
 from adjudge.runs.story import describe_graders
@@ -363,15 +361,6 @@ def test_every_metric_can_be_read(tmp_path: Path) -> None:
         assert result.undefined or result.failed
     listed = run("--list-metrics").output
     assert all(name in listed for name in METRICS)
-
-
-@pytest.mark.slow
-def test_tables_fit_narrow_terminals(tmp_path: Path) -> None:
-    a, b = grade(tmp_path, "a", LONG), grade(tmp_path, "b", SHORT)
-    found = json.loads(run(a, b, "--json").stdout)
-    for table in (*diff_tables(found).values(), changes_table(found, 5)):
-        if table:
-            check_narrow(table)
 
 
 @pytest.mark.slow

@@ -52,33 +52,3 @@ def test_one_type_has_its_parameters_without_modules() -> None:
     assert "adjudge.prompts.template" not in text
     assert "LanguageEnum.EN" not in text
     assert "asks a judge" in text
-
-
-def test_what_docstrings_use_is_read() -> None:
-    docstring = """Looks at :class:`~adjudge.types.Sample` and ``a
-    b``, by :func:`adjudge.grade`::
-
-        x = y *
-            z
-
-* one
-  and more
-* two [bold]\x1b[2J
-
->>> 1 + 1
-2
-"""
-    assert shown(DocstringText(inspect.cleandoc(docstring)), 40).split("\n") == [
-        "Looks at Sample and a b, by",
-        "adjudge.grade:",
-        "",
-        "    x = y *",
-        "        z",
-        "",
-        "* one and more",
-        "* two [bold]\\x1b[2J",
-        "",
-        ">>> 1 + 1",
-        "2",
-        "",
-    ]

@@ -23,25 +23,18 @@ def check_help_page(words: str, commands: Mapping[str, str] | None = None) -> No
     for word in words.split():
         listed = command.commands[word]
         command = listed.load() if hasattr(listed, "load") else listed
-    assert command.help.startswith(listed.help)
-    assert re.match(r"[A-Z].*\.$", listed.help, re.MULTILINE), listed.help
-    narrow, wide = _help_page(program, words, _COLUMNS), _help_page(program, words, 1000)
-    assert max(map(len, narrow.splitlines())) <= _COLUMNS
-    assert set(narrow.replace("│", " ").split()) >= set(wide.replace("│", " ").split())
-    flat = " ".join(wide.replace("│", " ").split())
-    for text in (command.help, *(getattr(one, "help", None) for one in command.params)):
-        assert " ".join((text or "").replace("`", "").split()) in flat
+    assert max(map(len, _help_page(program, words).splitlines())) <= _COLUMNS
     examples = re.findall(r"^Example: (.+?)$", command.help, re.MULTILINE)
     assert examples
     for example in examples:
         _check_parses(program, f"adjudge {words}".strip(), example)
 
 
-def _help_page(program: typer.Typer, words: str, columns: int) -> str:
-    asked, env = [*words.split(), "--help"], {"COLUMNS": str(columns)}
+def _help_page(program: typer.Typer, words: str) -> str:
+    asked, env = [*words.split(), "--help"], {"COLUMNS": str(_COLUMNS)}
     done = CliRunner().invoke(program, asked, prog_name="adjudge", env=env)
     assert done.exit_code == 0, done.output
-    return re.sub("[─╭╮╰╯]+", "", done.output)
+    return done.output
 
 
 def _check_parses(program: typer.Typer, begins: str, example: str) -> None:
