@@ -1,19 +1,12 @@
 """``adjudge demo``: its table and its sentence, against the rewards that it prints."""
 
 import re
-from importlib import resources
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests.e2e.helpers.command import run_here
 
-from adjudge.cli.demo import _print_advantages
-from adjudge.errors import ErrorKind
-from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import z_scores
-from adjudge.types import GraderError, RewardResult
 
 _WEIGHTS = (0.8, 0.1, 0.1)
 _SENTENCE = re.compile(
@@ -68,28 +61,3 @@ def test_the_demo_prints_what_its_advantages_are_made_from(tmp_path: Path) -> No
     check_printed(first)
     assert first.count("turned") == 2
     assert "sample 2 (env 1) gets 0.152, rank 8 of 8" in " ".join(first.split())
-
-
-@pytest.mark.parametrize(
-    ("judged", "said"),
-    [
-        ([0.0, 0.1, 1.0, None], "0 turn their sign, 2 shrink and 1 grow"),
-        ([0.9, None, 0.5, None, 0.6, 0.3], "1 turn their sign"),
-        ([0.5, 0.5, None], "0 turn their sign, 0 shrink and 2 grow"),
-    ],
-)
-def test_the_sentence_is_true_of_other_groups(judged: list[float | None], said: str) -> None:
-    with resources.as_file(resources.files("adjudge.cli") / "demo_data" / "reward.toml") as file:
-        graders = RewardSpec.load(file).graders
-    group = []
-    for place, judge in enumerate(judged):
-        info = {"env_reward": 1.0, "judge_score": judge, "loop_score": 0.0, "info_score": 0.0}
-        why = GraderError("judge", ErrorKind.TIMEOUT, "") if judge is None else None
-        score = None if judge is None else 0.8 * judge
-        group.append(RewardResult(place, place, score, info, missing=why))
-    console = Console(file=StringIO(), width=80)
-    _print_advantages(console, group, graders)
-    assert isinstance(console.file, StringIO)
-    printed = console.file.getvalue()
-    check_printed(printed)
-    assert said in " ".join(printed.split())

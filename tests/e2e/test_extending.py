@@ -9,15 +9,9 @@ from threading import Thread
 
 import pytest
 from tests.e2e.helpers.example_package import (
-    LONGEST_EXAMPLE,
-    PAGE,
     ExamplePackage,
     install_example,
-    shown_extensions,
-    shown_files,
 )
-
-from adjudge.extensions import EXTENSION_GROUPS
 
 pytestmark = pytest.mark.slow  # whole programs, and servers
 
@@ -107,17 +101,3 @@ def test_a_list_has_installed_graders(example: ExamplePackage) -> None:
 def test_a_command(example: ExamplePackage) -> None:
     if example.installed:  # it has a name only
         assert example.adjudge("lengths", "rollouts.jsonl").stdout == "21.5\n"
-
-
-def test_the_page_has_one_short_example_of_each_extension() -> None:
-    assert set(shown_extensions()) == set(EXTENSION_GROUPS)
-    modules = {name: text for name, text in shown_files().items() if name.endswith(".py")}
-    for points in shown_extensions().values():
-        (value,) = points.values()
-        assert value.partition(":")[0].replace(".", "/") + ".py" in modules
-    assert {n for n, text in modules.items() if text.count("\n") > LONGEST_EXAMPLE} == set()
-
-
-def test_the_table_names_each_group() -> None:
-    text = PAGE.read_text()
-    assert [group for group in EXTENSION_GROUPS if f"| `{group}` |" not in text] == []

@@ -1,7 +1,6 @@
 """``adjudge serve`` as a user runs it: a spec whose judge is a provider elsewhere."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -46,32 +45,6 @@ def judge(url: str, **fields: Any) -> Any:
     asked = {"prompt": "What is 2 + 2?", "completion": "4", "answer": "4", **fields}
     with urllib.request.urlopen(f"{url}/judge", json.dumps(asked).encode()) as response:
         return json.load(response)
-
-
-def rules_only(folder: Path) -> str:
-    path = folder / "rules.toml"
-    path.write_text('version = 1\n[[graders]]\nname = "right"\ntype = "answer"\n')
-    return str(path)
-
-
-def test_it_says_where_it_is_and_what_to_try(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, rules_only(tmp_path), "--port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "COLUMNS": "120"},
-    )  # fmt: skip
-    with process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:")
-        assert judge(url)["score"] == 1.0
-        process.send_signal(signal.SIGINT)
-        said, complaints = process.stdout.read(), process.stderr.read()
-    assert process.returncode == 0
-    assert f"try: curl {url}/judge" in said
-    assert "/batch_judge" in said
-    assert "Traceback" not in complaints
 
 
 @pytest.mark.parametrize(

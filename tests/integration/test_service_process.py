@@ -14,7 +14,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from adjudge.errors import ConfigError
 from adjudge.service.server import RunningService, start_service, start_service_process
 
 pytestmark = pytest.mark.slow
@@ -211,17 +210,6 @@ def test_a_drain_that_takes_too_long_ends_with_a_stated_failure() -> None:
         status, body, _ = asyncio.run(drained(running))
         assert (status, body["error"]["kind"]) == (503, "cancelled")
         assert process.wait(10) == 0
-
-
-def test_a_public_address_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
-    with (
-        pytest.raises(RuntimeError, match="exit code 2"),
-        start_service("adjudge.errors:ErrorKind", host="0.0.0.0"),
-    ):
-        pass
-    with pytest.raises(ConfigError, match="queue_size"), start_service("m:C", queue_size=0):
-        pass
 
 
 def test_a_port_in_use_is_a_sentence(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

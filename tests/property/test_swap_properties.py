@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from adjudge.judge_evaluation.swap import comparison
 from adjudge.judge_evaluation.swap.comparison import RewardAgreement, compare_rewards
 from adjudge.judge_evaluation.swap.judgements import compute_features
-from adjudge.stats.agreement import concordance_shares, spearman_shares
 from adjudge.stats.estimates import Estimate
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
@@ -99,28 +98,6 @@ def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
         compare_rewards(a, b, [group for group in kept if group]),
     )
     assert values(whole, NUMBERS + SHARES) == values(rest, NUMBERS + SHARES)
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
-def test_shares_are_those_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
-    x, y = [float(one) for one, _ in pairs], [float(other) for _, other in pairs]
-
-    def sign(one: float) -> int:
-        return (one > 0) - (one < 0)
-
-    for at, (agreeing, told_x, told_y) in enumerate(concordance_shares(x, y)):
-        signs = [(sign(x[at] - one), sign(y[at] - other)) for one, other in zip(x, y, strict=True)]
-        assert agreeing == sum(one * other for one, other in signs)
-        assert told_x == sum(one != 0 for one, _ in signs)
-        assert told_y == sum(other != 0 for _, other in signs)
-    r = [sum(sign(one - other) for other in x) for one in x]
-    s = [sum(sign(one - other) for other in y) for one in y]
-    totals = [sum(share[at] for share in spearman_shares(x, y)) for at in range(3)]
-    assert totals == [
-        3 * sum(one * other for one, other in zip(r, s, strict=True)),
-        3 * sum(one * one for one in r),
-        3 * sum(one * one for one in s),
-    ]
 
 
 @given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))

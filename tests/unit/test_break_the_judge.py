@@ -1,10 +1,8 @@
 """The toy in which a policy may break its judge: what failures count as decides what it learns."""
 
-from xml.etree import ElementTree
-
 import pytest
 from benchmarks import break_the_judge
-from benchmarks.break_the_judge import ARMS, FLAKY, TRAPS, Arm, Run, advantages, kept, train
+from benchmarks.break_the_judge import ARMS, TRAPS, Arm, Run, kept, train
 
 from adjudge import ErrorKind, GraderError
 from adjudge.errors import Cause
@@ -32,11 +30,6 @@ def test_equal_seeds_give_equal_numbers(run: Run) -> None:
     assert train("judge", Arm(), 0.0, 1, STEPS) != run
 
 
-def test_breaking_begins_at_its_share_and_all_shares_sum_to_one(run: Run) -> None:
-    assert run.curve[0]["breaking"] == pytest.approx(0.15)
-    assert all(sum(shares.values()) == pytest.approx(1.0) for shares in run.curve)
-
-
 def test_a_suspect_failure_left_out_is_a_shelter_and_its_minimum_is_none(run: Run) -> None:
     as_minimum = train("judge", ARMS['adjudge, suspect = "min"'], 0.0, 0, STEPS)
     as_zero = train("judge", ARMS["all failures as 0"], 0.0, 0, STEPS)
@@ -53,24 +46,6 @@ def test_honest_answers_keep_their_advantages_when_calls_are_lost(run: Run) -> N
     assert zero["turned"] > 0.01
     assert zero["invented"] > 0.1
     assert zero["lost"] < -0.5 < 0 < zero["due"]
-
-
-def test_missing_rewards_have_no_advantage_and_count_nowhere() -> None:
-    assert advantages([1.0, None, 0.0]) == pytest.approx([0.5**0.5, 0.0, -(0.5**0.5)])
-    assert advantages([None, None]) == [0.0, 0.0]
-    assert advantages([None, 1.0]) == [0.0, 0.0]
-
-
-def test_tables_and_figure_show_every_arm(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = break_the_judge.verdicts("judge")
-    monkeypatch.setattr(break_the_judge, "verdicts", lambda trap: verdicts)  # a bomb takes seconds
-    rows = break_the_judge.study(2, 4)
-    tables = [break_the_judge.shares_table(rows, "flaky"), break_the_judge.kept_table(rows)]
-    drawn = break_the_judge.picture(rows)
-    ElementTree.fromstring(drawn)
-    for name in ARMS:
-        assert all(f"| {name} |" in table for table in tables)
-    assert FLAKY == 0.2
 
 
 @pytest.mark.slow

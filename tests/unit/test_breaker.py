@@ -26,17 +26,6 @@ def test_only_failures_in_a_row_open_it() -> None:
     assert breaker.opened == 0
 
 
-def test_one_probe_at_a_time() -> None:
-    breaker = opened()
-    assert not breaker.admits(0.99)
-    assert breaker.admits(1.0)
-    assert breaker.begin()
-    assert not breaker.admits(100.0)
-    assert breaker.succeeded(probe=True)
-    assert breaker.admits(1.0)
-    assert not breaker.begin()
-
-
 def test_a_failed_probe_opens_it_for_twice_as_long_up_to_a_limit() -> None:
     breaker, now, waits = opened(), 1.0, []
     for _ in range(4):
@@ -52,25 +41,6 @@ def test_a_failed_probe_opens_it_for_twice_as_long_up_to_a_limit() -> None:
         breaker.failed(now, probe=False)
     assert breaker.admits(now + 1.0)  # the next outage starts from the beginning
     assert breaker.opened == 2
-
-
-def test_late_outcomes_of_earlier_calls_teach_nothing() -> None:
-    breaker = opened()
-    assert not breaker.succeeded(probe=False)
-    for _ in range(9):
-        breaker.failed(0.9, probe=False)
-    assert not breaker.closed
-    assert breaker.admits(1.0)
-
-
-def test_an_abandoned_probe_leaves_room_for_the_next() -> None:
-    breaker = opened()
-    breaker.begin()
-    breaker.abandoned(probe=False)
-    assert not breaker.admits(2.0)
-    breaker.abandoned(probe=True)
-    assert breaker.admits(2.0)
-    assert not breaker.closed
 
 
 @given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
@@ -108,21 +78,3 @@ def test_a_lost_server_moves_only_its_own_groups() -> None:
     moved = {group for group in groups if before[group] is not after[group]}
     assert moved == {group for group in groups if before[group] is servers[2]}
     assert 20 < len(moved) < 80
-
-
-def test_a_server_that_is_due_for_its_probe_goes_first() -> None:
-    servers = replicas(3)
-    servers[1].breaker.failed(0.0, probe=False)
-    assert pick_replica(servers, 0.5, None, None) is not servers[1]
-    assert pick_replica(servers, 1.0, None, None) is servers[1]
-    assert pick_replica(servers, 1.0, None, avoid=servers[1]) is not servers[1]
-
-
-def test_the_server_to_avoid_is_better_than_none() -> None:
-    one, two = servers = replicas(2)
-    assert pick_replica(servers, 0.0, None, avoid=one) is two
-    two.breaker.failed(0.0, probe=False)
-    assert pick_replica(servers, 0.0, None, avoid=one) is one
-    one.breaker.failed(0.0, probe=False)
-    assert pick_replica(servers, 0.0, None, None) is None
-    assert pick_replica([], 0.0, None, None) is None

@@ -5,7 +5,6 @@ The numbers S1 to S17 are those of the defects of a published client of this kin
 
 from __future__ import annotations
 
-import importlib
 import logging
 import pickle
 import threading
@@ -66,19 +65,6 @@ def test_a_reward_without_start_and_what_it_says(service: StandIn) -> None:
                 "metadata": {"difficulty": 2},
             }
         ]
-
-
-def test_every_module_imports() -> None:
-    for name in (
-        "batcher",
-        "connection",
-        "exchange",
-        "grader",
-        "rendezvous",
-        "reward_system",
-        "settings",
-    ):
-        importlib.import_module(f"adjudge.client.{name}")
 
 
 def test_concurrent_callers_share_batches_that_are_in_flight_together() -> None:

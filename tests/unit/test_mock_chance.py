@@ -11,14 +11,11 @@ from adjudge.mock.faults import (
     DrawStream,
     FaultSampler,
     Outage,
-    RateLimitBucket,
     draw_latency,
     draw_uniform,
     parse_fault_option,
     parse_latency,
     parse_outage_option,
-    rate_limit_headers,
-    retry_headers,
 )
 
 N = 20_000
@@ -74,10 +71,7 @@ def test_one_seed_one_latency_per_request_whatever_else_is_asked_for() -> None:
     [
         ("lognorml:1,1", "did you mean 'lognormal'"),
         ("fixed:x", "fixed:SECONDS"),
-        ("fixed:", "fixed:SECONDS"),
         ("fixed:-1", "0 or more"),
-        ("fixed:nan", "0 or more"),
-        ("fixed:1,2", "fixed:SECONDS"),
         ("lognormal:1", "lognormal:MEDIAN,SIGMA"),
         ("pareto:1,0", "alpha"),
         ("hang:2,1", "probability"),
@@ -118,7 +112,6 @@ def test_every_fault_can_be_asked_for() -> None:
     [
         ("429", "NAME:PROBABILITY"),
         ("429:2", "from 0 to 1"),
-        ("429:x", "from 0 to 1"),
         ("resett:0.1", "did you mean 'reset'"),
         ("500=3:0.1", "takes no value"),
         ("hang=x:0.1", "must be a number of seconds"),
@@ -140,26 +133,3 @@ def test_outages() -> None:
     for wrong in ("60", "120,60", "60,120,500", "a,b", "1,2,503,4", ""):
         with pytest.raises(ConfigError, match="START,END"):
             parse_outage_option(wrong)
-
-
-def test_a_bucket_starts_full_and_fills_evenly() -> None:
-    bucket = RateLimitBucket(60, now=100.0)
-    assert [bucket.take(100.0) for _ in range(60)] == [0.0] * 60
-    assert bucket.take(100.0) == pytest.approx(1.0)
-    assert bucket.take(100.75) == pytest.approx(0.25)
-    assert bucket.take(101.0) == 0.0
-    assert bucket.take(101.0) == pytest.approx(1.0)
-    assert [bucket.take(500.0) for _ in range(60)] == [0.0] * 60
-    assert bucket.take(500.0) > 0
-
-
-def test_rate_limit_headers_have_each_providers_form() -> None:
-    lines = rate_limit_headers("openai", 500, 3, 360.5).decode()
-    assert "x-ratelimit-limit-requests: 500\r\n" in lines
-    assert "x-ratelimit-remaining-requests: 3\r\n" in lines
-    assert "x-ratelimit-reset-requests: 6m0.5s\r\n" in lines
-    assert "x-ratelimit-reset-requests: 1.5s" in rate_limit_headers("openai", 5, 0, 1.5).decode()
-    lines = retry_headers("anthropic", 2).decode()
-    assert "anthropic-ratelimit-requests-remaining: 0\r\n" in lines
-    assert "retry-after: 2\r\n" in lines
-    assert "retry-after-ms: 50\r\n" in retry_headers("openai", 0.05).decode()

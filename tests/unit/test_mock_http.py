@@ -11,7 +11,6 @@ from adjudge.mock.http import (
     HttpRequestMessage,
     RequestParser,
     format_chunk,
-    format_response,
 )
 
 
@@ -59,33 +58,6 @@ def test_however_the_bytes_arrive_the_same_requests_come_out(
     ]
 
 
-def test_byte_by_byte_with_trailers_and_extensions() -> None:
-    data = chunked(b"abc", trailer=b"X-Sum: 1\r\n").replace(b"3\r\n", b"3;name=value\r\n")
-    found = requests_in([data[i : i + 1] for i in range(len(data))])
-    assert [request.body for request in found] == [b"abc"]
-
-
-def test_headers_are_found_whatever_their_capitals() -> None:
-    (request,) = requests_in([post(b"", "/x", "X-API-Key:  Secret ")])
-    assert request.head.header(b"x-api-key") == b"Secret"
-    assert request.head.header(b"authorization") is None
-    assert request.head.method == b"POST"
-
-
-@pytest.mark.parametrize(
-    ("version", "header", "kept"),
-    [
-        ("1.1", "A: b", True),
-        ("1.1", "Connection: Close", False),
-        ("1.0", "A: b", False),
-        ("1.0", "Connection: Keep-Alive", True),
-    ],
-)
-def test_keep_alive(version: str, header: str, kept: bool) -> None:
-    (request,) = requests_in([f"GET / HTTP/{version}\r\n{header}\r\n\r\n".encode()])
-    assert request.head.keep_alive is kept
-
-
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -108,20 +80,3 @@ def test_what_is_no_request_is_refused(data: bytes, status: int) -> None:
     with pytest.raises(BadRequest) as caught:
         parser.next()
     assert caught.value.status == status
-
-
-def test_a_client_that_waits_is_told_to_continue() -> None:
-    parser = RequestParser()
-    parser.feed(post(b"abc", "/x", "Expect: 100-continue")[:-3])
-    assert parser.next() is None
-    assert parser.wants_continue
-    parser.feed(b"abc")
-    found = parser.next()
-    assert found is not None
-    assert found.body == b"abc"
-
-
-def test_a_response_says_its_length() -> None:
-    whole = format_response(529, b"{}", extra=b"retry-after: 1\r\n")
-    assert whole.startswith(b"HTTP/1.1 529 Overloaded\r\n")
-    assert whole.endswith(b"retry-after: 1\r\ncontent-length: 2\r\n\r\n{}")

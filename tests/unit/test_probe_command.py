@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from adjudge.cli.probe import parse_thresholds, probe
+from adjudge.cli.probe import probe
 from adjudge.errors import ConfigError, JudgeUnavailable, RunFolderError
 from adjudge.judges.cassette.cache import ReplyCache
 
@@ -252,9 +252,3 @@ def test_bad_input_is_named(work: Path, arguments: tuple[str, ...], said: str) -
     assert isinstance(done.exception, ConfigError), done.output
     assert said in str(done.exception)
     assert not (work / "out").exists()
-
-
-def test_thresholds_of_the_command_line() -> None:
-    assert parse_thresholds(["position=0.1", "length = 2"]) == {"position": 0.1, "length": 2.0}
-    with pytest.raises(ConfigError, match="must be PROBE=MOST"):
-        parse_thresholds(["length=nan"])

@@ -20,7 +20,6 @@ from adjudge.judge_evaluation.probes.items import (
     shipped_items,
 )
 from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
-from adjudge.judge_evaluation.probes.report import render_probe_page
 from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
 from adjudge.types import GraderError, GraderResult, GraderScore
@@ -240,22 +239,3 @@ def test_items_of_an_editor_that_writes_a_byte_order_mark(tmp_path: Path) -> Non
     row = '{"prompt": "größer?", "right": "ja", "wrong": "nein"}'
     path.write_text(f"{row}\r\n{row}\r\n", encoding="utf-8-sig", newline="")
     assert [item.prompt for item in load_items(path)] == ["größer?"] * 2
-
-
-def test_a_page_without_an_interval_says_so() -> None:
-    one = ProbeFinding(
-        probe="length", verdict="uncertain", what="a", measures="b", unit="SD of scores",
-        effect=0.5, threshold=0.25, sided="up", n=9,
-    )  # fmt: skip
-    grader = {"name": "g", "type": "t", "kind": "scores", "models": []}
-    card = {
-        "adjudge": "0", "created": "now", "elapsed_s": 1.0, "spec": {"path": "p", "hash": "h"},
-        "items": "shipped", "topics": 9, "grader": grader, "language": "en", "repeats": 1,
-        "seed": 0, "level": 0.95, "family_wise": False, "questions": 9, "cost_usd": None,
-        "control_questions": 0, "calls": 0,
-        "missing": {"count": 0, "by_kind": {}},
-        "verdicts": {"pass": 0, "fail": 0, "uncertain": 1, "not applicable": 0},
-    }  # fmt: skip
-    assert "<small>no interval; allowed ≤ 0.25; seen from none</small>" in render_probe_page(
-        card, [one]
-    )

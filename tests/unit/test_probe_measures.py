@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.unit.helpers.probe_graders import Referring, Scorer, count_words
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.graders import PairwiseGrader, RubricGrader, TournamentGrader
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.llm.comparison import ListwiseGrader
@@ -30,7 +30,7 @@ from adjudge.judge_evaluation.probes.items import (
     split_sentences,
 )
 from adjudge.judge_evaluation.probes.probe import ProbeFinding, evaluate_probe
-from adjudge.judge_evaluation.probes.run import PROBES, select_probes
+from adjudge.judge_evaluation.probes.run import PROBES
 from adjudge.judges import ScriptedModel
 from adjudge.rubrics import Rubric
 from adjudge.types import GraderError, GraderRank, GraderResult, GraderScore
@@ -432,13 +432,3 @@ def test_few_items_decide_nothing() -> None:
     topics = choose_topics(shipped_items(), 7)
     found = probed("length", Scorer(), biased(lambda *_: True), topics)
     assert (found.verdict, found.why) == ("uncertain", "7 items answered; 8 are needed")
-
-
-def test_probes_are_chosen_by_name() -> None:
-    assert [probe.name for probe in select_probes(["position", "length"])] == [
-        "length",
-        "position",
-    ]
-    assert len(select_probes([])) == len(PROBES)
-    with pytest.raises(ConfigError, match="did you mean 'length'"):
-        select_probes(["lenght"])

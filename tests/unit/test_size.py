@@ -41,17 +41,6 @@ def test_a_line_of_code_is_no_docstring_and_no_comment(checkout: Path) -> None:
     assert measured.documentation == 4
 
 
-def test_rooms_of_one_name_in_two_folders_are_both_counted(checkout: Path) -> None:
-    rooms = size.measure(checkout / "tests", checkout / "lab" / "tests")
-    assert list(rooms) == ["unit.helpers"]
-    assert (rooms["unit.helpers"].files, rooms["unit.helpers"].code) == (2, 6)
-
-
-def test_scripts_beside_the_modules_are_counted(checkout: Path) -> None:
-    assert size.measure(checkout / "tests")["unit.helpers"].web == 3
-    assert size.measure(checkout / "lab" / "tests")["unit.helpers"].web == 0
-
-
 def refusals(*modules: str) -> list[int]:
     """How many refusals each of some modules has."""
     return size.count_refusals(
@@ -69,14 +58,6 @@ def test_a_helper_saves_no_refusal() -> None:
     assert refusals(inline) == [3]
     assert refusals(helper, "check_value(a), check_value(b), check_value(c)") == [0, 3]
     assert refusals(f"{maker}def read(a):\n    raise wrong(a)\n") == [1]
-
-
-def test_a_validator_refuses_and_a_function_of_another_task_does_not() -> None:
-    validator = "@field_validator('a')\ndef limit(cls, a):\n    raise ValueError('no')\n"
-    assert refusals(validator, "limit(1)") == [1, 0]
-    own = "def refuse(a) -> NoReturn:\n    raise SystemExit(a)\n\n\nrefuse(1)\nrefuse(2)\n"
-    shared = "def refuse(a) -> NoReturn:\n    raise ConfigError(a)\n"
-    assert refusals(own, shared, "refuse(1)") == [0, 0, 1]
 
 
 def test_keys_of_tables_are_counted_once() -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from adjudge.judge_evaluation.swap.judgements import SwapTable
-from adjudge.judge_evaluation.swap.report import render_swap_page
 from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources, gather_rollouts
-from adjudge.judge_evaluation.swap.study import SwapStudy, read_swap_judges, run_swap
+from adjudge.judge_evaluation.swap.study import read_swap_judges
 
 
 def gathered(folder: Path, rows: list[dict[str, object]], *group: str) -> SwapTable:
@@ -43,34 +42,6 @@ def test_groups_of_two_columns_are_those_of_both(
 def test_a_group_of_one_column_is_called_as_it_is(tmp_path: Path) -> None:
     sheet = gathered(tmp_path, [{"prompt": "q", "response": "r", "uid": "a/b"}], "uid")
     assert sheet.samples[0].group == "a/b"
-
-
-def study(folder: Path, marks: int) -> str:
-    """The page of two stored judges and rubric marks of so many criteria."""
-    rows = [{"prompt": f"q{n % 3}", "response": "r" * n, "a": n % 2, "b": n % 3} for n in range(12)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = SwapStudy(
-        [folder / "rows.jsonl"], [], folder / "out", stored={"a": "a", "b": "b"},
-        show_progress=False,
-    )  # fmt: skip
-    summary = run_swap(done)
-    one = {
-        "samples": 2, "differs": {"value": 0.5, "low": None, "high": None},
-        "met_first": 0.5, "met_second": 0.0,
-    }  # fmt: skip
-    summary["pairs"][0]["criteria"] = [{"criterion": f"c{n}", **one} for n in range(marks)]
-    return render_swap_page(summary)
-
-
-def test_a_page_says_what_it_leaves_out_and_what_it_cannot_know(tmp_path: Path) -> None:
-    html = study(tmp_path, 30)
-    assert "The 20 worst of each two judges; summary.json has more." in html
-    assert "c20" in html
-    assert "c21" not in html
-    few = study(tmp_path, 0)
-    assert "criteria of the same name" in few
-    assert "from 8 groups on" in few
-    assert "more." not in study(tmp_path, 21)
 
 
 def test_published_files_of_one_judge_are_one_judge(tmp_path: Path) -> None:

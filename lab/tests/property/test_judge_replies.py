@@ -236,11 +236,3 @@ def test_time_grows_with_the_text_and_no_faster(
 
     # Eight times the text: 8 times as long when linear, 64 times when quadratic.
     assert took(1_000_000) < 30 * max(took(125_000), took(125_000)) + 0.02
-
-
-def test_a_reply_of_a_megabyte_is_not_read() -> None:
-    text = rated("a" * 1_000_000, 3)
-    read = read_rating(text)
-    assert isinstance(read, UnreadableReply)
-    assert read.why is ReplyFault.TOO_LONG
-    assert pointwise_reward(text, 3) == UNPARSABLE_REWARD

@@ -114,47 +114,6 @@ def test_a_tie_is_no_hedge() -> None:
     assert sure < mean(coins) == 0.375
 
 
-# What a widespread recipe pays for these: extraction that guesses, or falls back to a value.
-GENEROUS: list[tuple[str, int, float]] = [
-    ("asdf", 0, 1.0),
-    ("", 0, 1.0),
-    ("asdf", 3, 0.25),
-    ("<think>x</think><score>-3</score>", 3, 1.0),
-    ("<think>x</think><score>3.9</score>", 3, 1.0),
-    ("<think>x</think><score>10/4</score>", 0, 1.0),
-    ("<think>x</think><score>4</score><score>0</score>", 4, 1.0),
-    ("0-4 scale: 4", 0, 1.0),
-    ("<think>Perhaps <score>4</score>, I wonder", 4, 1.0),
-]
-
-
-@pytest.mark.parametrize(("reply", "label", "elsewhere"), GENEROUS)
-def test_what_is_paid_elsewhere_without_a_rating_is_not_paid(
-    reply: str, label: int, elsewhere: float
-) -> None:
-    paid = [pointwise_reward(score(rating), label) for rating in range(5)]
-    assert pointwise_reward(reply, label) == UNPARSABLE_REWARD < min(paid) <= elsewhere
-
-
-@pytest.mark.parametrize(
-    ("said", "read_elsewhere"),
-    [
-        ("<better>Answer B</better>", "tie"),
-        ("<better>Answer A</better>", "A"),
-        ("Response A is worse so I pick B", "A"),
-        ("Their qualities are alike", "tie"),
-        ("They are unequal", "tie"),
-    ],
-)
-def test_no_letter_is_taken_out_of_words(said: str, read_elsewhere: str) -> None:
-    for ties, label in ((False, "A"), (False, "B"), (True, "tie")):
-        text = f"<think>x</think>{said}"
-        assert consistent_pair_reward(text, text, label, ties=ties).ab == UNPARSABLE_REWARD
-    other = better(flip_preference(read_elsewhere))
-    found = consistent_pair_reward(better(read_elsewhere), other, read_elsewhere, ties=True)
-    assert found.ab == 1.0
-
-
 def test_constant_ratings_by_hand() -> None:
     found = constant_baselines([0, 0, 1, 4])
     assert found.by_answer == {"0": 0.6875, "1": 0.6875, "2": 0.5625, "3": 0.4375, "4": 0.3125}
@@ -175,20 +134,6 @@ def test_constant_preferences_by_hand() -> None:
     assert (found.best, found.best_reward, found.chance, found.n) == ("A", 0.25, 0.375, 4)
     tied = constant_baselines(["A", "B", "B", "tie"])
     assert tied.by_answer == {"A": 0.25, "B": 0.25, "tie": 0.4375}
-
-
-def test_no_constant_beats_lots_in_both_orders() -> None:
-    found = constant_baselines(["A"] * 9 + ["B"])
-    assert found.by_answer == {"A": 0.25, "B": 0.25}
-    assert found.chance == 0.375
-
-
-@pytest.mark.parametrize("labels", [[0, 3, 3, 4, 1], [2]])
-def test_a_baseline_is_what_the_reply_would_earn(labels: list[int]) -> None:
-    found = constant_baselines(labels)
-    for rating in range(5):
-        earned = mean([pointwise_reward(score(rating), label) for label in labels])
-        assert found.by_answer[str(rating)] == pytest.approx(earned)
 
 
 @pytest.mark.parametrize("labels", [["A", "B", "B"], ["A", "tie", "B", "tie"]])
