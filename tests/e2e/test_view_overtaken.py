@@ -96,19 +96,6 @@ def test_slow_histograms_do_not_replace_those_of_the_steps_chosen_since(
         expect(page.locator("#groups-of")).to_have_text("2 groups, the latest first")
 
 
-def test_slow_histograms_do_not_replace_those_that_were_gone_back_to(
-    browser: Browser, live: str
-) -> None:
-    with opened(browser, live) as watched:
-        page, of = watched.page, watched.page.locator("#spread-of")
-        kept = left_for_the_first_two(page)
-        expect(page.locator("#latest")).to_have_attribute("aria-pressed", "false")
-        page.click("#latest")
-        expect(page.locator("#latest")).to_have_attribute("aria-pressed", "true")
-        let_go(page, kept)
-        expect(of).to_have_text("24 samples of steps 1 to 3")
-
-
 def test_a_slow_group_of_a_run_that_was_written_anew_is_not_shown(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -129,13 +129,9 @@ for _ in range(60):
     ("row", "complaint"),
     [
         (b"{torn\n", "row: found something else .*allowed: a JSON object"),
-        (b"[]\n", "allowed: a JSON object"),
         ({"messages": None}, "messages: found nothing; allowed: a list of chat messages"),
-        ({"other": 1}, "messages: found nothing"),
-        ({"messages": []}, "messages: found a list of 0"),
         ({"messages": "hello"}, "messages: found text of 5 characters that is not JSON"),
         ({"messages": "[" * 100_000}, "nested too deeply"),
-        ({"messages": '"hello"'}, "messages: found text of 5 characters; allowed: a list"),
         ({"messages": {"role": "user"}}, "messages: found an object of 1"),
         (
             {"messages": ["hi"]},
@@ -145,15 +141,7 @@ for _ in range(60):
             {"messages": [ASKED, {"role": "robot", "content": "x"}]},
             r"messages\[1\].role: found text 'robot'",
         ),
-        (
-            {"messages": [ASKED, {"role": ["user"], "content": "x"}]},
-            r"messages\[1\].role: found a list",
-        ),
         ({"messages": [ASKED, {"role": "assistant"}]}, r"messages\[1\].content: found nothing"),
-        (
-            {"messages": [ASKED, {"role": "assistant", "content": 7}]},
-            r"messages\[1\].content: found 7",
-        ),
         (
             {"messages": [ASKED, {"role": "assistant", "content": " "}]},
             r"messages\[-1\].content: found no text",

@@ -82,15 +82,8 @@ def test_the_tag_is_of_this_version_and_of_this_commit(tree: Path) -> None:
             'version = "9',
             "lab/pyproject.toml: names version 9",
         ),
-        (
-            "lab/pyproject.toml",
-            "[full]==",
-            "[full]==9",
-            r"lab/pyproject.toml: adjudge\[full\]: ",
-        ),
         ("src/adjudge/version.py", '= "', '= "9', "src/adjudge/version.py: names version 9"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "Unreleased has entries"),
-        ("CHANGELOG.md", f"## {__version__}", "## 9.9", "the top section is '9.9 "),
         ("CHANGELOG.md", " (2026-11-24)", "", f"must be '{__version__} "),
     ],
 )

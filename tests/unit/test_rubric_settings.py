@@ -25,16 +25,7 @@ def made(**settings: Any) -> RubricGrader:
             lambda: made(criteria=POINTS, ask="one"),
             r"ask: .*found 'one'; allowed: all, chunks, each",
         ),
-        (
-            lambda: made(criteria=POINTS, show="events"),
-            r"show: .*did you mean 'event'.*found 'events'",
-        ),
-        (lambda: made(criteria=POINTS, scheme="weight"), r"scheme: .*did you mean 'weights'"),
         (lambda: made(criteria=POINTS, scheme="weights"), "is negative, which scheme 'weights'"),
-        (
-            lambda: made(criteria=POINTS, chunk_size=0),
-            r"chunk_size: must be at least 1 \(found 0\)",
-        ),
         (
             lambda: made(criteria=POINTS, rubric_id="a@v1"),
             "rubric_id and criteria: each is a rubric",

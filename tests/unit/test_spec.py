@@ -29,30 +29,22 @@ def test_defaults(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("", r"reward\.toml: graders: is required"),
-        ("graders = []", "graders"),
         ("version = 2\n" + LOOP, "version: .*found 2"),
         (
             LOOP + "[reward]\nagregate = 'min'",
             r"reward\.agregate: unknown key; did you mean 'aggregate'",
         ),
-        (
-            LOOP + "[reward]\naggregate = 'median'",
-            r"reward\.aggregate: .*'weighted_mean'.*found 'median'",
-        ),
-        (LOOP + "[mising]\npolicy = 'mask'", "mising: unknown key; did you mean 'missing'"),
         (LOOP + "[missing]\npolicy = 'zero'", r"missing\.policy: .*'mask'"),
         (
             LOOP + "similarity_treshold = 1.0",
             r"graders\.loop: similarity_treshold: unknown key; did you mean 'similarity_threshold'",
         ),
-        (LOOP + "wieght = 1.0", r"wieght: unknown key; did you mean 'weight'"),
         (
             LOOP + "similarity_threshold = 'high'",
             r"graders\.loop: similarity_threshold: .*found 'high'",
         ),
         (LOOP + "weight = -1.0", r"graders\.loop\.weight: must be at least 0 .*found -1\.0"),
         (LOOP + "weight = 0.0", "every weight is 0"),
-        (LOOP + "weight = nan", "weight"),
         (LOOP + LOOP, "'loop' is used twice"),
         ('[[graders]]\nname = "a b"\ntype = "action_loop"', "name"),
         (

@@ -208,10 +208,7 @@ def test_the_plain_reply() -> None:
     ("message", "text", "reasoning"),
     [
         ({"content": None}, "", ""),
-        ({"content": ""}, "", ""),
-        ({}, "", ""),
         ({"content": None, "tool_calls": [{"id": "1"}]}, "", ""),
-        ({"content": "a", "refusal": None}, "a", ""),
         ({"content": "a", "refusal": ""}, "a", ""),
         ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "ab", ""),
         ({"content": "a", "reasoning_content": "why"}, "a", "why"),
@@ -240,7 +237,6 @@ def test_the_plain_reply() -> None:
             "why",
         ),
         ({"content": [None, 3, {"type": "text", "text": None}, "a"]}, "a", ""),
-        ({"content": 7}, "", ""),
     ],
 )
 def test_text_and_reasoning_are_kept_apart(
@@ -270,15 +266,9 @@ def test_of_several_choices_the_first_counts() -> None:
         (completion({"content": [{"type": "refusal", "refusal": "no"}]}), ErrorKind.REFUSED),
         (completion({"content": "par"}, finish_reason="content_filter"), ErrorKind.REFUSED),
         (completion({"content": "par"}, finish_reason="error"), ErrorKind.SERVER_ERROR),
-        (completion({"content": "par"}, finish_reason="abort"), ErrorKind.SERVER_ERROR),
         ({"choices": []}, ErrorKind.SERVER_ERROR),
-        ({"choices": [{}]}, ErrorKind.SERVER_ERROR),
-        ({"choices": None}, ErrorKind.SERVER_ERROR),
-        ({"choices": [None]}, ErrorKind.SERVER_ERROR),
-        ({"choices": {"0": 1}}, ErrorKind.SERVER_ERROR),
         ({}, ErrorKind.SERVER_ERROR),
         ([], ErrorKind.SERVER_ERROR),
-        (None, ErrorKind.SERVER_ERROR),
         (b"", ErrorKind.SERVER_ERROR),
         (b"<html><body>502 Bad Gateway</body></html>", ErrorKind.SERVER_ERROR),
         (json.dumps(completion()).encode()[:-9], ErrorKind.SERVER_ERROR),
@@ -286,13 +276,10 @@ def test_of_several_choices_the_first_counts() -> None:
         (b"[" * 100_000, ErrorKind.SERVER_ERROR),
         (b'{"choices": "\xff"}', ErrorKind.SERVER_ERROR),
         ({"error": {"message": "overloaded", "code": 503}}, ErrorKind.SERVER_ERROR),
-        ({"error": "overloaded"}, ErrorKind.SERVER_ERROR),
-        ({"error": True}, ErrorKind.SERVER_ERROR),
         ({"error": {"type": "rate_limit_error", "message": ""}}, ErrorKind.RATE_LIMITED),
         ({"error": {"code": 429, "message": "slow down"}}, ErrorKind.RATE_LIMITED),
         ({"error": {"code": "insufficient_quota"}}, ErrorKind.BUDGET),
         ({"error": {"code": "data_inspection_failed"}}, ErrorKind.REFUSED),
-        ({"error": {"message": "x"}, "choices": 3}, ErrorKind.SERVER_ERROR),
     ],
 )
 def test_a_200_that_is_no_answer(body: Any, kind: ErrorKind) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.e2e.helpers.command import run_process
 
 PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
-LONGEST_EXAMPLE = 30
 _BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
