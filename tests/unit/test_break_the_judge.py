@@ -2,7 +2,7 @@
 
 import pytest
 from benchmarks import break_the_judge
-from benchmarks.break_the_judge import ARMS, TRAPS, Arm, Run, kept, train
+from benchmarks.break_the_judge import ARMS, TRAPS, Arm, Run, advantages, kept, train
 
 from adjudge import ErrorKind, GraderError
 from adjudge.errors import Cause
@@ -56,3 +56,9 @@ def test_what_the_answer_alone_breaks_is_a_verdict_and_not_a_shelter() -> None:
     assert ends["adjudge"] == ends["all failures as 0"]
     assert ends["adjudge"]["breaking"] < ends["adjudge"]["wrong"]
     assert ends["adjudge"]["breaking"] < ends["all failures left out"]["breaking"] / 2
+
+
+def test_missing_rewards_have_no_advantage_and_count_nowhere() -> None:
+    assert advantages([1.0, None, 0.0]) == pytest.approx([0.5**0.5, 0.0, -(0.5**0.5)])
+    assert advantages([None, None]) == [0.0, 0.0]
+    assert advantages([None, 1.0]) == [0.0, 0.0]

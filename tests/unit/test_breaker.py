@@ -78,3 +78,13 @@ def test_a_lost_server_moves_only_its_own_groups() -> None:
     moved = {group for group in groups if before[group] is not after[group]}
     assert moved == {group for group in groups if before[group] is servers[2]}
     assert 20 < len(moved) < 80
+
+
+def test_the_server_to_avoid_is_better_than_none() -> None:
+    one, two = servers = replicas(2)
+    assert pick_replica(servers, 0.0, None, avoid=one) is two
+    two.breaker.failed(0.0, probe=False)
+    assert pick_replica(servers, 0.0, None, avoid=one) is one
+    one.breaker.failed(0.0, probe=False)
+    assert pick_replica(servers, 0.0, None, None) is None
+    assert pick_replica([], 0.0, None, None) is None

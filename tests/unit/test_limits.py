@@ -220,3 +220,17 @@ def test_no_reset_breaks_it(text: str) -> None:
         }
         wait = parse_retry_after(headers)
         assert wait is None or 0.0 <= wait <= 3600.0
+
+
+@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()))
+def test_no_header_breaks_it(headers: dict[str, str]) -> None:
+    wait = parse_retry_after(headers)
+    assert wait is None or 0.0 <= wait <= 3600.0
+
+
+def test_it_is_never_cut_below_its_minimum() -> None:
+    limit = AdaptiveLimit(start=20, maximum=64, minimum=4)
+    for i in range(50):
+        limit.throttled(i * 100.0, None)
+    assert limit.limit == 4
+    assert AdaptiveLimit(start=2, maximum=2, minimum=4).limit == 2

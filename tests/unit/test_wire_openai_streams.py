@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
-from adjudge.judges.wire.openai import OpenAIWire
+from adjudge.judges.wire.openai import OpenAIWire, parse_events
 from adjudge.types import Usage
 
 TOKEN = {"token": "A", "logprob": -0.1, "top_logprobs": [{"token": "A", "logprob": -0.1}]}
@@ -105,3 +105,17 @@ def test_a_server_that_does_not_stream_after_all_is_understood() -> None:
     assert read(json.dumps(whole).encode()).text == "ok"
     streamed = stream(delta(content="ok", finish_reason="stop"))
     assert read(streamed, stream=False).text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b": ping\n\ndata: a\n\ndata:b\n\n", [b"a", b"b"]),
+        (b"data: a\r\n\r\ndata: b\r\n\r\n", [b"a", b"b"]),
+        (b"data: a\r\rdata: b\r\r", [b"a", b"b"]),
+        (b"\xef\xbb\xbfevent: message\nid: 7\ndata: a\ndata: b\n\n", [b"a\nb"]),
+        (b"data\n\ndatabase: x\n\n", []),
+    ],
+)
+def test_events_are_read_as_servers_write_them(body: bytes, found: list[bytes]) -> None:
+    assert list(parse_events(body)) == found
