@@ -251,7 +251,7 @@ def test_a_page_without_an_interval_says_so() -> None:
     card = {
         "adjudge": "0", "created": "now", "elapsed_s": 1.0, "spec": {"path": "p", "hash": "h"},
         "items": "shipped", "topics": 9, "grader": grader, "language": "en", "repeats": 1,
-        "seed": 0, "level": 0.95, "family_wise": False, "questions": 9, "cost_usd": None,
+        "seed": 0, "level": 0.95, "questions": 9, "cost_usd": None,
         "control_questions": 0, "calls": 0,
         "missing": {"count": 0, "by_kind": {}},
         "verdicts": {"pass": 0, "fail": 0, "uncertain": 1, "not applicable": 0},

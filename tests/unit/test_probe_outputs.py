@@ -51,7 +51,7 @@ def card(**more: Any) -> dict[str, Any]:
         "spec": {"path": HOSTILE, "hash": "abc"}, "items": "shipped", "topics": 40,
         "grader": {"name": HOSTILE, "type": "llm", "kind": "scores", "judge": None,
                    "models": [HOSTILE]},
-        "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95, "family_wise": False,
+        "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95,
         "questions": 100, "control_questions": 40, "calls": 120, "cost_usd": None,
         "missing": {"count": 3, "by_kind": {"timeout": 3}},
         "verdicts": {"pass": 1, "fail": 1, "uncertain": 1, "not applicable": 1}, **more,
@@ -120,7 +120,6 @@ def test_numbers_in_words() -> None:
     assert "in 90% of runs" in multiple_testing_note(card())
     assert "about 2.5%" in multiple_testing_note(card())
     assert "at most 8%" in multiple_testing_note(card())
-    assert "at most 5.0%" in multiple_testing_note(card(level=1 - 0.1 / 3 / 1, family_wise=True))
 
 
 def test_every_probe_is_documented_with_its_threshold() -> None:

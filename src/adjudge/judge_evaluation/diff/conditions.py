@@ -51,9 +51,8 @@ class MetricValue(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A name of conditions: what it is, and where a comparison has it."""
+    """Where a comparison has what a condition names."""
 
-    about: str
     read: Callable[[Mapping[str, Any]], MetricValue]
     is_estimate: bool = False
 
@@ -114,50 +113,34 @@ def _times(key: str) -> Callable[[Mapping[str, Any]], MetricValue]:
 
 
 METRICS: Mapping[str, Metric] = {
-    "missing": Metric("share of B's rewards that are missing", _number("missing", "b")),
-    "missing_a": Metric("the same of A", _number("missing", "a")),
-    "missing_increase": Metric(
-        "share missing in B less that in A", _estimate("missing", "change"), True
-    ),
-    "only_a": Metric("samples that only A has", _number("samples", "only_a")),
-    "only_b": Metric("samples that only B has", _number("samples", "only_b")),
-    "reward_change": Metric("mean reward of B less that of A", _estimate("reward", "change"), True),
-    "sign_turns": Metric(
-        "share of samples whose advantage turns its sign",
-        _estimate("advantages", "sign_flips"),
-        True,
-    ),
-    "best_changes": Metric(
-        "share of groups of which no sample is best in both",
-        _estimate("advantages", "best_changes"),
-        True,
-    ),
-    "tau": Metric("Kendall's τ-b inside groups", _estimate("advantages", "within_kendall"), True),
-    "noise_share": Metric(
-        "share of the judge's noise in the advantages, of two runs of one spec", _noise, True
-    ),
-    "agreement_a": Metric(
-        "how often A orders two samples as the environment does", _truth("environment", "a"), True
-    ),
-    "agreement_b": Metric("the same of B", _truth("environment", "b"), True),
-    "agreement_change": Metric("B's less A's", _truth("environment", "change"), True),
-    "label_agreement_a": Metric(
-        "how often A orders two samples as people do", _truth("labels", "a"), True
-    ),
-    "label_agreement_b": Metric("the same of B", _truth("labels", "b"), True),
-    "label_agreement_change": Metric("B's less A's", _truth("labels", "change"), True),
-    "cost_ratio": Metric("cost of B by that of A, all invocations", _times("cost_usd")),
-    "calls_ratio": Metric("judge calls of B by those of A", _times("calls")),
-    "tokens_ratio": Metric("tokens of B by those of A", _times("tokens")),
-    "seconds_ratio": Metric("seconds of B by those of A", _times("seconds")),
+    "missing": Metric(_number("missing", "b")),
+    "missing_a": Metric(_number("missing", "a")),
+    "missing_increase": Metric(_estimate("missing", "change"), True),
+    "only_a": Metric(_number("samples", "only_a")),
+    "only_b": Metric(_number("samples", "only_b")),
+    "reward_change": Metric(_estimate("reward", "change"), True),
+    "sign_turns": Metric(_estimate("advantages", "sign_flips"), True),
+    "best_changes": Metric(_estimate("advantages", "best_changes"), True),
+    "tau": Metric(_estimate("advantages", "within_kendall"), True),
+    "noise_share": Metric(_noise, True),
+    "agreement_a": Metric(_truth("environment", "a"), True),
+    "agreement_b": Metric(_truth("environment", "b"), True),
+    "agreement_change": Metric(_truth("environment", "change"), True),
+    "label_agreement_a": Metric(_truth("labels", "a"), True),
+    "label_agreement_b": Metric(_truth("labels", "b"), True),
+    "label_agreement_change": Metric(_truth("labels", "change"), True),
+    "cost_ratio": Metric(_times("cost_usd")),
+    "calls_ratio": Metric(_times("calls")),
+    "tokens_ratio": Metric(_times("tokens")),
+    "seconds_ratio": Metric(_times("seconds")),
 }
 """What a condition may name."""
 
 
 GRADER_METRICS: Mapping[str, Metric] = {
-    "missing": Metric("share of B's scores of the grader NAME that are missing", _number("b")),
-    "missing_a": Metric("the same of A", _number("a")),
-    "change": Metric("its mean score in B less that in A", _estimate("change"), True),
+    "missing": Metric(_number("b")),
+    "missing_a": Metric(_number("a")),
+    "change": Metric(_estimate("change"), True),
 }
 """What a condition may name of one grader, as ``graders.NAME.change``; read from its summary."""
 
