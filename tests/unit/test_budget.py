@@ -62,7 +62,7 @@ def test_output_estimates_are_the_calls_own_limit() -> None:
 def test_tool_calls_are_counted() -> None:
     call = {"function": {"name": "search", "arguments": "x" * 300}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    assert estimate_tokens([message], {}, 0)[0] > 100
+    assert estimate_tokens([message], {})[0] > 100
 
 
 def test_reserve_then_settle() -> None:

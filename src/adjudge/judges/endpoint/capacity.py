@@ -326,9 +326,7 @@ class UsageMeter:
     def _estimate(self, call: Call) -> tuple[float, int]:
         if call.estimate is None:
             chat_call = call.chat_call
-            reads, writes = estimate_tokens(
-                chat_call.messages, chat_call.sampling, self._assumed_output
-            )
+            reads, writes = estimate_tokens(chat_call.messages, chat_call.sampling)
             price = call.price
             dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
             call.estimate = (dollars, reads + writes)
