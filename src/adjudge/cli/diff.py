@@ -41,7 +41,7 @@ def diff(
         typer.Option(
             metavar="CONDITION",
             help="Exit with code 1 where this holds: 'missing > 0.05', 'agreement_change.low < "
-            "-0.02 and cost_ratio > 1'. Can be repeated.",
+            "-0.02'. Can be repeated.",
         ),
     ] = None,
     mapping: Annotated[

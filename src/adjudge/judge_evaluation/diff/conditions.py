@@ -1,9 +1,7 @@
 """Conditions on a comparison of two runs, as ``adjudge diff --fail-if`` takes them.
 
-    CONDITION   ::= COMPARISON ("and" COMPARISON)*
-    COMPARISON  ::= NAME OPERATOR NUMBER
-    OPERATOR    ::= "<" | "<=" | ">" | ">=" | "==" | "!="
-    NUMBER      ::= a decimal number, or one with a % sign
+    CONDITION  ::= NAME OPERATOR NUMBER
+    OPERATOR   ::= "<" | "<=" | ">" | ">=" | "==" | "!="
 
 A name is one of :data:`METRICS`, or of a grader ``graders.NAME.`` with one of
 :data:`GRADER_METRICS`; where that is an estimate, ``NAME.low`` and ``NAME.high`` are the ends of
@@ -33,11 +31,10 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-_COMPARISON = re.compile(
+_CONDITION = re.compile(
     r"\s*([A-Za-z_][\w.-]*)\s*(<=|>=|==|!=|<|>)\s*"
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(%?)\s*"
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*"
 )
-_AND = re.compile(r"and\b")
 _ENDS = ("low", "high")
 
 
@@ -147,13 +144,28 @@ GRADER_METRICS: Mapping[str, Metric] = {
 _GRADER = re.compile(rf"graders\.(.+)\.({'|'.join(GRADER_METRICS)})")
 
 
-class Comparison(NamedTuple):
-    """``NAME OPERATOR NUMBER``; ``end`` is ``low`` or ``high``, or empty for the value itself."""
+class Condition(NamedTuple):
+    """What ends ``adjudge diff`` with exit code 1 where it holds: ``NAME OPERATOR NUMBER``.
 
+    ``end`` is ``low`` or ``high``, or empty for the value itself.
+    """
+
+    text: str
     name: str
     end: str
     sign: str
     limit: float
+
+    def check(self, summary: Mapping[str, Any]) -> ConditionResult:
+        """Whether it holds; it fails, too, where its metric has no value."""
+        name = self.name + (f".{self.end}" if self.end else "")
+        found = self.read(summary)
+        if found.value is None:
+            why = f"{name} has no value here: {found.why}"
+            return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
+        holds = _OPERATORS[self.sign](found.value, self.limit)
+        said = f"{name} is {found.value:.4g}"
+        return ConditionResult(self.text, failed=holds, undefined=False, sentence=said)
 
     def read(self, summary: Mapping[str, Any]) -> MetricValue:
         """The number that is compared."""
@@ -182,28 +194,8 @@ class Comparison(NamedTuple):
         return GRADER_METRICS[metric].read({**grader, **shares})
 
 
-class Condition(NamedTuple):
-    """What ends ``adjudge diff`` with exit code 1: all of its comparisons hold."""
-
-    text: str
-    comparisons: tuple[Comparison, ...]
-
-    def check(self, summary: Mapping[str, Any]) -> ConditionResult:
-        """Whether it holds; it fails, too, where one of its metrics has no value."""
-        holds, said = True, []
-        for one in self.comparisons:
-            name = one.name + (f".{one.end}" if one.end else "")
-            found = one.read(summary)
-            if found.value is None:
-                why = f"{name} has no value here: {found.why}"
-                return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
-            holds = holds and _OPERATORS[one.sign](found.value, one.limit)
-            said.append(f"{name} is {found.value:.4g}")
-        return ConditionResult(self.text, failed=holds, undefined=False, sentence=", ".join(said))
-
-
 class ConditionResult(msgspec.Struct, frozen=True):
-    """What became of a condition; ``undefined``: a metric had no value, so it failed."""
+    """What became of a condition; ``undefined``: its metric had no value, so it failed."""
 
     condition: str
     failed: bool
@@ -214,39 +206,23 @@ class ConditionResult(msgspec.Struct, frozen=True):
 def parse_condition(text: str) -> Condition:
     """The condition that ``text`` says; raises :class:`ConfigError`.
 
-    >>> parse_condition("missing > 5% and sign_turns.low > 0.1").comparisons[0].limit
-    0.05
+    >>> parse_condition("sign_turns.low > 0.1").limit
+    0.1
     """
-    found = []
-    at = 0
-    while True:
-        match = _COMPARISON.match(text, at)
-        if match is None:
-            raise ConfigError(
-                f"{_OPTION} {text!r:.200}: must be NAME OPERATOR NUMBER, such as 'missing > 0.05', "
-                f"or several joined by 'and' (found {text[at:]!r:.80}; operators: "
-                f"{', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
-            )
-        name, sign, number, percent = match.groups()
-        found.append(Comparison(*_split_name(text, name), sign, _limit(text, number, percent)))
-        if (at := match.end()) == len(text):
-            return Condition(text.strip(), tuple(found))
-        if (joined := _AND.match(text, at)) is None:
-            raise ConfigError(
-                f"{_OPTION} {text!r:.200}: {text[at:]!r:.80} cannot stand after a comparison. Use "
-                f"'and', or repeat {_OPTION} for 'or'."
-            )
-        at = joined.end()
-
-
-def _limit(text: str, number: str, percent: str) -> float:
-    limit = float(number) / (100 if percent else 1)
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"{_OPTION} {text!r:.200}: must be NAME OPERATOR NUMBER, such as 'missing > 0.05' "
+            f"(operators: {', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
+        )
+    name, sign, number = match.groups()
+    limit = float(number)
     if math.isinf(limit):
         raise ConfigError(
             f"{_OPTION} {text!r:.200}: the number is too large (found {number:.40}; allowed: up to "
             "1.7e308). Nothing is above it, so the condition could not be checked."
         )
-    return limit
+    return Condition(text.strip(), *_split_name(text, name), sign, limit)
 
 
 def _split_name(text: str, said: str) -> tuple[str, str]:
