@@ -97,7 +97,8 @@ def test_a_line_without_its_checksum_is_damaged(tmp_path: Path) -> None:
     log.append_lines(encode_checked_line(Row(1)) + encode_checked_line(Row(2)))
     log.append(Row(3))
     path.write_bytes(path.read_bytes().replace(b'"n":1', b'"n":9'))
-    assert rows(path, checked=True, damaged=(damaged := [])) == [2]
+    damaged: list[int] = []
+    assert rows(path, checked=True, damaged=damaged) == [2]
     assert damaged == [1, 3]
     assert rows(path, damaged=[]) == [9, 2, 3]
 

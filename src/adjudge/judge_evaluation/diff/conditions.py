@@ -14,6 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -56,19 +57,14 @@ class Metric(NamedTuple):
 
 def _number(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
     def read(summary: Mapping[str, Any]) -> MetricValue:
-        found: Any = summary
-        for key in keys:
-            found = found[key]
-        return MetricValue(float(found))
+        return MetricValue(float(reduce(operator.getitem, keys, summary)))  # type: ignore[arg-type]
 
     return read
 
 
 def _estimate(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
     def read(summary: Mapping[str, Any]) -> MetricValue:
-        found: Any = summary
-        for key in keys:
-            found = found[key]
+        found: Any = reduce(operator.getitem, keys, summary)
         return MetricValue(found["value"], found["why"], found["low"], found["high"])
 
     return read
