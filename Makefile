@@ -115,7 +115,7 @@ test-environments: env-torch  ## episodes of the real Crafter, judged by event a
 	PYTHONPATH=src:lab/src $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/environments
 
 test-sinks: env-sinks  ## metrics in the real Trackio, TensorBoard and W&B, killed and resumed
-	PYTHONPATH=src $(ENVS)/sinks/bin/python -m pytest $(ALONE) tests/contract/sinks
+	PYTHONPATH=src:lab/src $(ENVS)/sinks/bin/python -m pytest $(ALONE) tests/contract/sinks
 
 test-trl: env-torch  ## a reward spec inside the real GRPOTrainer, on a CPU
 	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl

@@ -147,13 +147,8 @@ def add_checksum(line: bytes) -> bytes:
 
 
 def is_intact(line: bytes) -> bool:
-    """Whether ``line`` is as :func:`add_checksum` wrote it; lines without checksum pass.
-
-    Earlier versions of adjudge wrote none.
-    """
+    """Whether ``line`` is as :func:`add_checksum` wrote it."""
     found = line[-_CHECKSUM_BYTES:]
-    if not found.startswith(_CHECKSUM_MARK):
-        return True
     return found == _CHECKSUM % zlib.crc32(line[:-_CHECKSUM_BYTES])
 
 

@@ -24,10 +24,6 @@ _TREE = Path(__file__).resolve().parents[2]
 _LAB_FOLDER = "lab"
 
 
-class _Folder(msgspec.Struct):
-    editable: bool = False
-
-
 class _Commit(msgspec.Struct):
     vcs: str
     commit_id: str
@@ -38,7 +34,7 @@ class _Origin(msgspec.Struct):
 
     url: str
     subdirectory: str = ""
-    dir_info: _Folder | None = None
+    dir_info: dict[str, bool] | None = None
     vcs_info: _Commit | None = None
 
 
@@ -68,7 +64,7 @@ def _list_requirements(package: str, extra: str) -> list[str]:
             installed, extra
         )
     core = _find_distribution(CORE)
-    origin = _Origin(_TREE.as_uri(), dir_info=_Folder()) if core is None else _read_origin(core)
+    origin = _Origin(_TREE.as_uri(), dir_info={}) if core is None else _read_origin(core)
     if package == CORE:
         return _requirement(origin, CORE, extra)
     lab = _requirement(_lab_origin(origin), LAB, extra)
@@ -107,10 +103,10 @@ def _requirement(origin: _Origin | None, package: str, extra: str) -> list[str]:
     parts = urlsplit(origin.url)
     if parts.scheme == "file":
         path = Path(unquote(parts.path))
-        if not (path / "pyproject.toml" if origin.dir_info else path).exists():
+        if not (path if origin.dir_info is None else path / "pyproject.toml").exists():
             return []
         if not origin.vcs_info and not origin.subdirectory:
-            editable = ["-e"] if origin.dir_info and origin.dir_info.editable else []
+            editable = ["-e"] if origin.dir_info and origin.dir_info.get("editable") else []
             return [*editable, f"{path}{_brackets(extra)}"]
     if parts.query:  # a signed address: what follows the question mark is a secret
         return []

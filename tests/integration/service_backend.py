@@ -1,6 +1,6 @@
 """A service with a backend that does what the completion says, for the tests beside this file.
 
-python service_backend.py SETTINGS_JSON [one_by_one]
+python service_backend.py SETTINGS_JSON [one_by_one] [impatient]
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.service.server import run_service
+from adjudge.service.server import GuardedProtocol, run_service
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
@@ -67,4 +67,6 @@ def announce(running: object) -> None:
 
 if __name__ == "__main__":
     settings = msgspec.json.decode(sys.argv[1], type=ServiceSettings)
+    if "impatient" in sys.argv:
+        GuardedProtocol.read_timeout_s = 0.7
     run_service(Obedient("one_by_one" in sys.argv), settings, announce, until_eof=True)

@@ -56,10 +56,22 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_SUCH_KEY_IS_NEEDED", "x")
 
 
+IMPATIENT = """
+import sys
+from adjudge.cli.main import main
+from adjudge.service.server import GuardedProtocol
+
+GuardedProtocol.read_timeout_s = 1.0
+sys.argv[0] = "adjudge"
+main()
+"""
+
+
 @pytest.fixture(scope="module")
 def batches() -> Iterator[RunningService]:
     """A service with a user's judge."""
-    with serving(f"{JUDGES}:Batches", read_timeout_s=1.0) as (running, _):
+    words = ["serve", f"{JUDGES}:Batches", "--port=0", "--json", "--until-eof"]
+    with start_service_process([sys.executable, "-c", IMPATIENT, *words]) as (running, _):
         yield running
 
 
@@ -211,6 +223,9 @@ def test_clients_that_send_half_do_not_keep_others_from_it(batches: RunningServi
 QUICK = """
 import sys, uvicorn
 from adjudge.cli.main import main
+from adjudge.service.server import GuardedProtocol
+
+GuardedProtocol.read_timeout_s = 0.5
 
 class Config(uvicorn.Config):
     def __init__(self, *words, **settings):
@@ -225,7 +240,7 @@ HALT = WHOLE.replace(b"31", b"34").replace(b'"1"', b'"halt"')
 
 def test_a_standstill_costs_no_request() -> None:
     """Requests that came while nothing ran are read before anything is found too late."""
-    words = ["serve", f"{JUDGES}:Halts", "--port=0", "--read-timeout-s=0.5", "--json"]
+    words = ["serve", f"{JUDGES}:Halts", "--port=0", "--json"]
     with start_service_process([sys.executable, "-c", QUICK, *words, "--until-eof"]) as (
         running,
         _,

@@ -16,7 +16,7 @@ from adjudge.service.server import RunningService, start_service_process
 pytestmark = pytest.mark.slow
 
 BACKEND = str(Path(__file__).with_name("service_backend.py"))
-SETTINGS = {"port": 0, "batch_timeout": 0.0, "max_body_mb": 0.2}
+SETTINGS = {"port": 0, "batch_timeout": 0.0, "max_body_mb": 2.0}
 ROUTES = ("/judge", "/batch_judge", "/group_judge")
 LESSER = ("/health", "/ready", "/metrics", "/calls", "/reverify_mode", "/docs", "/openapi.json")
 

@@ -151,7 +151,7 @@ def play(
         asked.append(note)
         sampling = {"temperature": 0, "max_tokens": MAX_TOKENS}
         call = ChatCall(model="m", messages=[{"content": note.body}], sampling=sampling)
-        assert estimate_tokens(call.messages, call.sampling, 0)[1] == RESERVATION
+        assert estimate_tokens(call.messages, call.sampling)[1] == RESERVATION
         try:
             async with asyncio.timeout(patience):
                 note.outcomes.append(await endpoint.ask(call, Wire(), price=PRICE))

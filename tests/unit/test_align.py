@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
-    export_labels,
     join_labels,
     read_label_files,
 )
@@ -122,32 +119,6 @@ def test_samples_of_two_groups_cannot_be_compared(run: Path, tmp_path: Path) -> 
         join_labels(read_label_files([file]), RunRecords(run))
 
 
-TEXTS = st.text(max_size=30).filter(lambda text: not any(0xD800 <= ord(c) < 0xE000 for c in text))
-HOSTILE = ("=1+1", "'=1", "-2", "@x", "\tx", "\r\n", "'", "a\rb", '"', "x,\ny", "\x00", "﻿")
-
-
-@pytest.mark.slow
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15
-)
-@given(notes=st.lists(TEXTS | st.sampled_from(HOSTILE), min_size=1, max_size=4))
-def test_what_is_exported_comes_back(tmp_path: Path, notes: list[str]) -> None:
-    labels = [label(at, note=note, score=at - 1.5, blind=at % 2 == 0, grader="=x")
-              for at, note in enumerate(notes)]  # fmt: skip
-    for name in ("out.csv", "out.jsonl"):
-        path = export_labels(tmp_path / name, labels)
-        assert [one for _, one, _ in read_label_files([path])] == labels
-
-
-def test_no_cell_of_an_export_is_a_formula(tmp_path: Path) -> None:
-    labels = [label(0, author=text, note=text, score=-1.0) for text in ("=cmd()", "+1", "-1", "@x")]
-    path = export_labels(tmp_path / "out.csv", labels)
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            assert float(row.pop("score")) == -1
-            assert not any(cell.startswith(("=", "+", "-", "@", "\t")) for cell in row.values())
-
-
 def test_numbers_of_a_small_table_by_hand(run: Path) -> None:
     """Verdicts on a grader of two levels are scores: 60 right, 20 wrong, and the matrix of both."""
     log = LabelLog(run)
@@ -235,9 +206,6 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     assert done.exit_code == 1
     assert "down: κ cannot be measured" in done.output
     assert "compared: κ" not in done.output
-    before = log.path.read_bytes()
-    assert CliRunner().invoke(app, [*words, "--export", str(log.path)]).exit_code == 2
-    assert log.path.read_bytes() == before
     table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred": "this over 1"}])
     with pytest.raises(ConfigError, match="is the sample itself"):
         join_labels(read_label_files([table]), RunRecords(run))
@@ -283,9 +251,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     bad = invoke("-o", str(out), "--min-kappa", "0.999", "--json")
     assert bad.exit_code == 1
     assert json.loads(bad.stdout)["failed"] == ["correct: κ is 0.972, below 0.999"]
-    exported = tmp_path / "labels.csv"
-    assert invoke("--export", str(exported)).exit_code == 0
-    again = invoke("--labels", str(exported), "--json", "-o", str(out))
+    again = invoke("--labels", str(run / "labels.jsonl"), "--json", "-o", str(out))
     assert json.loads(again.stdout)["targets"] == summary["targets"]
     strange = write_table(tmp_path / "strange.csv", [{"key": "elsewhere", "score": 1}])
     refused = invoke("--labels", str(strange), "-o", str(out))
@@ -312,11 +278,11 @@ def test_the_example_of_the_page_is_read(run: Path, tmp_path: Path) -> None:
             arguments = [str(run) if one == "runs/first" else one for one in line[1:]]
             arguments = [str(file) if one in {"ours.csv", "theirs.jsonl"} else one
                          for one in arguments]  # fmt: skip
-            arguments = [str(tmp_path / one) if one in {"labels.csv", "runs/align"} else one
+            arguments = [str(tmp_path / one) if one == "runs/align" else one
                          for one in arguments]  # fmt: skip
             if "--labels" not in arguments:
                 LabelLog(run).append(label(0, score=0.0))
-            if "--export" not in arguments and "-o" not in arguments:
+            if "-o" not in arguments:
                 arguments += ["-o", str(tmp_path / "out")]
             assert CliRunner().invoke(app, arguments).exit_code in {0, 1}
 
@@ -328,7 +294,4 @@ def test_a_graded_sample_is_found_by_its_index_whatever_its_step(tmp_path: Path)
     LabelLog(tmp_path).append(Label(**stamp_label(), author="ada", index=1, score=1.0))
     records = RunRecords(tmp_path)
     first = join_labels(read_label_files([tmp_path / "labels.jsonl"]), records).joined
-    path = export_labels(tmp_path / "out.csv", [one.label for one in first])
-    assert [one.record.index for one in join_labels(read_label_files([path]), records).joined] == [
-        1
-    ]
+    assert [one.record.index for one in first] == [1]

@@ -48,21 +48,21 @@ def test_cached_tokens_have_their_own_price() -> None:
     ],
 )
 def test_input_estimates_are_on_the_safe_side_and_not_absurd(content: object, least: int) -> None:
-    reads, _ = estimate_tokens([{"role": "user", "content": content}], {}, 0)
+    reads, _ = estimate_tokens([{"role": "user", "content": content}], {})
     assert least <= reads <= least + 10
 
 
 def test_output_estimates_are_the_calls_own_limit() -> None:
-    assert estimate_tokens([], {}, 1024)[1] == 1024
-    assert estimate_tokens([], {"max_tokens": 7}, 1024)[1] == 7
-    assert estimate_tokens([], {"max_completion_tokens": 9, "max_tokens": 7}, 1024)[1] == 9
-    assert estimate_tokens([], {"max_tokens": 7, "n": 3}, 1024)[1] == 21
+    assert estimate_tokens([], {})[1] == 1024
+    assert estimate_tokens([], {"max_tokens": 7})[1] == 7
+    assert estimate_tokens([], {"max_completion_tokens": 9, "max_tokens": 7})[1] == 9
+    assert estimate_tokens([], {"max_tokens": 7, "n": 3})[1] == 21
 
 
 def test_tool_calls_are_counted() -> None:
     call = {"function": {"name": "search", "arguments": "x" * 300}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    assert estimate_tokens([message], {}, 0)[0] > 100
+    assert estimate_tokens([message], {})[0] > 100
 
 
 def test_reserve_then_settle() -> None:
@@ -109,8 +109,6 @@ def test_spend_never_passes_the_ceiling(
         ("budget_usd", -1.0),
         ("requests_per_minute", 0.0),
         ("hedge_budget", -0.1),
-        ("hedge_quantile", 1.0),
-        ("timeout_factor", 0.5),
         ("retry_base_s", math.nan),
     ],
 )

@@ -71,22 +71,6 @@ def test_an_altered_failure_is_never_served(path: Path) -> None:
     assert "checksum" in str(failure)
 
 
-def test_a_file_of_an_older_version_is_read_and_recorded_to(path: Path) -> None:
-    (key,) = record(path, a_call())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE failures")
-    before = path.read_bytes()
-    with opened(path, "strict") as cache:
-        assert cache.get(key) is not None
-        assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.UNSUPPORTED
-        assert cache.report().never_asked == 0
-    assert path.read_bytes() == before
-    record_failure(path, a_call(draw=1))
-    with opened(path, "strict") as cache:
-        assert cache.get(key) is not None
-        assert failure_of(cache, a_call(draw=1)).kind is ErrorKind.REFUSED
-
-
 def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:
     keys = record(path, a_call(), a_call(draw=1))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:

@@ -15,7 +15,7 @@ import adjudge
 from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.base import BaseGrader
-from adjudge.judge_evaluation.diff.conditions import METRICS, list_metric_names, parse_condition
+from adjudge.judge_evaluation.diff.conditions import list_metric_names, parse_condition
 from adjudge.judge_evaluation.diff.numbers import differ_by_rounding, summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.rewards.spec import RewardSpec, describe_settings
@@ -268,12 +268,12 @@ def test_texts_of_rollouts_that_are_gone(tmp_path: Path) -> None:
 def test_conditions(tmp_path: Path) -> None:
     a = write_run(tmp_path / "a", {"x": [1.0, 2.0]})
     b = write_run(tmp_path / "b", {"x": [2.0, None]})
-    done = run(a, b, "--fail-if", "missing > 40% and only_a == 0", "--fail-if", "missing > 60 %")
+    done = run(a, b, "--fail-if", "missing > 0.4", "--fail-if", "missing > 0.6")
     assert done.exit_code == 1
     said = done.output.replace("\n", " ")
-    assert "missing > 40% and only_a == 0: missing is 0.5, only_a is 0" in said
-    assert "60 %" not in said
-    for undefined in ("agreement_change.low < 0", "cost_ratio > 2", "missing > 0 and tau < 0"):
+    assert "missing > 0.4: missing is 0.5" in said
+    assert "missing > 0.6" not in said
+    for undefined in ("agreement_change.low < 0", "cost_ratio > 2"):
         done = run(a, b, "--fail-if", undefined)
         assert done.exit_code == 1, undefined
         assert "has no value here" in done.output
@@ -287,11 +287,11 @@ def test_conditions(tmp_path: Path) -> None:
         ("tau.middle > 0", "unknown name"),
         ("missing > nan", "must be NAME OPERATOR NUMBER"),
         ("missing > 0 or tau < 1", "repeat --fail-if"),
-        ("missing > 0 and", "must be NAME OPERATOR NUMBER"),
+        ("missing > 0 and tau < 0", "must be NAME OPERATOR NUMBER"),
+        ("missing > 5%", "must be NAME OPERATOR NUMBER"),
         ("__import__('os') > 0", "must be NAME OPERATOR NUMBER"),
         ("missing = 0", "must be NAME OPERATOR NUMBER"),
         ("", "must be NAME OPERATOR NUMBER"),
-        ("missing > 0 missing > 1", "cannot stand after"),
         ("missing > 1e999", "too large"),
         ("missing > \u0665", "must be NAME OPERATOR NUMBER"),
         ("graders.judge > 0", "unknown name"),
@@ -359,8 +359,6 @@ def test_every_metric_can_be_read(tmp_path: Path) -> None:
     for name in list_metric_names():
         result = parse_condition(f"{name} > -1e9").check(found)
         assert result.undefined or result.failed
-    listed = run("--list-metrics").output
-    assert all(name in listed for name in METRICS)
 
 
 @pytest.mark.slow

@@ -95,5 +95,3 @@ def test_wrong_parameters_are_named() -> None:
         TrajectoryStepEfficiencyGrader(redundancy_threshold=2)
     with pytest.raises(ConfigError, match="reference_step_count"):
         TrajectoryStepEfficiencyGrader(reference_step_count=-1)
-    with pytest.raises(ConfigError, match="information_gain_threshold"):
-        ToolUsageEfficiencyGrader(information_gain_threshold=-0.5)

@@ -91,13 +91,15 @@ def test_damaged_lines_end_the_reading_or_are_passed_over(tmp_path: Path) -> Non
     assert rows(tmp_path / "none", damaged=damaged) == []
 
 
-def test_checksums_are_asked_for_where_lines_have_them(tmp_path: Path) -> None:
+def test_a_line_without_its_checksum_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     log = JsonlLog(path)
     log.append_lines(encode_checked_line(Row(1)) + encode_checked_line(Row(2)))
     log.append(Row(3))
     path.write_bytes(path.read_bytes().replace(b'"n":1', b'"n":9'))
-    assert rows(path, checked=True, damaged=[]) == [2, 3]
+    damaged: list[int] = []
+    assert rows(path, checked=True, damaged=damaged) == [2]
+    assert damaged == [1, 3]
     assert rows(path, damaged=[]) == [9, 2, 3]
 
 

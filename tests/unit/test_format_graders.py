@@ -154,13 +154,11 @@ def test_tool_call_form(response: str, score: float, reason: str) -> None:
     assert (result.score, result.reason) == (score, reason)
 
 
-def test_tool_call_form_counts_the_calls_and_takes_other_tags() -> None:
-    grader = ReasoningToolCallFormatGrader(
-        think_tag="plan", answer_tag="final", tool_call_tag="call", prompt_opens=True
-    )
-    body = '<call>{"name": "f", "arguments": {}}</call>'
-    assert grader.evaluate(f"p</plan>{body}{body}").metadata == {"tool_calls": 2}
-    assert grader.evaluate("p</plan><final>4</final>").score == 1.0
+def test_tool_call_form_counts_the_calls() -> None:
+    grader = ReasoningToolCallFormatGrader(prompt_opens=True)
+    body = call('{"name": "f", "arguments": {}}')
+    assert grader.evaluate(f"p</think>{body}{body}").metadata == {"tool_calls": 2}
+    assert grader.evaluate("p</think><answer>4</answer>").score == 1.0
 
 
 def test_deeply_nested_arguments_are_a_judgement() -> None:

@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -260,17 +259,6 @@ def test_a_damaged_score_is_named_and_asked_again(
         [0.25, 0.75],
     )
     assert [one.message.partition(" ")[0] for one in caplog.records] == [f"{path}:2:"]
-
-
-def test_a_journal_without_checksums_is_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "journal.jsonl"
-    assert scores(runner(path, lambda x: 0.25), [{"x": 0}]) == [0.25]
-    path.write_bytes(re.sub(rb',"c":"[0-9a-f]{8}"', b"", path.read_bytes()))
-    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) == [0.25, 0.75]
-    assert scores(runner(path, lambda x: 9.0), [{"x": 0}, {"x": 1}]) == [0.25, 0.75]
-    assert not caplog.records
 
 
 @given(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False)), st.data())

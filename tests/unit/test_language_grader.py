@@ -54,8 +54,6 @@ def test_a_configured_language_wins_over_the_row() -> None:
 def test_texts_without_language_are_nothing_to_judge(text: str) -> None:
     result = LanguageGrader("en").evaluate(text)
     assert (result.score, result.evaluable) == (1.0, False)
-    result = LanguageGrader("en", short_score=0.25).evaluate(text)
-    assert (result.score, result.evaluable) == (0.25, False)
 
 
 def test_views() -> None:
@@ -88,7 +86,6 @@ def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
         {"candidates": "en"},
         {"language": "fr", "candidates": ["en", "de"]},
         {"min_letters": 0},
-        {"short_score": 2},
         {"measure": "both"},
     ],
 )

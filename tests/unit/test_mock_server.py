@@ -144,7 +144,7 @@ def test_streams() -> None:
         assert server.stats.replied == 2
 
     run(body)
-    run(body, chunk_delay=0.001, latency=("fixed:0.001",))
+    run(body, latency=("fixed:0.001",))
 
 
 def test_a_server_that_only_streams() -> None:
@@ -248,7 +248,7 @@ def test_a_seed_gives_one_fate_per_request_number() -> None:
 
 
 def test_settings_that_contradict_are_refused_before_anything_listens() -> None:
-    for options in ({"rpm": 0.0}, {"port": 70_000}, {"chunk_delay": -1.0}, {"latency": ("x",)}):
+    for options in ({"rpm": 0.0}, {"port": 70_000}, {"latency": ("x",)}):
         with pytest.raises(ConfigError):
             serve(**options)
 

@@ -96,25 +96,10 @@ def test_a_judge_that_likes_length_fails(work: Path) -> None:
 
 
 def test_a_threshold_decides(work: Path) -> None:
-    (work / "limits.toml").write_text("[thresholds]\nlength = 9.0\nsycophancy = 0.001\n")
-    loose = run(*QUICK, "-o", "out", "--thresholds", "limits.toml", "-t", "sycophancy=9")
+    loose = run(*QUICK, "-o", "out", "-t", "length=9", "-t", "sycophancy=9")
     assert loose.exit_code == 0, loose.output
     card = json.loads((work / "out" / "probe.json").read_bytes())
     assert [one["threshold"] for one in card["probes"][:2]] == [9.0, 9.0]
-
-
-def test_family_wise_intervals_are_wider(work: Path) -> None:
-    plain, wide = (
-        json.loads(run(*QUICK, "-o", "out", "--json", *more).stdout)
-        for more in ((), ("--family-wise",))
-    )
-    assert (plain["level"], wide["level"]) == (0.95, 0.975)  # two probes apply
-    one, other = plain["probes"][0], wide["probes"][0]
-    assert one["effect"] == other["effect"]
-    # With ten items an end may lie on one of few values, at both levels.
-    assert other["low"] <= one["low"]
-    assert one["high"] <= other["high"]
-    assert other["high"] - other["low"] > one["high"] - one["low"]
 
 
 def test_resuming_asks_only_what_is_new(work: Path) -> None:
@@ -242,7 +227,6 @@ def test_own_items(work: Path) -> None:
         (("-g", "quality", "-t", "length"), "must be PROBE=MOST"),
         (("-g", "quality", "-t", "length=-1"), "must be PROBE=MOST"),
         (("-g", "quality", "-t", "lenght=1"), "did you mean 'length'"),
-        (("-g", "quality", "--thresholds", "reward.toml"), "reward.toml: graders: unknown key"),
         (("-g", "quality", "--record", "a", "--replay", "b"), "cannot be used together"),
         (("-g", "quality", "--items", "absent.jsonl"), "absent.jsonl: cannot be read"),
     ],

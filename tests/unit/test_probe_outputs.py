@@ -45,7 +45,7 @@ def card(**more: Any) -> dict[str, Any]:
         "spec": {"path": HOSTILE, "hash": "abc"}, "items": "shipped", "topics": 40,
         "grader": {"name": HOSTILE, "type": "llm", "kind": "scores", "judge": None,
                    "models": [HOSTILE]},
-        "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95, "family_wise": False,
+        "language": "mixed", "repeats": 3, "seed": 0, "level": 0.95,
         "questions": 100, "control_questions": 40, "calls": 120, "cost_usd": None,
         "missing": {"count": 3, "by_kind": {"timeout": 3}},
         "verdicts": {"pass": 1, "fail": 1, "uncertain": 1, "not applicable": 1}, **more,

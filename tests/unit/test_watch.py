@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from adjudge.cli import watch as watch_command
 from adjudge.cli.main import command_line
 from adjudge.runs.records import STOP_FILE, RecorderRow
 from adjudge.runs.sentinel import Sentinel, sentinel_reading
@@ -99,15 +100,16 @@ def test_it_follows_what_is_appended_and_what_is_written_anew(tmp_path: Path) ->
 def test_it_ends_when_the_run_does(tmp_path: Path) -> None:
     write(tmp_path, hacked())
     (tmp_path / "summary.json").write_text("{}")
-    done = watch(tmp_path, "--interval", "0.05")
+    done = watch(tmp_path)
     assert done.exit_code == 0
     assert done.stdout == "40 steps: no alarm\n"
 
 
-def test_stop_asks_a_recorded_run_to_end(tmp_path: Path) -> None:
+def test_stop_asks_a_recorded_run_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_command, "_INTERVAL_S", 0.05)
     found: list[Result] = []
     write(tmp_path, hacked()[:5])
-    words = (tmp_path, "--stop", "--gold", "gold", "--interval", "0.05")
+    words = (tmp_path, "--stop", "--gold", "gold")
     watcher = threading.Thread(target=lambda: found.append(watch(*words)))
     watcher.start()
     time.sleep(0.3)

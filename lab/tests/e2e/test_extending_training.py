@@ -27,7 +27,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path, site: Path) -> Examp
 PROGRAM = """
 import asyncio
 from pathlib import Path
-from adjudge.runs.sinks import check_sink, open_sink
+from adjudge_lab.rl.sinks import check_sink, open_sink
 from adjudge_lab.rl.episodes import build_task
 from adjudge_lab.rl.runfile_checks import load_run_file
 

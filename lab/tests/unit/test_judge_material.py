@@ -74,8 +74,6 @@ def test_repeated_held_out_rows_are_left_out_and_counted(tmp_path: Path) -> None
     found = load_preferences(judge_of(tmp_path, "bradley_terry", train=train, val=val))
     assert len(found.val) == 3
     assert found.facts["val_duplicates"] == {"rows": 2, "contradicting": 0}
-    kept = judge_of(tmp_path, "bradley_terry", train=train, val=val, deduplicate=False)
-    assert len(load_preferences(kept).val) == 5
 
 
 @pytest.mark.parametrize("sizes", [[95, 1, 1, 1, 1, 1], [40, 60], [5] * 20, [1] * 100])

@@ -120,7 +120,7 @@ class Here:
         lines(folder / "evaluation_rollouts.jsonl", rows)
         lines(folder / "rollouts.jsonl", [{"missing": None}])
         lines(folder / "metrics.jsonl", [{"step": 1, "reward": 0.5, "judge/reward_score_mean": 9}])
-        lines(folder / "summary.json", [{"endpoints": [], "seconds": {"total": 1.0}}])
+        lines(folder / "summary.json", [{"spending": {"endpoints": []}, "seconds": {"total": 1.0}}])
 
 
 @pytest.fixture

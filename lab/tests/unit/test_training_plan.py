@@ -265,7 +265,7 @@ def test_a_dataset_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adjudge.runs.sinks.find_spec", lambda _: None)
+    monkeypatch.setattr("adjudge_lab.rl.sinks.find_spec", lambda _: None)
     found = plan_run(single(tmp_path, logging={"to": "wandb"}))
     assert any("pip install wandb" in one for one in found.warnings)
 

@@ -254,11 +254,6 @@ class AuditedRun:
         return np.frombuffer(self._group_of, dtype=f"i{self._group_of.itemsize}").astype(int)
 
     @cached_property
-    def group_names(self) -> list[str]:
-        """The name of each group by its number."""
-        return list(self._groups)
-
-    @cached_property
     def group_sizes(self) -> Any:
         """How many rollouts each group has."""
         return np.bincount(self.group, minlength=len(self._groups))

@@ -13,7 +13,6 @@ from adjudge.cli.options import new_folder, output_option, threshold_option
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
     JoinedLabels,
-    export_labels,
     join_labels,
     read_label_files,
 )
@@ -71,12 +70,6 @@ def align(
             "be measured, the exit code is 1.",
         ),
     ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the labels that count to FILE.csv or FILE.jsonl, and stop."
-        ),
-    ] = None,
     folder: Annotated[Path | None, output_option("align", "The folder of the page")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
@@ -94,8 +87,7 @@ def align(
 
     Writes align.json and align.html. Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
     """
-    if export is None:
-        require_stats()
+    require_stats()
     records = RunRecords(run)
     files = labels or [run / LABELS_FILE]
     if not labels and not files[0].exists():
@@ -103,13 +95,8 @@ def align(
             f"{files[0]}: has no labels yet. Make some with `adjudge view {run}`, or give a file "
             "with --labels."
         )
-    _check_export(export, [*files, *run.glob("*.jsonl")])
     joined = join_labels(read_label_files(files), records)
     _check_joined(joined, run)
-    if export is not None:
-        export_labels(export, (one.label for one in joined.joined))
-        output().print(f"{clean(export)}: {len(joined.joined):,} labels")
-        return
     limits = _parse_thresholds(threshold or [], joined)
     found = measure_alignment(joined.joined, records, thresholds=limits, seed=seed)
     failed = [] if min_kappa is None else _find_failures(found, joined, min_kappa)
@@ -125,17 +112,6 @@ def align(
         errors().print(f"[red]{clean(line)}[/]")
     if failed:
         raise typer.Exit(1)
-
-
-def _check_export(target: Path | None, sources: Sequence[Path]) -> None:
-    """Labels only grow: what counts today must not take the place of all that was said."""
-    if target is None or not target.exists():
-        return
-    if target.is_dir() or any(one.exists() and target.samefile(one) for one in sources):
-        raise ConfigError(
-            f"--export {target}: is a folder, a file of the run, or the labels that are read, and "
-            "would be replaced. Give another name."
-        )
 
 
 def _check_joined(joined: JoinedLabels, run: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -76,23 +75,6 @@ def say_how_to_resume(folder: str | Path) -> Iterator[None]:
             errors().print(f"What is done is kept. To resume, run{piped}:")
             errors().print(f"  {clean(command)}")
         raise
-
-
-@contextmanager
-def log_rubrics(*, to_stderr: bool) -> Iterator[None]:
-    """Rubric calls and scores on standard error, a line each, while this lasts."""
-    if not to_stderr:
-        yield
-        return
-    logger, handler = logging.getLogger("adjudge.rubric"), logging.StreamHandler()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 class StageBars:

@@ -13,7 +13,7 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary, map_option, parse_map
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
-from adjudge.judge_evaluation.diff.conditions import GRADER_METRICS, METRICS, parse_condition
+from adjudge.judge_evaluation.diff.conditions import parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
@@ -23,24 +23,10 @@ from adjudge.judge_evaluation.diff.report import (
     render_diff_page,
     write_verdict,
 )
-from adjudge.report.table import Column, Table
 from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
-_SCREEN_SAMPLES, _SCREEN_SETTINGS = 5, 12
-
-
-def _print_metrics(wanted: bool) -> None:
-    if wanted:
-        rows = [
-            [name + (" (.low, .high)" if metric.is_estimate else ""), metric.about]
-            for name, metric in (
-                *METRICS.items(),
-                *((f"graders.NAME.{name}", metric) for name, metric in GRADER_METRICS.items()),
-            )
-        ]
-        output().print(Table(["name", Column("what it is", "w")], rows, keep=("what it is",)))
-        raise typer.Exit
+_PAGE_SAMPLES, _SCREEN_SAMPLES, _SCREEN_SETTINGS = 50, 5, 12
 
 
 def diff(
@@ -55,25 +41,13 @@ def diff(
         typer.Option(
             metavar="CONDITION",
             help="Exit with code 1 where this holds: 'missing > 0.05', 'agreement_change.low < "
-            "-0.02 and cost_ratio > 1'. Can be repeated; --list-metrics has the names.",
+            "-0.02'. Can be repeated.",
         ),
     ] = None,
-    samples: Annotated[
-        int, typer.Option(min=0, help="How many samples the page and the JSON show.")
-    ] = 50,
     mapping: Annotated[
         list[str] | None, map_option("Of dumps: read a field from another column.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
-    list_metrics: Annotated[  # noqa: ARG001  (its callback acts)
-        bool,
-        typer.Option(
-            "--list-metrics",
-            help="Print the names that --fail-if knows, and exit.",
-            callback=_print_metrics,
-            is_eager=True,
-        ),
-    ] = False,
     as_json: JsonSummary = False,
 ) -> None:
     """Compare two runs over the same rollouts.
@@ -95,7 +69,7 @@ def diff(
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs), seed=seed)
     summary["verdict"] = write_verdict(summary)
-    summary["worst"] = describe_worst(runs, samples)
+    summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
     results = [one.check(summary) for one in conditions]
     summary["conditions"] = msgspec.to_builtins(results)
     if page is not None:

@@ -15,7 +15,6 @@ from rich.markup import escape
 from adjudge.cli.console import (
     clean,
     errors,
-    log_rubrics,
     output,
     print_json,
     print_problems,
@@ -285,10 +284,6 @@ def grade(
     ] = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Log each rubric call and its score."),
-    ] = False,
 ) -> None:
     """Grade rollouts with a reward spec.
 
@@ -322,8 +317,7 @@ def grade(
         print_estimate(job, as_json=as_json)
         return
     job.use_cassette(record=record, replay=replay)
-    with log_rubrics(to_stderr=verbose):
-        run = run_job(job, folder)
+    run = run_job(job, folder)
     report_run(run, as_json=as_json)
     if run.broken:
         raise typer.Exit(2)

@@ -27,7 +27,6 @@ _TEXTS = {
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
     "latency": "fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, or load:S "
     "(for each other request in flight). Can be repeated; they add up.",
-    "chunk_delay": "Seconds between two events of a stream.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
     "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
     "answers 503. Can be repeated.",
@@ -39,7 +38,7 @@ _TEXTS = {
 
 _GROUPS = {
     **dict.fromkeys(("behaviour", "reply", "reasoning", "script", "keywords"), "Replies"),
-    **dict.fromkeys(("latency", "chunk_delay", "fail", "outage", "rpm"), "Latency and faults"),
+    **dict.fromkeys(("latency", "fail", "outage", "rpm"), "Latency and faults"),
     **dict.fromkeys(("seed", "stream_only"), "Latency and faults"),
 }
 

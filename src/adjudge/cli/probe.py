@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ConfigDict, Field
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
@@ -23,8 +22,6 @@ from adjudge.cli.options import (
     threshold_option,
     wait_for_judges,
 )
-from adjudge.config import load_toml
-from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
@@ -38,7 +35,6 @@ from adjudge.judge_evaluation.probes.report import (
     multiple_testing_note,
 )
 from adjudge.judge_evaluation.probes.run import (
-    PROBES,
     ProbeCost,
     ProbeJob,
     estimate_probe_cost,
@@ -135,14 +131,6 @@ class LanguageName(StrEnum):
     ZH = "zh"
 
 
-class _Thresholds(ConfigTable):
-    """A file of thresholds."""
-
-    model_config = ConfigDict(strict=False)
-
-    thresholds: dict[str, float] = Field(min_length=1)
-
-
 def probe(
     spec: Annotated[Path, typer.Argument(help="The reward spec, a TOML file.")],
     grader: Annotated[
@@ -188,13 +176,6 @@ def probe(
             "The largest effect that a probe allows.",
         ),
     ] = None,
-    thresholds: Annotated[
-        Path | None, typer.Option(help="A TOML file with a table [thresholds].")
-    ] = None,
-    family_wise: Annotated[
-        bool,
-        typer.Option("--family-wise", help="Use intervals that hold for all probes together."),
-    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Count uncertain probes as failed (exit code 1).")
     ] = False,
@@ -244,10 +225,9 @@ def probe(
         repeats=repeats,
         seed=seed,
         language=language.value,
-        thresholds=_read_thresholds(thresholds, threshold or []),
+        thresholds=parse_thresholds(threshold or []),
         family=family,
         with_reference=reference,
-        family_wise=family_wise,
         strict=strict,
         budget_usd=budget_usd,
         show_progress=not quiet,
@@ -287,20 +267,6 @@ def _report(job: ProbeJob, *, as_json: bool) -> None:
     console = output()
     print_card(console, job.card, job.findings)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  {_FILES}")
-
-
-def _read_thresholds(file: Path | None, given: list[str]) -> dict[str, float]:
-    """Thresholds of a file, then those of the command line."""
-    limits: dict[str, float] = {}
-    if file is not None:
-        limits.update(validate_model(_Thresholds, load_toml(file), str(file)).thresholds)
-        for name in limits:
-            if name not in PROBES:
-                try:
-                    find_probe(name)
-                except ConfigError as error:
-                    raise ConfigError(f"{file}: thresholds: {error}") from None
-    return limits | parse_thresholds(given)
 
 
 def parse_thresholds(entries: list[str]) -> dict[str, float]:

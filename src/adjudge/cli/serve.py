@@ -34,10 +34,7 @@ _TEXTS = {
     "deadline_s": "The most seconds to an answer.",
     "group_size": "Samples of a group (NeMo-Gym).",
     "group_timeout_s": "Seconds that a group waits.",
-    "max_body_mb": "The largest request, in megabytes.",
-    "max_image_mb": "The largest image, in megabytes.",
-    "max_values": "The most JSON values in a request.",
-    "read_timeout_s": "The most seconds to read one.",
+    "max_body_mb": "The largest request, in megabytes; images have half.",
     "drain_s": "Seconds to finish after a stop.",
 }
 _GROUPS = {

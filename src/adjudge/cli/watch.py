@@ -19,6 +19,9 @@ from adjudge.runs.sentinel import SentinelAlarm
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.runs.watch import RunWatch
 
+_INTERVAL_S = 2.0
+"""How often a run that goes on is read."""
+
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
@@ -39,9 +42,6 @@ def watch(
     once: Annotated[
         bool, typer.Option("--once", help="Read what is there, and end: for a run that is over.")
     ] = False,
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.05, help="How often to look.")
-    ] = 2.0,
     as_json: JsonSummary = False,
 ) -> None:
     """Watch a training run, and warn when its judge misleads it.
@@ -68,11 +68,11 @@ def watch(
     if once:
         _print_alarms(watching.read(to_the_end=True), as_json=as_json)
     else:
-        _follow(run, watching, interval, as_json=as_json)
+        _follow(run, watching, as_json=as_json)
     _finish(run, watching, as_json=as_json)
 
 
-def _follow(run: Path, watching: RunWatch, interval: float, *, as_json: bool) -> None:
+def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
     """Until the run is over, or is to be."""
     reader = RunReader(run, budget=0)  # says whether the run goes on; its samples are not read
     if not run.exists():
@@ -88,7 +88,7 @@ def _follow(run: Path, watching: RunWatch, interval: float, *, as_json: bool) ->
             return
         if over:
             return
-        time.sleep(interval)
+        time.sleep(_INTERVAL_S)
 
 
 def _print_alarms(alarms: list[SentinelAlarm], *, as_json: bool) -> None:

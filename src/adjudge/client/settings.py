@@ -130,7 +130,6 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         return EndpointSettings(
             max_concurrency=self.max_concurrent_requests,
             start_concurrency=self.max_concurrent_requests,
-            min_concurrency=min(4, self.max_concurrent_requests),
             max_attempts=self.max_retries + 1,
             retry_cap_s=10.0,
             # A batch leaves up to batch_timeout after its first request came.

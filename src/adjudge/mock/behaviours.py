@@ -372,7 +372,7 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     left out, it follows from ``script`` (a JSONL path) or ``keywords``, else it is ``fixed``, with
     ``reply`` as its text. ``reasoning``: thinking that ``fixed`` sends in its field. ``latency``,
     ``fail``, ``outage``: see :mod:`adjudge.mock.faults`.
-    ``chunk_delay``: seconds between the events of a stream. ``seed``: makes all draws reproducible
+    ``seed``: makes all draws reproducible
     per request number; left out, one is drawn and reported. ``stream_only``: 400 unless the request
     streams. ``rpm``: requests per minute, a token bucket that starts full with ``rpm`` requests.
     ``require_key``: the *name* of an environment variable with the key that clients must send.
@@ -387,7 +387,6 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     script: str | None = None
     keywords: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
-    chunk_delay: float = 0.0
     fail: tuple[str, ...] = ()
     outage: tuple[str, ...] = ()
     seed: int | None = None
@@ -399,10 +398,6 @@ class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Itself; raises :class:`ConfigError` for what no other part checks."""
         if self.rpm is not None and not 0 < self.rpm <= 1e9:
             raise ConfigError(f"--rpm {self.rpm:g}: must be above 0 and at most 1e+09")
-        if not 0 <= self.chunk_delay <= 3600:
-            raise ConfigError(
-                f"--chunk-delay {self.chunk_delay:g}: must be a number of seconds from 0 to 3600"
-            )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
         if self.require_key is None and not is_loopback(self.host):

@@ -133,9 +133,9 @@ def schedule_body(
 
 
 def schedule_events(
-    events: list[bytes], extra: bytes, fault: InjectedFault | None, wait: float, gap: float
+    events: list[bytes], extra: bytes, fault: InjectedFault | None, wait: float
 ) -> ScheduledResponse:
-    """A stream: the first event after ``wait`` seconds, each further one ``gap`` later."""
+    """A stream: all events after ``wait`` seconds."""
     head = format_stream_head(extra)
     pieces = [format_chunk(event) for event in events]
     pieces.append(LAST_CHUNK)
@@ -146,12 +146,7 @@ def schedule_events(
             broken := _schedule_broken(head, pieces, first_half_size(events), fault, wait)
         ) is not None:
             return broken
-    if not gap:
-        return ScheduledResponse([(wait, head + b"".join(pieces))], is_intact=fault is None)
-    end = pieces.pop()
-    pieces[-1] += end
-    steps = [(wait, head + pieces[0])] + [(gap, piece) for piece in pieces[1:]]
-    return ScheduledResponse(steps, is_intact=fault is None)
+    return ScheduledResponse([(wait, head + b"".join(pieces))], is_intact=fault is None)
 
 
 def first_half_size(events: list[bytes]) -> int:
@@ -205,7 +200,6 @@ class Responder:
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
         self._latency = [parse_latency(spec) for spec in settings.latency]
-        self._gap = settings.chunk_delay
         self._faults = FaultSampler([parse_fault_option(spec) for spec in settings.fail], seed)
         self._outages = [parse_outage_option(spec) for spec in settings.outage]
         self._stream_only = settings.stream_only
@@ -351,7 +345,7 @@ class Responder:
             events = response_events(api, answer, request, envelope)
             if fault is not None:
                 events = _corrupt_events(events, fault.name, api)
-            script = schedule_events(events, extra, fault, wait, self._gap)
+            script = schedule_events(events, extra, fault, wait)
         else:
             body = response_body(api, answer, request, envelope)
             status, kind = 200, b"application/json"

@@ -304,16 +304,14 @@ class _CallMeter(ChatModel):
 
     async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
         from adjudge.judges.endpoint.settings import (  # noqa: PLC0415  (a dry run's alone)
-            EndpointSettings,
             Price,
             estimate_tokens,
         )
 
         sampling = {**self._sampling, **asked}
         if draw < REPAIR_DRAW:
-            assumed = EndpointSettings().assumed_output_tokens
             price = Price(input=0.0, output=0.0) if self._free else self._price
-            self._asked.add(*estimate_tokens(messages, sampling, assumed), price)
+            self._asked.add(*estimate_tokens(messages, sampling), price)
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 

@@ -114,7 +114,7 @@ def find_judge_problems(folder: Path) -> JudgeFindings:
     """What stands out in the run of ``folder``, whose samples may still be coming."""
     try:
         records = RunRecords(folder)
-        facts = read_grader_facts(records.facts, records.summary)
+        facts = read_grader_facts(records.facts)
         if facts and not any(one.asks_judge for one in facts.values()):
             return JudgeFindings()
         judged, indices = _read_rows(records)

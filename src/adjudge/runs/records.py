@@ -58,7 +58,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a run: a row of ``rewards.jsonl`` or ``rollouts.jsonl``.
 
     ``index`` counts the samples of the run (of a step, in a training run); ``key`` is what was
-    judged, empty in folders of older versions; ``where`` is the ``FILE:ROW`` of the rollout.
+    judged; ``where`` is the ``FILE:ROW`` of the rollout.
     ``reward`` is ``None`` where it is missing, and ``missing`` says why. ``reward_info`` has the
     parts of the reward, ``details`` what each grader said. ``advantage`` is what the run recorded.
     A training run has the rollout here: ``messages``, and of a recorded one ``prompt`` and

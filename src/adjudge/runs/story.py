@@ -83,24 +83,10 @@ def _list_criteria(rubric: Any) -> list[dict[str, Any]]:
     return [{"name": one.id, "text": one.text, "points": one.worth} for one in rubric.criteria]
 
 
-def read_grader_facts(
-    facts: Mapping[str, Any], summary: Mapping[str, Any]
-) -> dict[str, GraderFacts]:
-    """The graders of a run by name, from its ``run.json``; of an older run, from its summary."""
-    found = facts.get("graders")
-    if not isinstance(found, list):
-        found = [
-            {
-                **{key: one[key] for key in ("type", "role", "weight") if key in one},
-                "name": name,
-                "range": one.get("score_range"),
-                "asks_judge": bool(one.get("judge")),
-            }
-            for name, one in _table(summary.get("graders")).items()
-            if isinstance(one, dict)
-        ]
+def read_grader_facts(facts: Mapping[str, Any]) -> dict[str, GraderFacts]:
+    """The graders of a run by name, from its ``run.json``; none where that has none."""
     try:
-        graders = msgspec.convert(found, list[GraderFacts])
+        graders = msgspec.convert(facts.get("graders"), list[GraderFacts])
     except msgspec.ValidationError:
         return {}
     return {one.name: one for one in graders}
@@ -231,7 +217,7 @@ class StoryTeller:
             bound = ArgumentBinding(facts.name, grader, facts.mapper)
             return list(grader.locate(**bound.arguments(sample.content(), 0)))
         except (AdjudgeError, ValueError, TypeError, KeyError, RecursionError):
-            return []  # the row was judged by other columns, or the folder is an older version's
+            return []  # the row was judged by other columns
 
     def _turns(
         self,

@@ -151,7 +151,7 @@ async def check_value_count(body: bytes, most: int) -> None:
             return
     raise _invalid_body(
         413,
-        f"the body has more values than max_values allows ({most}, of which {containers} may be "
+        f"the body has more values than max_body_mb allows ({most}, of which {containers} may be "
         "lists and objects)",
     )
 
@@ -245,7 +245,7 @@ def _check_image(image: str, max_image: int) -> None:
             raise _invalid_body(422, "images: a data: URI must be data:TYPE;base64,DATA")
     if len(text) * 3 // 4 > max_image:
         raise _invalid_body(
-            413, f"images: larger than max_image_mb allows ({max_image / 1e6:g} MB)"
+            413, f"images: larger than half of max_body_mb allows ({max_image / 1e6:g} MB)"
         )
     if not text or not text.isascii() or text.encode().translate(None, _BASE64):
         raise _invalid_body(422, _IMAGE_ADDRESS_MESSAGE)

@@ -285,12 +285,7 @@ _HEAD_TOO_LONG = (
     ErrorKind.INVALID_INPUT,
     f"the head has more than {MAX_HEADER_BYTES} bytes or {MAX_HEADER_LINES} lines",
 )
-_REQUEST_TOO_SLOW = (408, ErrorKind.TIMEOUT, "the request did not arrive in time (read_timeout_s)")
-
-
-def make_guarded_protocol(read_timeout_s: float) -> type[GuardedProtocol]:
-    """The protocol with this timeout; uvicorn makes an object per connection."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"read_timeout_s": read_timeout_s})
+_REQUEST_TOO_SLOW = (408, ErrorKind.TIMEOUT, "the request did not arrive in time")
 
 
 _CLOSE_S = 2
@@ -451,7 +446,7 @@ def _make_server(service: Service) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             service,
-            http=make_guarded_protocol(service.settings.read_timeout_s),
+            http=GuardedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -25,10 +25,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``deadline_s`` (60): from a request's arrival to its answer, waiting included; then ``timeout``.
     ``group_size`` (0: unknown): how many samples a group has where a trainer's format does not say.
     ``group_timeout_s`` (300): how long the first sample of a group waits for the others.
-    ``max_body_mb`` (16), ``max_image_mb`` (8): of a request, of one image.
-    ``max_values`` (500,000): numbers, texts, lists and objects in one body, of which a tenth may
-    be lists and objects; reading more would keep all other requests waiting.
-    ``read_timeout_s`` (20): for a request's headers and body to arrive.
+    ``max_body_mb`` (16): of a request. One image may have half of it.
     ``drain_s`` (30): after SIGTERM, for accepted requests to be answered.
     """
 
@@ -43,15 +40,25 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_size: int = 0
     group_timeout_s: float = 300.0
     max_body_mb: float = 16.0
-    max_image_mb: float = 8.0
-    max_values: int = 500_000
-    read_timeout_s: float = 20.0
     drain_s: float = 30.0
 
     @property
     def max_held(self) -> int:
         """Bytes of requests that may be in memory at once: sixteen of the largest."""
         return int(16 * self.max_body_mb * 1e6)
+
+    @property
+    def max_image_mb(self) -> float:
+        """The largest image in a request."""
+        return self.max_body_mb / 2
+
+    @property
+    def max_values(self) -> int:
+        """Numbers, texts, lists and objects in one body, of which a tenth may be lists and objects.
+
+        Reading more would keep all other requests waiting.
+        """
+        return max(1_000, int(31_250 * self.max_body_mb))
 
     def __post_init__(self) -> None:
         self._check("port", 0 <= self.port < 65536, "from 0 to 65535")
@@ -61,9 +68,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("max_batch_size", "concurrency", "queue_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         self._check("group_size", self.group_size >= 0, "at least 0")
-        self._check("max_values", self.max_values >= 1000, "at least 1000")
-        for name in ("deadline_s", "group_timeout_s", "max_body_mb", "max_image_mb",
-                     "read_timeout_s"):  # fmt: skip
+        for name in ("deadline_s", "group_timeout_s", "max_body_mb"):
             self._check(
                 name, 0 < getattr(self, name) <= _LARGEST, f"above 0 and at most {_LARGEST:g}"
             )

@@ -103,7 +103,7 @@ def test_two_runs_in_one_process(tmp_path: Path, clean_environment: dict[str, st
     """Trackio writes to the first one's folder; they stay two runs."""
     pytest.importorskip("trackio", reason="not installed here; run `make test-sinks`")
     program = (
-        "import sys; from pathlib import Path; from adjudge.runs.sinks import open_sink\n"
+        "import sys; from pathlib import Path; from adjudge_lab.rl.sinks import open_sink\n"
         "for name in sys.argv[1:]:\n"
         "    sink = open_sink('trackio', Path(name), label='tiny', config={})\n"
         "    sink.log(1, {'reward': 1.0}); sink.close(); print(sink.hint)\n"

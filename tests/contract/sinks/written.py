@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from adjudge.runs.sinks import open_sink
+from adjudge_lab.rl.sinks import open_sink
 
 
 def value(step: int, attempt: int) -> float:

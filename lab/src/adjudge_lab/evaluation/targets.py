@@ -385,7 +385,6 @@ def connect_endpoint(
     settings = None if in_flight is None else EndpointSettings(
         max_concurrency=in_flight,
         start_concurrency=min(20, in_flight),
-        min_concurrency=min(4, in_flight),
         deadline_s=600.0,
         hedge=False,  # a second draw that is faster is a shorter one
         dedupe=False,

@@ -99,15 +99,10 @@ def add_lora(model: Any, lora: LoraTable | None, *, scalar: bool) -> Any:
         task_type="SEQ_CLS" if scalar else "CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
+        target_modules="all-linear",
         modules_to_save=["score"] if scalar else None,
     )
-    try:
-        return peft.get_peft_model(model, settings)
-    except ValueError as error:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
-        raise ConfigError(f"lora.target_modules: {first}") from error
+    return peft.get_peft_model(model, settings)
 
 
 def weight_snapshot(model: Any) -> dict[str, tuple[float, float]]:

@@ -366,13 +366,11 @@ def load_dataset_files(
         "train": _hash_files(judge, data.train),
         "val": _hash_files(judge, data.val),
     }
-    if data.deduplicate:
-        train, facts["duplicates"] = drop_repeated_rows(train)
+    train, facts["duplicates"] = drop_repeated_rows(train)
     if data.val:
         val = check_unusable_rows(held := read(judge.files(data.val)), judge, "data.val")
         problems.extend(held.problems)
-        if data.deduplicate:
-            val, facts["val_duplicates"] = drop_repeated_rows(val)
+        val, facts["val_duplicates"] = drop_repeated_rows(val)
     else:
         train, val = _hold_out_prompts(train, data.val_fraction, judge)
     facts["unreadable"] = {

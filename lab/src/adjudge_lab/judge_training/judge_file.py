@@ -168,9 +168,8 @@ class DataTable(ConfigTable):
 
     ``max_length``: tokens of a conversation; of longer ones ``truncation`` keeps the beginning
     (``right`` cuts the end), the end (``left``), or nothing (``error``). A question to a judge is
-    never cut: what is longer is unusable. ``allow_unusable``: the
-    share of rows that may be unusable before the run is refused. ``deduplicate`` leaves out rows
-    that repeat another. ``use_margin``: Bradley-Terry subtracts the rows' margins.
+    never cut: what is longer is unusable. ``allow_unusable``: the share of rows that may be
+    unusable before the run is refused. ``use_margin``: Bradley-Terry subtracts the rows' margins.
     """
 
     train: list[str] = Field(default=[])
@@ -183,7 +182,6 @@ class DataTable(ConfigTable):
     truncation: Truncation = "right"
     multiturn: MultiturnTable = MultiturnTable()
     allow_unusable: float = Field(default=0.0, ge=0, le=1)
-    deduplicate: bool = True
     use_margin: bool = False
 
     @field_validator("train", "val", mode="before")
@@ -233,8 +231,6 @@ class LoraTable(ConfigTable):
 
     rank: int = Field(default=16, ge=1)
     alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    target_modules: list[str] | Literal["all-linear"] = "all-linear"
 
 
 class GrpoTable(ConfigTable):

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from adjudge.config_tables import ConfigFile
 from adjudge.errors import ConfigError
-from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.rewards import dry_run_spec, find_group_grader
 from adjudge_lab.rl.runfile import CAPITALS_ENV, TINY_BASE, RunFile
+from adjudge_lab.rl.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.verl.inputs import (
     NOTHING_RUNS,
     find_reward_problem,

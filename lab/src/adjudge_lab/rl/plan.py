@@ -16,7 +16,6 @@ from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.judges.models.local_loading import describe_hub_problem
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
-from adjudge.runs.sinks import check_sink
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
@@ -34,6 +33,7 @@ from adjudge_lab.rl.rewards import (
     uses_only_rules,
 )
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.sinks import check_sink
 from adjudge_lab.rl.tiny import CapitalsTask
 from adjudge_lab.rl.trainer_settings import (
     RESERVED_GRPO_SETTINGS,

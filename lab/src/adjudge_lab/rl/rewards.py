@@ -220,7 +220,6 @@ def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
         "deadline_s": run.training.judge_timeout_s,
         "max_concurrency": most,
         "start_concurrency": min(20, most),
-        "min_concurrency": min(4, most),
     }
     return table
 

@@ -23,7 +23,6 @@ from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
-from adjudge.runs.sinks import check_sink, open_sink
 from adjudge.runs.spending import FolderSpending
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
@@ -63,6 +62,7 @@ from adjudge_lab.rl.rewards import (
 from adjudge_lab.rl.rollouts import RolloutTokens, ScoredRollouts
 from adjudge_lab.rl.run_folder import TrainingFolder
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.sinks import check_sink, open_sink
 from adjudge_lab.rl.trainer_settings import MODEL_OPTIONS
 from adjudge_lab.rl.trl_backend import (
     StepMetrics,

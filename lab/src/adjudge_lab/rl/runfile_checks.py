@@ -17,7 +17,6 @@ from adjudge.extensions import check_extension_name
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.sinks import SHIPPED_SINKS, SINK_GROUP
 from adjudge_lab.environments.tasks import (
     RUBRIC_COLUMNS,
     has_rubrics,
@@ -38,6 +37,7 @@ from adjudge_lab.rl.runfile import (
     UNREACHABLE_URL,
     RunFile,
 )
+from adjudge_lab.rl.sinks import SHIPPED_SINKS, SINK_GROUP
 from adjudge_lab.rl.trainer_settings import (
     MODEL_OPTIONS,
     check_model_options,

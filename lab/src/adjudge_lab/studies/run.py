@@ -149,8 +149,7 @@ def _gather_arm(folder: Path, arm: Arm, scores: _ScoresByScorer) -> ArmResult:
         curves=_training_curves(list(iter_rows(path / "metrics.jsonl", dict[str, Any]))),
         missing=dict(kinds),
         rewards=len(rollouts),
-        # Of all invocations; summaries of earlier versions have the last one's.
-        calls=summary.get("spending", summary)["endpoints"],
+        calls=summary["spending"]["endpoints"],  # of all invocations
         seconds=float(summary["seconds"]["total"]),
     )
 

@@ -337,18 +337,13 @@ class ToolUsageEfficiencyGrader(ParametricRule):
     (``ToolUsageEfficiencyGrader``); its ``redundancy_threshold`` has no effect there and is left
     out. No answered call: 0.0 with ``evaluable = false``.
 
-    ``information_gain_threshold`` (default 0.3, from 0 to 1): calls with a gain below it are
-    counted in metadata; the score does not depend on it.
-
     Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read.
-    Metadata: ``calls``, ``repeated_calls``, ``mean_gain``, ``low_gain_calls``, ``tools``,
-    ``unanswered_calls``, ``orphan_results``.
+    Metadata: ``calls``, ``repeated_calls``, ``mean_gain``, ``low_gain_calls`` (calls with a gain
+    below 0.3), ``tools``, ``unanswered_calls``, ``orphan_results``.
     """
 
     type_name = "tool_usage_efficiency"
     score_range = (0.0, 1.0)
-
-    information_gain_threshold: UnitNumber = 0.3
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
@@ -370,13 +365,14 @@ class ToolUsageEfficiencyGrader(ParametricRule):
             calls=calls,
             repeated_calls=repeated,
             mean_gain=mean_gain,
-            low_gain_calls=sum(gain < self.information_gain_threshold for gain in gains),
+            low_gain_calls=sum(gain < _LOW_GAIN for gain in gains),
             tools=tools,
             **trajectory.unpaired(),
         )
 
 
 _NO_CALL = "no tool call with a result"
+_LOW_GAIN = 0.3
 
 
 def _nearest_observations(steps: list[ToolStep]) -> list[float]:

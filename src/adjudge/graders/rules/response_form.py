@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -126,12 +127,10 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     the py-openjudge 0.2.4 definition (``ReasoningToolCallFormatGrader``), which leaves the types
     of the two members open.
 
-    ``think_tag``, ``answer_tag``, ``tool_call_tag``: the names of the tags.
     ``prompt_opens`` (default false): the chat template already wrote the opening thinking tag.
 
-    Raises ``ConfigError`` for tags that are not distinct bare names, and
-    ``GradingFailure(invalid_input)`` for a response that is not text. Metadata: ``tool_calls``,
-    the number of valid calls read.
+    Raises ``GradingFailure(invalid_input)`` for a response that is not text. Metadata:
+    ``tool_calls``, the number of valid calls read.
 
     >>> grader = ReasoningToolCallFormatGrader()
     >>> call = '<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>'
@@ -142,22 +141,13 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     type_name = "reasoning_tool_call_format"
     score_range = (0.0, 1.0)
 
-    think_tag: str = "think"
-    answer_tag: str = "answer"
-    tool_call_tag: str = "tool_call"
     prompt_opens: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        tags = [self.think_tag, self.answer_tag, self.tool_call_tag]
-        _check_tags(self.type_name, tags)
-        self._marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
         text = require_text(response)
         if self.prompt_opens:
-            text = f"<{self.think_tag}>{text}"
+            text = f"<think>{text}"
         fault, calls = self._read(text.strip())
         if fault:
             return self._score(0.0, fault, tool_calls=calls)
@@ -165,34 +155,39 @@ class ReasoningToolCallFormatGrader(ParametricRule):
 
     def _read(self, text: str) -> tuple[str, int]:
         """What is wrong with the response ('' for nothing), and the number of its calls."""
-        thinking, rest = _take(text, self.think_tag)
+        thinking, rest = _take(text, "think")
         if thinking is None:
-            return f"does not start with a closed <{self.think_tag}>", 0
-        if self._has_tag(thinking):
-            return f"a tag inside <{self.think_tag}>", 0
-        answer, after = _take(rest, self.answer_tag)
+            return "does not start with a closed <think>", 0
+        if _has_tag(thinking):
+            return "a tag inside <think>", 0
+        answer, after = _take(rest, "answer")
         if answer is None:
-            return self._read_calls(rest)
-        if self._has_tag(answer):
-            return f"a tag inside <{self.answer_tag}>", 0
-        return (f"text after </{self.answer_tag}>" if after else ""), 0
+            return _read_calls(rest)
+        if _has_tag(answer):
+            return "a tag inside <answer>", 0
+        return ("text after </answer>" if after else ""), 0
 
-    def _read_calls(self, text: str) -> tuple[str, int]:
-        opening, closing = f"<{self.tool_call_tag}>", f"</{self.tool_call_tag}>"
-        *blocks, last = text.split(closing)
-        for calls, block in enumerate(blocks):
-            body = block.lstrip()
-            if not body.startswith(opening):
-                return f"text outside <{self.tool_call_tag}>", calls
-            fault = _call_fault(body[len(opening) :])
-            if fault:
-                return f"tool call {calls + 1}: {fault}", calls
-        if not blocks:
-            return f"no closed <{self.answer_tag}> or <{self.tool_call_tag}>", 0
-        return (f"text after </{self.tool_call_tag}>" if last.strip() else ""), len(blocks)
 
-    def _has_tag(self, block: str) -> bool:
-        return any(mark in block for mark in self._marks)
+_TOOL_FORM_TAG = re.compile("</?(?:think|answer|tool_call)>")
+
+
+def _has_tag(block: str) -> bool:
+    return _TOOL_FORM_TAG.search(block) is not None
+
+
+def _read_calls(text: str) -> tuple[str, int]:
+    opening, closing = "<tool_call>", "</tool_call>"
+    *blocks, last = text.split(closing)
+    for calls, block in enumerate(blocks):
+        body = block.lstrip()
+        if not body.startswith(opening):
+            return "text outside <tool_call>", calls
+        fault = _call_fault(body[len(opening) :])
+        if fault:
+            return f"tool call {calls + 1}: {fault}", calls
+    if not blocks:
+        return "no closed <answer> or <tool_call>", 0
+    return ("text after </tool_call>" if last.strip() else ""), len(blocks)
 
 
 def _check_tags(owner: str, tags: Any) -> None:
@@ -492,8 +487,8 @@ class LanguageGrader(ParametricRule):
     ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
     ``probability`` gives its probability among the candidates.
     ``min_letters`` (default 10): a text with fewer letters, such as "42" or nothing at all, is
-    nothing to judge, and so is one in which the model sees no language: ``short_score`` (default
-    1) with ``evaluable = false``.
+    nothing to judge, and so is one in which the model sees no language: 1 with
+    ``evaluable = false``.
     ``max_chars`` (default 10000): the language is told from that many characters at the start.
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
@@ -511,7 +506,6 @@ class LanguageGrader(ParametricRule):
     candidates: list[str] | None = None
     measure: _Measure = "match"
     min_letters: Annotated[int, Between(1)] = 10
-    short_score: UnitNumber = 1.0
     max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
     view: View = "final"
 
@@ -530,11 +524,11 @@ class LanguageGrader(ParametricRule):
         text = text[: self.max_chars]
         letters = sum(map(str.isalpha, text))
         if letters < self.min_letters:
-            return self._not_applicable(float(self.short_score), f"{letters} letters are too few")
+            return self._not_applicable(1.0, f"{letters} letters are too few")
         ranking = _identifier(self._among).rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst:
-            return self._not_applicable(float(self.short_score), "no language seen")
+            return self._not_applicable(1.0, "no language seen")
         probability = min(dict(ranking)[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"

@@ -1,4 +1,4 @@
-"""People's labels in files: our own and those of other tools, read; ours, written.
+"""People's labels in files: our own and those of other tools.
 
 A file has rows in any packing (JSON lines, CSV, TSV, Parquet). A row names its sample by ``key``,
 by ``where`` (``FILE:ROW``), or by ``index`` (and ``step`` in a training run), and says what a
@@ -7,8 +7,6 @@ person thinks by one or more of the columns of :data:`SAYING_COLUMNS`.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,10 +16,9 @@ import msgspec
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.files import atomic_write
 from adjudge.runs.labels import Label, select_current, stamp_label
 from adjudge.runs.records import RunRecord, RunRecords
-from adjudge.text import encode_json, shorten_text
+from adjudge.text import shorten_text
 
 SAYING_COLUMNS = (
     "verdict",
@@ -46,7 +43,6 @@ _WRONG = frozenset({"wrong", "disagree", "judge wrong"})
 _GOOD = frozenset({"1", "true", "yes", "good", "pass", "passed", "correct", "positive"})
 _BAD = frozenset({"0", "false", "no", "bad", "fail", "failed", "incorrect", "negative"})
 _OVER = "this over "
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "'")
 _WHOLE_REWARD = frozenset({"reward", "overall"})
 _SHOWN_PROBLEMS = 10
 
@@ -170,11 +166,8 @@ class _SamplePlaces:
 # --- one row ------------------------------------------------------------------------------------
 
 
-def _parse_labels(row: Mapping[str, Any], where: str) -> Iterator[Label]:
+def _parse_labels(cells: Mapping[str, Any], where: str) -> Iterator[Label]:
     """Every label of a row: a row of another tool may say several things at once."""
-    tables = {".csv", ".tsv"} & set(Path(where.rpartition(":")[0]).suffixes)
-    exported = bool(tables and row.get("id") and row.get("time"))
-    cells = {name: _unescape(value) if exported else value for name, value in row.items()}
     if not any(cells.get(name) not in (None, "") for name in JOINING_COLUMNS):
         raise _LabelError(
             f"{', '.join(cells) or 'no column'}: names no sample (allowed: key, where, or index "
@@ -323,40 +316,3 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def export_labels(path: Path, labels: Iterable[Label]) -> Path:
-    """Write labels as CSV or as JSON lines, by the ending of ``path``.
-
-    In a CSV a text that a spreadsheet would take for a formula begins with an apostrophe; reading
-    takes it away. Raises :class:`~adjudge.errors.ConfigError` for another ending.
-    """
-    if path.suffix == ".jsonl":
-        return atomic_write(path, (encode_json(one) + b"\n" for one in labels))
-    if path.suffix != ".csv":
-        raise ConfigError(f"--export {path}: unknown ending (allowed: .csv, .jsonl)")
-    text = io.StringIO(newline="")
-    table = csv.writer(text)
-    columns = Label.__struct_fields__
-    table.writerow(columns)
-    for one in labels:
-        table.writerow(_escape(getattr(one, column)) for column in columns)
-    return atomic_write(path, text.getvalue().encode("utf-8", "replace"))
-
-
-def _escape(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(value)
-    risky = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
-    return f"'{value}" if risky else value
-
-
-def _unescape(value: Any) -> Any:
-    """A cell as it was before :func:`_escape`."""
-    escaped = isinstance(value, str) and value.startswith("'")
-    return value[1:] if escaped and value[1:].startswith(_FORMULA_STARTS) else value

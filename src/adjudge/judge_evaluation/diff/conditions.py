@@ -1,9 +1,7 @@
 """Conditions on a comparison of two runs, as ``adjudge diff --fail-if`` takes them.
 
-    CONDITION   ::= COMPARISON ("and" COMPARISON)*
-    COMPARISON  ::= NAME OPERATOR NUMBER
-    OPERATOR    ::= "<" | "<=" | ">" | ">=" | "==" | "!="
-    NUMBER      ::= a decimal number, or one with a % sign
+    CONDITION  ::= NAME OPERATOR NUMBER
+    OPERATOR   ::= "<" | "<=" | ">" | ">=" | "==" | "!="
 
 A name is one of :data:`METRICS`, or of a grader ``graders.NAME.`` with one of
 :data:`GRADER_METRICS`; where that is an estimate, ``NAME.low`` and ``NAME.high`` are the ends of
@@ -16,6 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,11 +32,10 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-_COMPARISON = re.compile(
+_CONDITION = re.compile(
     r"\s*([A-Za-z_][\w.-]*)\s*(<=|>=|==|!=|<|>)\s*"
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(%?)\s*"
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*"
 )
-_AND = re.compile(r"and\b")
 _ENDS = ("low", "high")
 
 
@@ -51,28 +49,22 @@ class MetricValue(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A name of conditions: what it is, and where a comparison has it."""
+    """Where a comparison has what a condition names."""
 
-    about: str
     read: Callable[[Mapping[str, Any]], MetricValue]
     is_estimate: bool = False
 
 
 def _number(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
     def read(summary: Mapping[str, Any]) -> MetricValue:
-        found: Any = summary
-        for key in keys:
-            found = found[key]
-        return MetricValue(float(found))
+        return MetricValue(float(reduce(operator.getitem, keys, summary)))  # type: ignore[arg-type]
 
     return read
 
 
 def _estimate(*keys: str) -> Callable[[Mapping[str, Any]], MetricValue]:
     def read(summary: Mapping[str, Any]) -> MetricValue:
-        found: Any = summary
-        for key in keys:
-            found = found[key]
+        found: Any = reduce(operator.getitem, keys, summary)
         return MetricValue(found["value"], found["why"], found["low"], found["high"])
 
     return read
@@ -114,63 +106,62 @@ def _times(key: str) -> Callable[[Mapping[str, Any]], MetricValue]:
 
 
 METRICS: Mapping[str, Metric] = {
-    "missing": Metric("share of B's rewards that are missing", _number("missing", "b")),
-    "missing_a": Metric("the same of A", _number("missing", "a")),
-    "missing_increase": Metric(
-        "share missing in B less that in A", _estimate("missing", "change"), True
-    ),
-    "only_a": Metric("samples that only A has", _number("samples", "only_a")),
-    "only_b": Metric("samples that only B has", _number("samples", "only_b")),
-    "reward_change": Metric("mean reward of B less that of A", _estimate("reward", "change"), True),
-    "sign_turns": Metric(
-        "share of samples whose advantage turns its sign",
-        _estimate("advantages", "sign_flips"),
-        True,
-    ),
-    "best_changes": Metric(
-        "share of groups of which no sample is best in both",
-        _estimate("advantages", "best_changes"),
-        True,
-    ),
-    "tau": Metric("Kendall's τ-b inside groups", _estimate("advantages", "within_kendall"), True),
-    "noise_share": Metric(
-        "share of the judge's noise in the advantages, of two runs of one spec", _noise, True
-    ),
-    "agreement_a": Metric(
-        "how often A orders two samples as the environment does", _truth("environment", "a"), True
-    ),
-    "agreement_b": Metric("the same of B", _truth("environment", "b"), True),
-    "agreement_change": Metric("B's less A's", _truth("environment", "change"), True),
-    "label_agreement_a": Metric(
-        "how often A orders two samples as people do", _truth("labels", "a"), True
-    ),
-    "label_agreement_b": Metric("the same of B", _truth("labels", "b"), True),
-    "label_agreement_change": Metric("B's less A's", _truth("labels", "change"), True),
-    "cost_ratio": Metric("cost of B by that of A, all invocations", _times("cost_usd")),
-    "calls_ratio": Metric("judge calls of B by those of A", _times("calls")),
-    "tokens_ratio": Metric("tokens of B by those of A", _times("tokens")),
-    "seconds_ratio": Metric("seconds of B by those of A", _times("seconds")),
+    "missing": Metric(_number("missing", "b")),
+    "missing_a": Metric(_number("missing", "a")),
+    "missing_increase": Metric(_estimate("missing", "change"), True),
+    "only_a": Metric(_number("samples", "only_a")),
+    "only_b": Metric(_number("samples", "only_b")),
+    "reward_change": Metric(_estimate("reward", "change"), True),
+    "sign_turns": Metric(_estimate("advantages", "sign_flips"), True),
+    "best_changes": Metric(_estimate("advantages", "best_changes"), True),
+    "tau": Metric(_estimate("advantages", "within_kendall"), True),
+    "noise_share": Metric(_noise, True),
+    "agreement_a": Metric(_truth("environment", "a"), True),
+    "agreement_b": Metric(_truth("environment", "b"), True),
+    "agreement_change": Metric(_truth("environment", "change"), True),
+    "label_agreement_a": Metric(_truth("labels", "a"), True),
+    "label_agreement_b": Metric(_truth("labels", "b"), True),
+    "label_agreement_change": Metric(_truth("labels", "change"), True),
+    "cost_ratio": Metric(_times("cost_usd")),
+    "calls_ratio": Metric(_times("calls")),
+    "tokens_ratio": Metric(_times("tokens")),
+    "seconds_ratio": Metric(_times("seconds")),
 }
 """What a condition may name."""
 
 
 GRADER_METRICS: Mapping[str, Metric] = {
-    "missing": Metric("share of B's scores of the grader NAME that are missing", _number("b")),
-    "missing_a": Metric("the same of A", _number("a")),
-    "change": Metric("its mean score in B less that in A", _estimate("change"), True),
+    "missing": Metric(_number("b")),
+    "missing_a": Metric(_number("a")),
+    "change": Metric(_estimate("change"), True),
 }
 """What a condition may name of one grader, as ``graders.NAME.change``; read from its summary."""
 
 _GRADER = re.compile(rf"graders\.(.+)\.({'|'.join(GRADER_METRICS)})")
 
 
-class Comparison(NamedTuple):
-    """``NAME OPERATOR NUMBER``; ``end`` is ``low`` or ``high``, or empty for the value itself."""
+class Condition(NamedTuple):
+    """What ends ``adjudge diff`` with exit code 1 where it holds: ``NAME OPERATOR NUMBER``.
 
+    ``end`` is ``low`` or ``high``, or empty for the value itself.
+    """
+
+    text: str
     name: str
     end: str
     sign: str
     limit: float
+
+    def check(self, summary: Mapping[str, Any]) -> ConditionResult:
+        """Whether it holds; it fails, too, where its metric has no value."""
+        name = self.name + (f".{self.end}" if self.end else "")
+        found = self.read(summary)
+        if found.value is None:
+            why = f"{name} has no value here: {found.why}"
+            return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
+        holds = _OPERATORS[self.sign](found.value, self.limit)
+        said = f"{name} is {found.value:.4g}"
+        return ConditionResult(self.text, failed=holds, undefined=False, sentence=said)
 
     def read(self, summary: Mapping[str, Any]) -> MetricValue:
         """The number that is compared."""
@@ -199,28 +190,8 @@ class Comparison(NamedTuple):
         return GRADER_METRICS[metric].read({**grader, **shares})
 
 
-class Condition(NamedTuple):
-    """What ends ``adjudge diff`` with exit code 1: all of its comparisons hold."""
-
-    text: str
-    comparisons: tuple[Comparison, ...]
-
-    def check(self, summary: Mapping[str, Any]) -> ConditionResult:
-        """Whether it holds; it fails, too, where one of its metrics has no value."""
-        holds, said = True, []
-        for one in self.comparisons:
-            name = one.name + (f".{one.end}" if one.end else "")
-            found = one.read(summary)
-            if found.value is None:
-                why = f"{name} has no value here: {found.why}"
-                return ConditionResult(self.text, failed=True, undefined=True, sentence=why)
-            holds = holds and _OPERATORS[one.sign](found.value, one.limit)
-            said.append(f"{name} is {found.value:.4g}")
-        return ConditionResult(self.text, failed=holds, undefined=False, sentence=", ".join(said))
-
-
 class ConditionResult(msgspec.Struct, frozen=True):
-    """What became of a condition; ``undefined``: a metric had no value, so it failed."""
+    """What became of a condition; ``undefined``: its metric had no value, so it failed."""
 
     condition: str
     failed: bool
@@ -231,39 +202,23 @@ class ConditionResult(msgspec.Struct, frozen=True):
 def parse_condition(text: str) -> Condition:
     """The condition that ``text`` says; raises :class:`ConfigError`.
 
-    >>> parse_condition("missing > 5% and sign_turns.low > 0.1").comparisons[0].limit
-    0.05
+    >>> parse_condition("sign_turns.low > 0.1").limit
+    0.1
     """
-    found = []
-    at = 0
-    while True:
-        match = _COMPARISON.match(text, at)
-        if match is None:
-            raise ConfigError(
-                f"{_OPTION} {text!r:.200}: must be NAME OPERATOR NUMBER, such as 'missing > 0.05', "
-                f"or several joined by 'and' (found {text[at:]!r:.80}; operators: "
-                f"{', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
-            )
-        name, sign, number, percent = match.groups()
-        found.append(Comparison(*_split_name(text, name), sign, _limit(text, number, percent)))
-        if (at := match.end()) == len(text):
-            return Condition(text.strip(), tuple(found))
-        if (joined := _AND.match(text, at)) is None:
-            raise ConfigError(
-                f"{_OPTION} {text!r:.200}: {text[at:]!r:.80} cannot stand after a comparison. Use "
-                f"'and', or repeat {_OPTION} for 'or'."
-            )
-        at = joined.end()
-
-
-def _limit(text: str, number: str, percent: str) -> float:
-    limit = float(number) / (100 if percent else 1)
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"{_OPTION} {text!r:.200}: must be NAME OPERATOR NUMBER, such as 'missing > 0.05' "
+            f"(operators: {', '.join(_OPERATORS)}). For 'or', repeat {_OPTION}."
+        )
+    name, sign, number = match.groups()
+    limit = float(number)
     if math.isinf(limit):
         raise ConfigError(
             f"{_OPTION} {text!r:.200}: the number is too large (found {number:.40}; allowed: up to "
             "1.7e308). Nothing is above it, so the condition could not be checked."
         )
-    return limit
+    return Condition(text.strip(), *_split_name(text, name), sign, limit)
 
 
 def _split_name(text: str, said: str) -> tuple[str, str]:

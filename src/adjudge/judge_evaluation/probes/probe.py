@@ -214,8 +214,9 @@ MAX_MISSING_SHARE = 0.2
 POWER = 0.9
 """The share of runs in which an effect must fail, to be called one that would have been seen."""
 
-_LEVEL = 0.95
-_RESAMPLES, _MANY_RESAMPLES = 2_000, 20_000
+LEVEL = 0.95
+"""The level of all intervals of a card."""
+_RESAMPLES = 2_000
 
 
 class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +251,7 @@ class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate_probe(
-    probe: Probe, bench: ProbeBench, *, threshold: float | None = None, level: float = _LEVEL
+    probe: Probe, bench: ProbeBench, *, threshold: float | None = None
 ) -> ProbeFinding:
     """Measure one probe on a bench that has its answers, and decide."""
     limit = probe.limit(bench.subject.kind) if threshold is None else threshold
@@ -275,8 +276,7 @@ def evaluate_probe(
     }
     if measured.why:
         return ProbeFinding(verdict="not applicable", why=measured.why, **about)
-    resamples = _RESAMPLES if level <= _LEVEL else _MANY_RESAMPLES
-    estimated = partial(estimate_effect, level=level, resamples=resamples, seed=bench.seed)
+    estimated = partial(estimate_effect, level=LEVEL, resamples=_RESAMPLES, seed=bench.seed)
     found = estimated(measured)
     verdict, why = _verdict(probe, measured, found, limit)
     if measured.with_length:
@@ -288,7 +288,7 @@ def evaluate_probe(
     if verdict == "fail":
         about["remedy"] = probe.remedy
     elif verdict != "not applicable":
-        about["detectable"] = detectable_effect(measured, found, limit, level=level)
+        about["detectable"] = detectable_effect(measured, found, limit, level=LEVEL)
     about |= {"effect": found.value, "low": found.low, "high": found.high}
     return ProbeFinding(verdict=verdict, why=why, **about)
 

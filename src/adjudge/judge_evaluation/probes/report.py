@@ -89,17 +89,11 @@ def multiple_testing_note(card: Mapping[str, Any]) -> str:
         f"Seen from: the smallest effect that a probe which did not fail would have failed in "
         f"{POWER:.0%} of runs (its power)."
     )
-    if card["family_wise"]:
-        return (
-            f"Intervals are at level {card['level']:.4f} (Bonferroni over the probes): a judge "
-            "within all thresholds fails one or more probes with a probability of at most "
-            f"{bound:.1%}, the family-wise error. {seen}"
-        )
     several = ""
     if bound > 1.5 * tail:
         several = (
             f"; one at all {bound / tail:.0f} thresholds at once would fail one or more with at "
-            f"most {bound:.0%}, the family-wise error of this card (--family-wise corrects it)"
+            f"most {bound:.0%}, the family-wise error of this card"
         )
     return (
         f"Each interval is at level {card['level']:.0%} for itself: a judge that is exactly at a "

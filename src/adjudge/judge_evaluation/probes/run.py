@@ -35,6 +35,7 @@ from adjudge.judge_evaluation.probes.items import (
     shipped_items,
 )
 from adjudge.judge_evaluation.probes.probe import (
+    LEVEL,
     POWER,
     Probe,
     ProbeFinding,
@@ -102,7 +103,6 @@ class ProbeJob:
 
     ``grader``: which of the spec's, where there are several. ``items``: a file of the user's own.
     ``n``: topics (default all). ``thresholds``: by probe, in place of the defaults.
-    ``family_wise``: the level of the intervals is 1 − 0.05/m for m probes (Bonferroni).
     ``strict``: an uncertain verdict fails in the JUnit file too. ``budget_usd``: what the judge may
     cost, in all invocations of the folder; it then needs a price.
     """
@@ -119,7 +119,6 @@ class ProbeJob:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     family: str = ""
     with_reference: bool | None = None
-    family_wise: bool = False
     strict: bool = False
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
@@ -159,11 +158,6 @@ class PreparedProbes:
     graders: Mapping[str, Any]
     bench: ProbeBench
     probes: Sequence[Probe]
-
-    @property
-    def applicable_count(self) -> int:
-        """How many of the probes apply."""
-        return sum(not probe.obstacle(self.bench) for probe in self.probes)
 
     @property
     def questions(self) -> list[ProbeQuestion]:
@@ -328,16 +322,13 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
         _check_answers(job, answers)
         prepared.bench.set_answers(answers)
         tally.note = "measuring"
-        level = 1 - 0.05 / prepared.applicable_count if job.family_wise else 0.95
         job.findings = [
-            evaluate_probe(
-                probe, prepared.bench, threshold=job.thresholds.get(probe.name), level=level
-            )
+            evaluate_probe(probe, prepared.bench, threshold=job.thresholds.get(probe.name))
             for probe in prepared.probes
         ]
         endpoints = spending.read()
         spent = spending.summarise(endpoints)
-        job.card = _card(job, prepared, answers, level, spent["cost_usd"]) | {
+        job.card = _card(job, prepared, answers, spent["cost_usd"]) | {
             "calls": sum(one["calls"] for one in endpoints),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "elapsed_s": time.perf_counter() - started,
@@ -397,7 +388,6 @@ def _card(
     job: ProbeJob,
     prepared: PreparedProbes,
     answers: Mapping[ProbeQuestion, GraderResult],
-    level: float,
     spent_usd: float | None,
 ) -> dict[str, Any]:
     errors = [one for one in answers.values() if isinstance(one, GraderError)]
@@ -420,15 +410,14 @@ def _card(
         "language": job.language,
         "repeats": job.repeats,
         "seed": job.seed,
-        "level": level,
-        "family_wise": job.family_wise,
+        "level": LEVEL,
         "power": POWER,
         "questions": len(answers),
         "control_questions": prepared.bench.control_questions,
         "missing": {"count": len(errors), "by_kind": dict(Counter(str(e.kind) for e in errors))},
         "cost_usd": spent_usd or (0.0 if costs else None),
         "verdicts": (verdicts := count_verdicts(job.findings)),
-        "family_wise_error": family_wise_error(verdicts, level),
+        "family_wise_error": family_wise_error(verdicts, LEVEL),
         "probes": [msgspec.to_builtins(one) for one in job.findings],
     }
 

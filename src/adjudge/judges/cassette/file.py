@@ -2,8 +2,8 @@
 
 Four tables: ``meta`` (schema version, fence key), ``replies`` (key, checksum, reply, call),
 ``failures`` (the same for calls that failed; a reply of the same key goes before it, so a refresh
-deletes the reply of a call that fails now; files of older versions lack this table) and ``judges``
-(each provider, model and sampling that was recorded). The view ``recorded`` is one row a call: its
+deletes the reply of a call that fails now) and ``judges`` (each provider, model and sampling that
+was recorded). The view ``recorded`` is one row a call: its
 reply, else its failure. Keys are 32 bytes; texts are JSON in BLOBs, which carry what SQLite's own
 text cannot (NUL, lone surrogates).
 
@@ -52,12 +52,10 @@ _REPLIES = """CREATE TABLE replies (
     reply BLOB NOT NULL,
     call BLOB
 )"""
-_FAILURES = _REPLIES.replace("TABLE replies", "TABLE IF NOT EXISTS failures")
+_FAILURES = _REPLIES.replace("TABLE replies", "TABLE failures")
 _VIEW = (
     "CREATE TEMP VIEW recorded AS SELECT key, digest, sampled, reply, call, 0 AS failed,"
     " rowid AS place FROM replies"
-)
-_VIEW_FAILURES = (
     " UNION ALL SELECT key, digest, sampled, reply, call, 1, rowid FROM failures"
     " WHERE NOT EXISTS (SELECT 1 FROM replies WHERE replies.key = failures.key)"
 )
@@ -128,9 +126,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, writable: bool) -> byte
     if writable:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(_FAILURES)
-    has_failures = "failures" in _table_names(connection)
-    connection.execute(_VIEW + _VIEW_FAILURES if has_failures else _VIEW)
+    connection.execute(_VIEW)
     fence_key = _read_meta(connection, "fence_key")
     if not isinstance(fence_key, bytes):
         raise ConfigError(f"{path}: the fence key is missing. Record the cassette again.")
@@ -142,7 +138,7 @@ def _is_cassette(connection: sqlite3.Connection, path: Path) -> bool:
     tables = _table_names(connection)
     if not tables:
         return False
-    if not tables >= {"meta", "replies", "judges"}:
+    if not tables >= {"meta", "replies", "failures", "judges"}:
         raise ConfigError(f"{path}: is a SQLite database, but not a cassette")
     version = _read_meta(connection, "schema")
     if version != SCHEMA_VERSION:

@@ -258,7 +258,6 @@ class UsageMeter:
         own = settings.budget_usd
         ceilings = (None if own is None else SpendCeiling(own), budget)
         self._ceilings = [ceiling for ceiling in ceilings if ceiling is not None]
-        self._assumed_output = settings.assumed_output_tokens
         self.idle = not (rpm or tpm or self._ceilings)
         """There is nothing to limit: everything is admitted, nothing reserved."""
         self._stats = stats
@@ -327,14 +326,16 @@ class UsageMeter:
     def _estimate(self, call: Call) -> tuple[float, int]:
         if call.estimate is None:
             chat_call = call.chat_call
-            reads, writes = estimate_tokens(
-                chat_call.messages, chat_call.sampling, self._assumed_output
-            )
+            reads, writes = estimate_tokens(chat_call.messages, chat_call.sampling)
             price = call.price
             dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
             call.estimate = (dollars, reads + writes)
         return call.estimate
 
+
+MIN_CONCURRENCY = 4
+"""Cuts of the limit stop here: refusals that have nothing to do with load would otherwise bring a
+run to a standstill."""
 
 STALL_S = 5.0
 """A stream that has begun is not slow before this, nor given up before twice this."""
@@ -350,7 +351,7 @@ class EndpointHealth:
             Replica(url, CircuitBreaker(s.breaker_failures, *cooldowns)) for url in base_urls
         ]
         self.limit = AdaptiveLimit(
-            s.start_concurrency, s.max_concurrency, s.min_concurrency, s.cooldown_s
+            s.start_concurrency, s.max_concurrency, MIN_CONCURRENCY, s.cooldown_s
         )
         self.hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
         self._digests: dict[tuple[str, bool], LatencyDigest] = {}
@@ -368,11 +369,7 @@ class EndpointHealth:
         if found is None:
             s = self._settings
             found = self._digests[model, stream] = LatencyDigest(
-                quantile=s.hedge_quantile,
-                factor=s.timeout_factor,
-                floor_s=s.timeout_floor_s,
-                hedge_floor_s=s.hedge_floor_s,
-                cold_hedge_s=s.deadline_s / 4,
+                floor_s=s.timeout_floor_s, cold_hedge_s=s.deadline_s / 4
             )
         return found
 

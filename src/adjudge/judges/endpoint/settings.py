@@ -23,8 +23,6 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``max_concurrency`` (256): calls in flight, never more, hedges included. High enough for a
     local server with continuous batching; the limit finds its own level below.
     ``start_concurrency`` (20): the limit at the start and after an outage; it doubles every round.
-    ``min_concurrency`` (4): cuts stop here. Refusals that have nothing to do with load would
-    otherwise bring a run to a standstill.
     ``cooldown_s`` (15): one cut, however many refusals come within it; no growth, no hedges.
     ``requests_per_minute``, ``tokens_per_minute`` (none): the account's rates, if known. Without
     them the provider's refusals set the pace.
@@ -32,15 +30,13 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``retry_base_s`` (0.5), ``retry_cap_s`` (30): full jitter between them.
     ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor`` (1.3), ``timeout_floor_s`` (1): a send that is silent for longer than the
-    factor times the 99th percentile (at least twice the hedge's delay), twice as long after each
-    such re-send, is cancelled and sent again. The floor keeps a fast local server's hiccups out.
-    ``hedge`` (true), ``hedge_quantile`` (0.95), ``hedge_budget`` (0.15): a call slower than that
-    share of all (and than 1.5 medians) is asked a second time, at most so often per completed
-    call; less where hedges rarely win. Inside ``max_concurrency``, never during a cooldown.
-    ``hedge_floor_s`` (0.05): no hedge before that.
+    ``timeout_floor_s`` (1): a send that is silent for longer than 1.3 times the 99th percentile (at
+    least twice the hedge's delay), twice as long after each such re-send, is cancelled and sent
+    again. The floor keeps a fast local server's hiccups out.
+    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 95 % of all (and than 1.5 medians
+    and 0.05 s) is asked a second time, at most so often per completed call; less where hedges
+    rarely win. Inside ``max_concurrency``, never during a cooldown.
     ``budget_usd`` (none): no send that could pass it; needs a price.
-    ``assumed_output_tokens`` (1024): for reservations of calls that set no limit themselves.
     ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
     ``breaker_cooldown_s`` (1), ``breaker_max_cooldown_s`` (10): before one call may probe,
@@ -51,7 +47,6 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_concurrency: int = 256
     start_concurrency: int = 20
-    min_concurrency: int = 4
     cooldown_s: float = 15.0
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
@@ -59,14 +54,10 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_base_s: float = 0.5
     retry_cap_s: float = 30.0
     deadline_s: float = 120.0
-    timeout_factor: float = 1.3
     timeout_floor_s: float = 1.0
     hedge: bool = True
-    hedge_quantile: float = 0.95
     hedge_budget: float = 0.15
-    hedge_floor_s: float = 0.05
     budget_usd: float | None = None
-    assumed_output_tokens: int = 1024
     breaker_failures: int = 8
     breaker_cooldown_s: float = 1.0
     breaker_max_cooldown_s: float = 10.0
@@ -74,24 +65,24 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     dedupe: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_concurrency", "start_concurrency", "min_concurrency", "max_attempts",
-                     "breaker_failures", "assumed_output_tokens"):  # fmt: skip
+        for name in ("max_concurrency", "start_concurrency", "max_attempts", "breaker_failures"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("requests_per_minute", "tokens_per_minute", "budget_usd"):
             value = getattr(self, name)
             self._check(name, value is None or value > 0, "above 0")
         for name in ("cooldown_s", "retry_base_s", "retry_cap_s", "timeout_floor_s",
-                     "hedge_floor_s", "hedge_budget"):  # fmt: skip
+                     "hedge_budget"):  # fmt: skip
             self._check(name, getattr(self, name) >= 0, "0 or more")
         for name in ("deadline_s", "breaker_cooldown_s", "breaker_max_cooldown_s"):
             self._check(name, getattr(self, name) > 0, "above 0")
-        self._check("timeout_factor", self.timeout_factor >= 1, "at least 1")
-        self._check("hedge_quantile", 0.5 <= self.hedge_quantile <= 0.99, "from 0.5 to 0.99")
 
     def _check(self, name: str, holds: bool, allowed: str) -> None:
         if not holds:
             raise ConfigError(f"{name}: must be {allowed} (found {getattr(self, name)!r})")
 
+
+ASSUMED_OUTPUT_TOKENS = 1_024
+"""Assumed for the reply of a call that sets no limit itself."""
 
 IMAGE_TOKENS = 1_500
 """Assumed for an image or another part that is not text; providers bill these by tile."""
@@ -121,18 +112,20 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate_tokens(
-    messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any], assumed_output: int
+    messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
 ) -> tuple[int, int]:
     """Input and output tokens that a call may take, rather too many than too few.
 
     Output is the call's own limit (``max_completion_tokens``, ``max_tokens``), else
-    ``assumed_output``, times ``n`` where it is set.
+    ``ASSUMED_OUTPUT_TOKENS``, times ``n`` where it is set.
     """
     size = sum(_count_bytes(message.get("content")) for message in messages)
     size += sum(
         _count_bytes(call) for message in messages for call in message.get("tool_calls") or ()
     )
-    limit = sampling.get("max_completion_tokens") or sampling.get("max_tokens") or assumed_output
+    limit = (
+        sampling.get("max_completion_tokens") or sampling.get("max_tokens") or ASSUMED_OUTPUT_TOKENS
+    )
     return math.ceil(size / BYTES_PER_TOKEN) + 8 * len(messages), limit * (sampling.get("n") or 1)
 
 

@@ -189,6 +189,9 @@ COUNTERS = tuple(
 
 LATENCY_WINDOW = 1_000
 REFRESH_EVERY = 16
+HEDGE_QUANTILE = 0.95
+HEDGE_FLOOR_S = 0.05
+TIMEOUT_FACTOR = 1.3
 
 
 class LatencyDigest:
@@ -205,17 +208,11 @@ class LatencyDigest:
     def __init__(
         self,
         *,
-        quantile: float = 0.95,
-        factor: float = 1.3,
         floor_s: float = 1.0,
-        hedge_floor_s: float = 0.05,
         cold_hedge_s: float = 30.0,
         min_samples: int = 20,
     ) -> None:
-        self._quantile = quantile
-        self._factor = factor
         self._floor = floor_s
-        self._hedge_floor = hedge_floor_s
         self.cold_hedge_s = cold_hedge_s
         self._min = min_samples
         self._samples: deque[float] = deque(maxlen=LATENCY_WINDOW)
@@ -244,11 +241,11 @@ class LatencyDigest:
         ordered = sorted(self._samples)
         n = len(ordered)
         # Where all calls take about the same time, one at its 95th percentile is about to end.
-        least = max(1.5 * ordered[n // 2], self._hedge_floor)
-        self.hedge_s = max(ordered[int(n * self._quantile)], least)
+        least = max(1.5 * ordered[n // 2], HEDGE_FLOOR_S)
+        self.hedge_s = max(ordered[int(n * HEDGE_QUANTILE)], least)
         self.idle_hedge_s = max(ordered[int(n * 0.75)], least)
         p99 = ordered[int(n * 0.99)]
-        self.give_up_s = max(self._factor * p99, 2 * self.hedge_s, self._floor)
+        self.give_up_s = max(TIMEOUT_FACTOR * p99, 2 * self.hedge_s, self._floor)
 
 
 class HedgeBudget:

@@ -373,7 +373,6 @@ class EmbeddedChatModel(OpenAIChatModel):
         return {
             "max_concurrency": slots,
             "start_concurrency": slots,
-            "min_concurrency": slots,
             "deadline_s": 86_400.0,
             "timeout_floor_s": 600.0,
             "hedge": False,

@@ -367,7 +367,7 @@ class RunReader:
     @property
     def graders(self) -> dict[str, GraderFacts]:
         """What the folder says of the run's graders."""
-        return read_grader_facts(self.run, self.summary)
+        return read_grader_facts(self.run)
 
     @property
     def has_report(self) -> bool:

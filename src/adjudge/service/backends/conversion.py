@@ -53,7 +53,7 @@ def to_data_uri(image: str, limit_mb: float = 8.0) -> str:
         if not comma or not _is_image_head(head.lower()):
             raise _invalid_image("a data: URI must begin with data:image/TYPE;base64,")
     if len(body) * 3 // 4 > limit_mb * 1e6:
-        raise _invalid_image(f"an image is larger than {limit_mb:g} MB (max_image_mb)")
+        raise _invalid_image(f"an image is larger than {limit_mb:g} MB (half of max_body_mb)")
     found = _media_type(body)
     if found is None:
         raise _invalid_image(

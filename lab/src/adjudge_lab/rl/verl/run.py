@@ -18,10 +18,10 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.policy import read_chat_template
 from adjudge_lab.rl.rewards import format_toml, start_run_judge
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.rl.sinks import SHIPPED_SINKS
 from adjudge_lab.rl.trainer_settings import flatten_settings
 from adjudge_lab.rl.verl.inputs import (
     VerlRows,

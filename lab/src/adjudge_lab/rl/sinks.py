@@ -30,11 +30,11 @@ SINK_GROUP = "adjudge.sinks"
 """The entry-point group of sinks that other packages bring."""
 
 SHIPPED_SINKS = {
-    "auto": "adjudge.runs.sinks:open_auto_sink",
-    "trackio": "adjudge.runs.sinks:TrackioSink",
-    "tensorboard": "adjudge.runs.sinks:TensorBoardSink",
-    "wandb": "adjudge.runs.sinks:WandbSink",
-    "none": "adjudge.runs.sinks:NullSink",
+    "auto": "adjudge_lab.rl.sinks:open_auto_sink",
+    "trackio": "adjudge_lab.rl.sinks:TrackioSink",
+    "tensorboard": "adjudge_lab.rl.sinks:TensorBoardSink",
+    "wandb": "adjudge_lab.rl.sinks:WandbSink",
+    "none": "adjudge_lab.rl.sinks:NullSink",
 }
 """What ``[logging] to`` may be, beside a sink of the user's own or of a package."""
 

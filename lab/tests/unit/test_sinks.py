@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.runs import sinks
-from adjudge.runs.sinks import check_sink, open_sink
+from adjudge_lab.rl import sinks
+from adjudge_lab.rl.sinks import check_sink, open_sink
 
 
 class Library:
