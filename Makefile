@@ -121,8 +121,9 @@ test-trl: env-torch  ## a reward spec inside the real GRPOTrainer, on a CPU
 	PYTHONPATH=src:lab/src HF_HUB_OFFLINE=1 $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/trl
 
 test-plugins: env-dev env-torch env-verl061  ## plug-ins in the code of trainers, in the folder SOURCES by their names in docs/conformance/trainers.toml
-	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
-	PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py
+	@[ -n "$(SOURCES)" ] || echo 'skipped: SOURCES names no folder of fetched trainers'
+	[ -z "$(SOURCES)" ] || PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
+	[ -z "$(SOURCES)" ] || PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py
 
 conformance: env-torch  ## what trainers do with a missing reward: fetch, drive, and write docs/conformance.md (SOURCES=DIR: fetched before)
 	PYTHONPATH=src:lab/src $(ENVS)/torch/bin/python docs/generate_conformance.py $(if $(SOURCES),--sources $(SOURCES))
