@@ -108,6 +108,7 @@ def test_spend_never_passes_the_ceiling(
         ("deadline_s", 0.0),
         ("budget_usd", -1.0),
         ("requests_per_minute", 0.0),
+        ("timeout_factor", 0.5),
         ("hedge_budget", -0.1),
         ("retry_base_s", math.nan),
     ],

@@ -369,7 +369,9 @@ class EndpointHealth:
         if found is None:
             s = self._settings
             found = self._digests[model, stream] = LatencyDigest(
-                floor_s=s.timeout_floor_s, cold_hedge_s=s.deadline_s / 4
+                factor=s.timeout_factor,
+                floor_s=s.timeout_floor_s,
+                cold_hedge_s=s.deadline_s / 4,
             )
         return found
 

@@ -30,9 +30,9 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``retry_base_s`` (0.5), ``retry_cap_s`` (30): full jitter between them.
     ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_floor_s`` (1): a send that is silent for longer than 1.3 times the 99th percentile (at
-    least twice the hedge's delay), twice as long after each such re-send, is cancelled and sent
-    again. The floor keeps a fast local server's hiccups out.
+    ``timeout_factor`` (1.3), ``timeout_floor_s`` (1): a send that is silent for longer than the
+    factor times the 99th percentile (at least twice the hedge's delay), twice as long after each
+    such re-send, is cancelled and sent again. The floor keeps a fast local server's hiccups out.
     ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 95 % of all (and than 1.5 medians
     and 0.05 s) is asked a second time, at most so often per completed call; less where hedges
     rarely win. Inside ``max_concurrency``, never during a cooldown.
@@ -54,6 +54,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_base_s: float = 0.5
     retry_cap_s: float = 30.0
     deadline_s: float = 120.0
+    timeout_factor: float = 1.3
     timeout_floor_s: float = 1.0
     hedge: bool = True
     hedge_budget: float = 0.15
@@ -75,6 +76,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
             self._check(name, getattr(self, name) >= 0, "0 or more")
         for name in ("deadline_s", "breaker_cooldown_s", "breaker_max_cooldown_s"):
             self._check(name, getattr(self, name) > 0, "above 0")
+        self._check("timeout_factor", self.timeout_factor >= 1, "at least 1")
 
     def _check(self, name: str, holds: bool, allowed: str) -> None:
         if not holds:

@@ -191,7 +191,6 @@ LATENCY_WINDOW = 1_000
 REFRESH_EVERY = 16
 HEDGE_QUANTILE = 0.95
 HEDGE_FLOOR_S = 0.05
-TIMEOUT_FACTOR = 1.3
 
 
 class LatencyDigest:
@@ -208,10 +207,12 @@ class LatencyDigest:
     def __init__(
         self,
         *,
+        factor: float = 1.3,
         floor_s: float = 1.0,
         cold_hedge_s: float = 30.0,
         min_samples: int = 20,
     ) -> None:
+        self._factor = factor
         self._floor = floor_s
         self.cold_hedge_s = cold_hedge_s
         self._min = min_samples
@@ -245,7 +246,7 @@ class LatencyDigest:
         self.hedge_s = max(ordered[int(n * HEDGE_QUANTILE)], least)
         self.idle_hedge_s = max(ordered[int(n * 0.75)], least)
         p99 = ordered[int(n * 0.99)]
-        self.give_up_s = max(TIMEOUT_FACTOR * p99, 2 * self.hedge_s, self._floor)
+        self.give_up_s = max(self._factor * p99, 2 * self.hedge_s, self._floor)
 
 
 class HedgeBudget:
