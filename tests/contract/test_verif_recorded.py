@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.recorded import find_recorded, read_parquet
 
+from adjudge.errors import GradingFailure
 from adjudge.graders.verif import (
     CheckLimits,
     Constraints,
@@ -79,12 +80,13 @@ def judged() -> list[dict[str, Any]]:
     return found
 
 
-def test_recorded_replies_are_read_as_they_were_recorded(judged: list[dict[str, Any]]) -> None:
+def test_a_reply_in_another_form_than_was_asked_is_missing(judged: list[dict[str, Any]]) -> None:
+    """These judges were asked for ``[[1]]`` by another prompt; ours asks for a JSON object."""
     for one in judged:
         grader = VerIFGrader(ScriptedModel(one["judge_debug"]["judge_text"]))
         truth = {"checkers": ["[llm] a: b"]}
-        result = asyncio.run(grader.aevaluate(prompt="Q", response="A", ground_truth=truth))
-        assert result.score == one["score"]
+        with pytest.raises(GradingFailure):
+            asyncio.run(grader.aevaluate(prompt="Q", response="A", ground_truth=truth))
 
 
 def test_recorded_verdicts_give_the_recorded_scores(

@@ -128,6 +128,7 @@ def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, li
 def test_curves_read_at_a_step_and_ranges_choose_samples(browser: Browser, live: str) -> None:
     with opened(browser, live) as watched:
         page = watched.page
+        expect(page.locator("#at-step")).to_have_text("3")
         page.locator("#at").focus()
         page.keyboard.press("ArrowLeft")
         expect(page.locator("#at-step")).to_have_text("2")

@@ -252,7 +252,7 @@ def test_other_estimators_may_stay_where_a_rollout_can_be_absent(
 def test_an_outage_is_raised_unless_it_would_be_swallowed_for_ever(
     folder: Path, spec: str, overrides: list[str], raised: bool
 ) -> None:
-    async def down(*_: Any) -> None:
+    async def down(*_: Any, **__: Any) -> None:
         raise JudgeUnavailable("all judges are down")
 
     manager = JudgeRewardLoopManager(config(folder, spec, *overrides), tiny.tokenizer())

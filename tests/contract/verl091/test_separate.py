@@ -77,7 +77,7 @@ def config(folder: Path, spec: str, policy: str, *overrides: str) -> Any:
 def test_an_outage_ends_the_run_or_is_missing_where_it_would_look_finished(
     folder: Path, spec: str, policy: str, raised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def down(*_: Any) -> None:
+    async def down(*_: Any, **__: Any) -> None:
         raise JudgeUnavailable("all judges are down")
 
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", REGISTER)
