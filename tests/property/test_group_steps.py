@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build
 
-from adjudge import ConfigError, ErrorKind, FunctionGrader, GraderError, GraderScore, Role
+from adjudge import ErrorKind, FunctionGrader, GraderError, GraderScore, Role
 from adjudge.rewards import group_step
 from adjudge.rewards.groups import gdpo_step
 from adjudge.types import GradedSample, GraderResult
@@ -148,10 +149,10 @@ def test_a_grader_with_nothing_to_judge_in_a_whole_group_is_no_component_there()
 
 
 def test_what_gdpo_cannot_add_up_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"reward: group: .*Leave aggregate out .*'min'"):
+    with refuses("spec.reward.group"):
         function(aggregate="min")
     gate = FunctionGrader(lambda x: x, "gate", role=Role.GATE)
-    with pytest.raises(ConfigError, match=r"graders\.gate: is a gate.*weight = 0"):
+    with refuses("spec.graders.gate"):
         build({"gate": gate}, reward={"group": "gdpo"})
     build({"gate": gate, "one": FunctionGrader(lambda x: x, score_range=(0, 1))},
           entries={"gate": {"weight": 0.0}}, reward={"group": "gdpo"})  # fmt: skip

@@ -8,8 +8,8 @@ import random
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError
 from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 
 
@@ -145,12 +145,12 @@ def test_awaiting_gives_the_same_answer() -> None:
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), "1", True])
 def test_a_wrong_threshold_is_named(threshold: Any) -> None:
-    with pytest.raises(ConfigError, match="similarity_threshold"):
+    with refuses("action_loop"):
         ActionLoopDetectionGrader(similarity_threshold=threshold)
 
 
 def test_a_wrong_similarity_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"similarity .*'ordered'"):
+    with refuses("action_loop"):
         ActionLoopDetectionGrader(similarity="cosine")  # type: ignore[arg-type]  # the mistake
 
 

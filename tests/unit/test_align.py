@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
@@ -115,7 +116,7 @@ def test_a_row_that_cannot_be_read_is_named(
 
 def test_samples_of_two_groups_cannot_be_compared(run: Path, tmp_path: Path) -> None:
     file = write_table(tmp_path / "labels.csv", [{"index": 3, "preferred": "this over 4"}])
-    with pytest.raises(ConfigError, match="must be of the same group"):
+    with refuses("preferred_over"):
         join_labels(read_label_files([file]), RunRecords(run))
 
 
@@ -207,7 +208,7 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     assert "down: κ cannot be measured" in done.output
     assert "compared: κ" not in done.output
     table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred": "this over 1"}])
-    with pytest.raises(ConfigError, match="is the sample itself"):
+    with refuses("preferred_over"):
         join_labels(read_label_files([table]), RunRecords(run))
     table = write_table(
         tmp_path / "names.csv",

@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 import adjudge
-from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import areal
 
@@ -118,12 +118,12 @@ def test_a_version_with_groups_of_a_fixed_size_is_refused(monkeypatch: pytest.Mo
             """Version 1.0.4's."""
 
     monkeypatch.setattr(sys.modules["areal.utils.data"], "Normalization", Old)
-    with pytest.raises(ConfigError, match="normalises groups of a fixed size"):
+    with refuses("AReaL"):
         areal.make_reward(RewardSpec.from_dict(RIGHT), gconfig=None, tokenizer=None)
 
 
 @pytest.mark.usefixtures("logged")
 def test_a_spec_that_compares_a_group_is_refused() -> None:
     spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with pytest.raises(ConfigError, match="AReaL scores each rollout alone"):
+    with refuses("spec"):
         areal.make_reward(spec, gconfig=None, tokenizer=None)

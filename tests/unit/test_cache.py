@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.cassettes import (
     MESSAGES,
     SCHEMA,
@@ -20,7 +21,7 @@ from tests.unit.helpers.cassettes import (
     record,
 )
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import call_round
 from adjudge.judges.cassette.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance
@@ -106,7 +107,7 @@ def test_record_does_not_replace_what_another_process_stored_first(path: Path) -
 
 
 def test_an_unknown_mode_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="'repaly'.*record, replay, strict, refresh"):
+    with refuses("mode"):
         ReplyCache(path, "repaly")  # type: ignore[arg-type]  # what a spec may say
     assert not path.exists()
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
+from tests.refusals import refuses
 
 from adjudge.config import check_allowed, check_keys
 from adjudge.config_tables import ConfigFile, ConfigTable
@@ -72,7 +73,7 @@ def test_one_of_the_allowed_names_is_let_through_and_no_other(names: list[str], 
         assert check_allowed("key", text, names) == text
         check_keys([text], names, "table.")
         return
-    with pytest.raises(ConfigError, match="^key: is unknown") as caught:
+    with refuses("key") as caught:
         check_allowed("key", text, names)
     assert ", ".join(names) in str(caught.value)
     with pytest.raises(ConfigError, match="unknown key"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import (
     ToolUsageEfficiencyGrader,
     TrajectoryStepEfficiencyGrader,
@@ -91,7 +92,7 @@ def test_no_call_is_not_evaluable(cls: Any) -> None:
 
 
 def test_wrong_parameters_are_named() -> None:
-    with pytest.raises(ConfigError, match="redundancy_threshold"):
+    with refuses("step_efficiency"):
         TrajectoryStepEfficiencyGrader(redundancy_threshold=2)
-    with pytest.raises(ConfigError, match="reference_step_count"):
+    with refuses("step_efficiency"):
         TrajectoryStepEfficiencyGrader(reference_step_count=-1)

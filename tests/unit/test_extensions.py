@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.packages import Packages
 
 import adjudge
@@ -129,18 +130,18 @@ def test_a_module_that_cannot_be_imported(packages: Packages, code: str, why: st
 
 def test_a_module_that_is_another_one(packages: Packages) -> None:
     packages.install("broken", {"polite": "broken:Polite"}, "", GRADERS)
-    with pytest.raises(ConfigError, match="module 'broken' has no attribute 'Polite'"):
+    with refuses("x"):
         load_extension(GRADERS, "polite", where="x")
-    with pytest.raises(ConfigError, match="statistics has no 'Polite' .it was imported from /"):
+    with refuses("x"):
         load_extension(GRADERS, "statistics:Polite", where="x")
-    with pytest.raises(ConfigError, match="did you mean 'manners:Polite'"):
+    with refuses("x"):
         load_extension(GRADERS, "manners.Polite", where="x")
 
 
 @pytest.mark.parametrize("name", [":", ":x", "manners:", ".manners:x", "manners:Polite.none"])
 def test_a_name_that_means_nothing(packages: Packages, name: str) -> None:
     packages.install("manners", {})
-    with pytest.raises(ConfigError, match="x: .* cannot be imported: "):
+    with refuses("x"):
         load_extension(GRADERS, name, where="x")
 
 
@@ -163,7 +164,5 @@ def test_a_function_is_a_grader(word: str, tmp_path: Path, monkeypatch: pytest.M
     assert run.rewards == [1.0, 0.0]
     made = build_grader(f"{module}:right", "own", {}, where="x")
     assert pickle.loads(pickle.dumps(made)).func is made.func
-    with pytest.raises(
-        ConfigError, match=r"graders\.own: strict: .*allowed: blocking, score_range"
-    ):
+    with refuses("spec.graders.own.strict"):
         adjudge.grade(rows, {"graders": [grader | {"strict": True}]})

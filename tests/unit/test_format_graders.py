@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.rules.response_form import ReasoningFormatGrader, ReasoningToolCallFormatGrader
 
 GOOD = "<think>2+2</think><answer>4</answer>"
@@ -76,7 +77,7 @@ def test_range_role_and_name() -> None:
 
 @pytest.mark.parametrize("tags", [[], ["think", "think"], ["<think>"], ["a b"], [3], "think"])
 def test_bad_tags_are_named(tags: object) -> None:
-    with pytest.raises(ConfigError, match=r"reasoning_format: .*tag"):
+    with refuses("reasoning_format"):
         ReasoningFormatGrader(tags=tags)  # type: ignore[arg-type]  # what a spec may hold
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge import RewardSpec
 from adjudge.datasets import files
@@ -100,7 +101,7 @@ def test_another_engine_knows_how_many_results_come(tmp_path: Path) -> None:
     assert grade_rollouts(one).rewards == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert totals == [(6, tmp_path / "out" / "journal.jsonl")]
     one.folder = None
-    with pytest.raises(ConfigError, match="needs a run folder"):
+    with refuses("engine"):
         grade_rollouts(one)
 
 

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError
 from adjudge.graders.rules.redundancy import ObservationInformationGainGrader
 from adjudge.graders.rules.similarity import nearest_earlier_similarities
 
@@ -115,5 +115,5 @@ def test_more_texts_than_one_block_holds() -> None:
 
 @pytest.mark.parametrize("threshold", [-1, 1.5, float("inf"), None])
 def test_a_wrong_threshold_is_named(threshold: Any) -> None:
-    with pytest.raises(ConfigError, match="similarity_threshold"):
+    with refuses("information_gain"):
         ObservationInformationGainGrader(similarity_threshold=threshold)

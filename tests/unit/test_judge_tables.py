@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.errors import ConfigError
@@ -190,13 +191,13 @@ def test_one_judge_need_not_be_named(beside: Path) -> None:
 def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:
     two = {name: {"type": "scripted", "script": "1"} for name in ("strict", "kind")}
     asks = {"type": "own_judged:Asks"}
-    with pytest.raises(ConfigError, match=r"g0: judge: is required .*strict, kind"):
+    with refuses("graders.g0.judge"):
         spec(two, asks, folder=beside).build_graders()
-    with pytest.raises(ConfigError, match=r"needs a judge. Add a \[judges.main\] table"):
+    with refuses("graders.g0"):
         spec({}, asks, folder=beside).build_graders()
-    with pytest.raises(ConfigError, match=r"no \[judges.strct\]; did you mean 'strict'"):
+    with refuses("graders.g0.judge"):
         spec(two, {**asks, "judge": "strct"})
-    with pytest.raises(ConfigError, match="type 'answer' asks no judge"):
+    with refuses("graders.g0.judge"):
         spec(two, {"type": "answer", "judge": "strict"}).build_graders()
     built = spec(two, {**asks, "judge": "kind"}, {"type": "own_judged:MayAsk"}, folder=beside)
     graders = built.build_graders()
@@ -227,7 +228,7 @@ def test_several_judges_and_votes_make_a_panel(beside: Path) -> None:
 
 def test_a_graders_model_is_named_by_its_judge(beside: Path) -> None:
     main = {"main": {"type": "scripted", "script": "1"}}
-    with pytest.raises(ConfigError, match="Name a .judges. table in 'judge'"):
+    with refuses("graders.g0.model"):
         spec(main, {"type": "own_judged:Asks", "model": "gpt"}, folder=beside).build_graders()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.rules.response_form import LengthPenaltyGrader, SoftOverlongPunishmentGrader
@@ -101,5 +102,5 @@ def test_chars_need_a_response() -> None:
 
 @pytest.mark.parametrize("cache", [0, 101, -3, 2.5])
 def test_the_cache_must_fit(cache: Any) -> None:
-    with pytest.raises(ConfigError, match="cache_length must be a whole number from 1 to 100"):
+    with refuses("soft_overlong"):
         SoftOverlongPunishmentGrader(max_length=100, cache_length=cache)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders import BaseGrader
@@ -212,7 +213,7 @@ def test_a_gate_is_voted_on_and_opens_for_a_majority_only() -> None:
 
     assert grade(MultiJudge(gates(0, 1))).score == 0.0
     assert grade(MultiJudge(gates(0, 1, 1))).score == 1.0
-    with pytest.raises(ConfigError, match="not allowed for a gate"):
+    with refuses("stated.reduce"):
         MultiJudge(gates(0, 1), reduce="mean")
 
 
@@ -253,7 +254,7 @@ def test_votes_need_draws() -> None:
         async def aevaluate(self, response: str) -> float:
             return float(len(response))
 
-    with pytest.raises(ConfigError, match="takes no draw"):
+    with refuses("Undrawn.votes"):
         MultiJudge({"a": Undrawn()}, votes=2)
 
 

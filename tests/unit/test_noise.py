@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 from typer.testing import CliRunner
 
 import adjudge
 from adjudge.cli.main import command_line
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
@@ -342,5 +343,5 @@ def test_an_estimate_counts_all_draws(folder: Path) -> None:
 
 def test_the_number_of_draws_is_checked(folder: Path) -> None:
     spec = tomllib.loads((folder / "reward.toml").read_text())
-    with pytest.raises(ConfigError, match=r"draws: must be between 1 and 100 \(found 0\)"):
+    with refuses("draws"):
         adjudge.grade(ROWS, spec, draws=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.packages import Packages
 
 from adjudge import GraderError, GraderScore, GradingRunner, extensions
@@ -251,7 +252,7 @@ def test_a_package_offers_judges_and_wires(tmp_path: Path, monkeypatch: pytest.M
     served = spec(type="vllm", model="m", base_url="http://a:1", wire="line").build_judges()["main"]
     assert isinstance(served, OpenAIChatModel)
     assert served.features == {"schema"}
-    with pytest.raises(ConfigError, match="did you mean 'house'"):
+    with refuses("judges.main.type"):
         spec(type="hause", url="u")
 
 

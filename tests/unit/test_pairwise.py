@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 from tests.unit.helpers.turns import unmarked
 from tests.unit.helpers.verdict_block import in_block
 
@@ -239,7 +240,7 @@ def test_an_own_template_may_word_the_reply_itself() -> None:
 
 
 def test_an_own_template_must_show_both() -> None:
-    with pytest.raises(ConfigError, match=r"lacks the field \{response_b\}"):
+    with refuses("template"):
         PairwiseGrader(FIRST, template="{query} {response_a}")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
@@ -101,13 +102,13 @@ def test_one_of_several_judges_must_be_named(path: Path) -> None:
     record(path, model="one", text="1")
     record(path, model="two", text="2")
     record(path, model="two", provider="vllm", text="3")
-    with pytest.raises(ConfigError, match="model: .*'one' of provider 'openai', 'two'"):
+    with refuses("model"):
         RecordedModel(path)
-    with pytest.raises(ConfigError, match="provider: .*several"):
+    with refuses("provider"):
         RecordedModel(path, "two")
-    with pytest.raises(ConfigError, match="has no model 'tow'; did you mean 'two'"):
+    with refuses("model"):
         RecordedModel(path, "tow")
-    with pytest.raises(ConfigError, match="no model 'one' of provider 'vllm'"):
+    with refuses("model"):
         RecordedModel(path, "one", provider="vllm")
     assert ask(RecordedModel(path, "one")).text == "1"
     assert ask(RecordedModel(path, "two", provider="vllm")).text == "3"
@@ -118,7 +119,7 @@ def test_a_cassette_that_cannot_serve_is_refused(path: Path) -> None:
     with pytest.raises(ConfigError, match="cassette does not exist"):
         RecordedModel(path)
     ReplyCache(path).close()
-    with pytest.raises(ConfigError, match="has no recorded calls"):
+    with refuses("path"):
         RecordedModel(path)
     record(path)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:

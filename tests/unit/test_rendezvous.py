@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous, TooManyGroups
 from adjudge.wire import GroupRequest, JudgeResponse
@@ -322,7 +323,7 @@ def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
 
 
 def test_a_sample_rate_is_refused() -> None:
-    with pytest.raises(ConfigError, match="sample_rate"):
+    with refuses("spec.reward.sample_rate"):
         Rendezvous(function(sample_rate=0.5), settings())
 
 

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
 from adjudge import (
@@ -17,7 +18,6 @@ from adjudge import (
     RewardSample,
     Role,
 )
-from adjudge.errors import ConfigError
 from adjudge.rewards import check_results
 
 
@@ -88,7 +88,7 @@ def test_a_report_only_grader_makes_no_reward_missing() -> None:
 
 def test_averaging_needs_a_range_or_no_normalising() -> None:
     graders = {"a": FunctionGrader(lambda s: s)}
-    with pytest.raises(ConfigError, match=r"graders\.a.*score_range"):
+    with refuses("spec.graders.a"):
         build(graders)
     made = build(graders, reward={"normalise": False})
     assert values(made.compute(samples({"s": 17.0}))) == [17.0]
@@ -115,7 +115,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
 
 def test_open_ends_may_be_written_as_infinities() -> None:
     for open_end in ((0.0, math.inf), (-math.inf, 0.0), (-math.inf, math.inf)):
-        with pytest.raises(ConfigError, match="score_range"):
+        with refuses("spec.graders.j"):
             build({"j": scored(score_range=open_end)})
 
 
@@ -131,9 +131,9 @@ def test_weights_that_cannot_work_are_refused() -> None:
     gate = FunctionGrader(lambda g: g, role=Role.GATE)
     penalty = FunctionGrader(lambda p: p, role=Role.PENALTY)
     points = {"aggregate": "points"}
-    with pytest.raises(ConfigError, match="positive weight among the outcome scores"):
+    with refuses("spec.graders"):
         build({"j": scored(), "g": gate}, entries={"j": {"weight": -1.0}}, reward=points)
-    with pytest.raises(ConfigError, match="weight: must be at least 0 for a penalty"):
+    with refuses("spec.graders.p.weight"):
         build({"j": scored(), "p": penalty}, entries={"p": {"weight": -1.0}}, reward=points)
 
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import FakeClock, build, samples, scored, values
 
 from adjudge import (
@@ -17,7 +18,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable, MissingRewardError
+from adjudge.errors import JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.rewards.batch_grader import OutageWatch
 from adjudge.runner.progress import Tally
 
@@ -254,11 +255,11 @@ def test_drop_group_keeps_each_reason() -> None:
 
 
 def test_a_fallback_must_be_a_rule_and_named() -> None:
-    with pytest.raises(ConfigError, match="not a rule grader"):
+    with refuses("spec.missing.fallback"):
         build({"j": scored()}, missing={"policy": "fallback", "fallback": "j"})
-    with pytest.raises(ConfigError, match="did you mean 'judge'"):
+    with refuses("spec.missing.fallback"):
         build({"judge": scored()}, missing={"policy": "fallback", "fallback": "jugde"})
-    with pytest.raises(ConfigError, match=r"missing\.fallback"):
+    with refuses("spec.missing.fallback"):
         build({"j": scored()}, missing={"policy": "fallback"})
 
 

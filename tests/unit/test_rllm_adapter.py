@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 import adjudge
-from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
 from adjudge.trainers.rllm import AdjudgeEvaluator
 
@@ -74,7 +74,7 @@ def test_graders_see_the_conversation_or_the_task() -> None:
 
 def test_a_spec_that_compares_a_group_is_refused() -> None:
     spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with pytest.raises(ConfigError, match="rLLM scores each rollout alone"):
+    with refuses("spec"):
         AdjudgeEvaluator(spec)
 
 

@@ -7,9 +7,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
-from adjudge.errors import ConfigError
 from adjudge.trainers import roll
 
 CENTRES = SimpleNamespace(adv_estimator="reinforce", norm_mean_type="group", norm_std_type=None)
@@ -90,7 +90,7 @@ def test_a_worker_judges_decoded_rows(worker: Any) -> None:
 
 
 def test_another_loop_is_refused(worker: Any) -> None:
-    with pytest.raises(ConfigError, match="user_defined_rollout_loop_cls: must be adjudge.*'mine'"):
+    with refuses("user_defined_rollout_loop_cls"):
         worker.initialize(config("mine"))
     roll.RollAdapter(spec(missing={"policy": "raise"})).check_config(config("mine"))
 
@@ -98,7 +98,7 @@ def test_another_loop_is_refused(worker: Any) -> None:
 def test_a_missing_reward_is_nan_for_the_loop() -> None:
     rewards = roll.RollAdapter(spec(SPEC)).score_rows(["p"] * 2, ["poor", "fail"], {})
     assert rewards == [0.1, pytest.approx(NAN, nan_ok=True)]
-    with pytest.raises(ConfigError, match="ROLL scores each rollout alone"):
+    with refuses("spec"):
         roll.RollAdapter(spec({**ANSWER, "reward": {"group": "centre"}}))
 
 

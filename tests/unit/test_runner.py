@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge import (
     BaseGrader,
@@ -222,7 +223,7 @@ def test_aggregators_are_isolated_and_named() -> None:
     assert results["total"] == [GraderScore("total", 4.0)]
     assert kind(results["broken"][0]) is ErrorKind.BUG
     assert list(results) == ["a", "b", "total", "broken"]
-    with pytest.raises(ConfigError, match="names must differ"):
+    with refuses("aggregators"):
         GradingRunner({"total": Length()}, aggregators=total)
 
 
@@ -236,7 +237,7 @@ def test_several_datasets_and_none() -> None:
 def test_arguments_are_checked() -> None:
     with pytest.raises(ConfigError, match="at least one grader"):
         GradingRunner({})
-    with pytest.raises(ConfigError, match="at least 1"):
+    with refuses("max_concurrency"):
         GradingRunner({"g": Length()}, max_concurrency=0)
     with pytest.raises(ConfigError, match="aevaluate"):
         GradingRunner({"g": object()}).run([{}])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rollouts.formats.completions import strip_end_tokens
@@ -370,7 +371,7 @@ def test_nemo_gyms_mark_has_a_name_and_takes_the_place_at_its_path() -> None:
     [verify] = [form for form in formats if form.path == "/verify"]
     assert isinstance(verify, NemoGymMarked)
     assert len(formats) == len(FORMATS)
-    with pytest.raises(ConfigError, match=r"nemo-gym-marked"):
+    with refuses("--format"):
         load_formats(["nemo-gym-mark"])
 
 

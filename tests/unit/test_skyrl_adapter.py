@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 import adjudge
 from adjudge.errors import ConfigError
@@ -111,5 +112,5 @@ def test_settings_under_which_a_missing_reward_counts_are_refused(
 
 def test_a_spec_that_compares_a_group_is_refused() -> None:
     spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with pytest.raises(ConfigError, match="SkyRL scores each rollout alone"):
+    with refuses("spec"):
         skyrl.make_reward(spec, config=config())

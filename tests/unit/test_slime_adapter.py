@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
@@ -165,14 +166,14 @@ def test_a_filter_of_ones_own_is_left_alone() -> None:
 
 def test_a_spec_that_compares_needs_a_whole_group() -> None:
     centred = {**ANSWER, "reward": {"group": "centre"}}
-    with pytest.raises(ConfigError, match="but slime .or miles. without --group-rm scores each"):
+    with refuses("spec"):
         judge(Sample("4", label="4"), centred)
     group = [Sample("4", label="4"), Sample("5", label="4")]
     assert judge(group, centred) == [0.5, -0.5]
 
 
 def test_several_samples_of_one_rollout_are_not_judged_apart() -> None:
-    with pytest.raises(ConfigError, match="found 2 samples without a reward"):
+    with refuses("--custom-generate-function-path"):
         asyncio.run(slime.make_reward(spec())(arguments(), [Sample(), Sample()]))
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.config import load_toml, suggest_name
@@ -111,7 +112,7 @@ def test_paths_are_relative_to_the_spec(tmp_path: Path) -> None:
     text = '[[graders]]\nname = "j"\ntype = "recorded"\npath = "verdicts.jsonl"\n'
     [grader] = RewardSpec.load(write(tmp_path, text)).build_graders().values()
     assert grader.evaluate(id="a").score == 0.5
-    with pytest.raises(ConfigError, match="path: is required by type 'recorded'"):
+    with refuses("spec.path"):
         build_grader("recorded", "j", {}, where="spec")
 
 
@@ -134,7 +135,7 @@ def test_signed_points_of_a_rubric_need_clip_to_be_normalised(tmp_path: Path) ->
         '[[graders]]\nname = "care"\ntype = "rubric"\n'
         '[judges.main]\ntype = "scripted"\nscript = "x"\n'
     )
-    with pytest.raises(ConfigError, match="care: signed points .* Set clip = true"):
+    with refuses("graders.care"):
         SpecRewardFunction(RewardSpec.load(write(tmp_path, text)))
     clipped = text.replace('"rubric"\n', '"rubric"\nclip = true\n')
     SpecRewardFunction(RewardSpec.load(write(tmp_path, clipped)))

@@ -11,10 +11,11 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge import RewardSpec
-from adjudge.errors import ConfigError, RunFolderError
+from adjudge.errors import RunFolderError
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.mock.server import start_mock
 from adjudge.runs import spending
@@ -226,5 +227,5 @@ def test_counters_that_another_version_did_not_write_are_zero(tmp_path: Path) ->
 
 @pytest.mark.parametrize("ceiling", [float("nan"), -1.0])
 def test_a_budget_that_is_no_amount_is_refused(ceiling: float) -> None:
-    with pytest.raises(ConfigError, match="budget_usd"):
+    with refuses("budget_usd"):
         SpendCeiling(ceiling)

@@ -7,9 +7,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 import adjudge
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards import RewardSpec
 from adjudge.trainers.tinker_cookbook import JudgedEnv, TinkerReward
 
@@ -105,7 +106,7 @@ def test_the_strategy_lets_a_group_lose_members_without_playing_again() -> None:
 
 def test_a_spec_that_compares_a_group_is_refused() -> None:
     spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with pytest.raises(ConfigError, match=r"tinker-cookbook scores each rollout alone"):
+    with refuses("spec"):
         TinkerReward(spec)
 
 

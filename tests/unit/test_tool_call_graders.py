@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import GradingFailure
 from adjudge.graders.rules.trajectory import (
     ToolCallPrecisionRecallMatchGrader,
     ToolCallStepSequenceMatchGrader,
@@ -181,13 +182,13 @@ def test_sequences_with_an_empty_side(jaccard: bool) -> None:
 
 def test_wrong_parameters_are_named() -> None:
     wrong: Any = "f2"
-    with pytest.raises(ConfigError, match="metric_type"):
+    with refuses("tool_call_match"):
         ToolCallPrecisionRecallMatchGrader(wrong)
-    with pytest.raises(ConfigError, match="match_arguments"):
+    with refuses("tool_call_match"):
         ToolCallPrecisionRecallMatchGrader(match_arguments=wrong)
-    with pytest.raises(ConfigError, match="strict_mode"):
+    with refuses("tool_call_sequence"):
         ToolCallStepSequenceMatchGrader(strict_mode=wrong)
-    with pytest.raises(ConfigError, match="metric_type"):
+    with refuses("tool_call_sequence"):
         ToolCallStepSequenceMatchGrader(metric_type=wrong)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refuses
 from tests.unit.helpers.shipped_judges import Judge, graded, text_of
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.shipped_graders import ShippedGrader
 from adjudge.graders.llm.trajectory import (
     DIMENSIONS,
@@ -353,5 +354,5 @@ def test_the_words_of_those_who_come_from_elsewhere() -> None:
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, True, "0.8"])
 def test_the_threshold_is_a_share(threshold: Any) -> None:
-    with pytest.raises(ConfigError, match="resolved_threshold"):
+    with refuses("trajectory_comprehensive"):
         comprehensive(FULL, resolved_threshold=threshold)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSpec
@@ -158,11 +159,11 @@ def test_a_rule_spec_sees_the_reference() -> None:
 
 
 def test_bad_columns_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"'target'.*allowed: topic"):
+    with refuses("columns"):
         call(make_reward(spec(), columns={"reference": "target"}), ["a"], topic=["x"])
-    with pytest.raises(ConfigError, match="comes from the rollout"):
+    with refuses("columns"):
         make_reward(spec(), columns={"response": "chat"})
-    with pytest.raises(ConfigError, match="comes from the rollout"):
+    with refuses("columns"):
         call(make_reward(spec(), columns={"messages": "chat"}), ["a"], Trainer(1), chat=[[]])
 
 
@@ -228,9 +229,9 @@ def test_equal_prompts_where_nobody_says_the_size() -> None:
 )
 def test_a_spec_that_compares_refuses_half_a_group(more: dict[str, Any]) -> None:
     reward = make_reward(spec(**more))
-    with pytest.raises(ConfigError, match=r"per_device_train_batch_size.*num_generations"):
+    with refuses("spec"):
         call(reward, ["a", "b", "poor"], Trainer(2))
-    with pytest.raises(ConfigError, match="different sizes"):
+    with refuses("spec"):
         call(reward, ["a", "b", "poor"], prompts=["p", "p", "q"])
 
 
@@ -246,7 +247,7 @@ def test_a_group_step_works_inside_blocks() -> None:
 
 def test_other_reward_functions_are_refused_where_the_sum_makes_missing_0() -> None:
     beside = Trainer(reward_funcs=[1, 2])
-    with pytest.raises(ConfigError, match=r"missing\.policy.*2 functions; allowed here: 'raise'"):
+    with refuses("spec.missing.policy"):
         call(make_reward(spec()), ["a", "poor"], beside)
     assert call(make_reward(spec(missing={"policy": "raise"})), ["a", "poor"], beside) == [0.5, 0.1]
     apart = Trainer(reward_funcs=[1, 2], multi_objective_aggregation="normalize_then_sum")
@@ -302,7 +303,7 @@ def test_a_schedule_goes_by_the_trainers_step(caplog: pytest.LogCaptureFixture) 
     reward, trainer = make_reward(spec(graders=graders)), Trainer(2)
     assert call(reward, ["a", "poor"], trainer) == [0.5, 0.1]
     assert trainer.metrics["judge/quality_weight"] == 0.25  # global_step is 3
-    with pytest.raises(ConfigError, match=r"graders\.quality\.weight: .*TRL knows of no step"):
+    with refuses("spec.graders.quality.weight"):
         call(PicklableReward(spec(graders=graders)), ["a", "poor"])
 
 
@@ -467,9 +468,9 @@ def test_the_column_of_what_a_rollout_func_tells() -> None:
     gold = [[{"role": "assistant", "content": "gold"}]]
     named = {"messages": gold, "told": [TOLD], "columns": {"messages": "told"}}
     assert fields("x", trainer=rolling("messages"), **named)["messages"] == TOLD
-    with pytest.raises(ConfigError, match="rollout_func"):
+    with refuses("rollout_func"):
         fields("x", trainer=rolling("messages"), messages=gold)
-    with pytest.raises(ConfigError, match="must be a list of"):
+    with refuses("rollout_func"):
         fields("x", trainer=rolling(), messages=["text"])
 
 
@@ -481,12 +482,12 @@ def test_a_mask_tells_the_policys_tokens(column: str) -> None:
     assert [one["content"] for one in found["messages"]] == ["p", "Well done", "or not?", "Done"]
     roles = ["user", "assistant", "user", "assistant"]
     assert [one["role"] for one in found["messages"]] == roles
-    with pytest.raises(ConfigError, match=r"each of 2 tokens \(found 1\)"):
+    with refuses("rollout_func"):
         fields("x", trainer=rolling(), completion_ids=[[1, 2]], **{column: [[1]]})
 
 
 def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rollout_func: .*'messages'.*'tool_mask'"):
+    with refuses("rollout_func"):
         call(make_reward(spec()), ["a"], rolling())
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, MissingRewardError
 from adjudge.graders import FunctionGrader
@@ -163,5 +164,5 @@ def test_other_functions_and_other_weights(caplog: pytest.LogCaptureFixture) -> 
         return [0.0 for _ in completions]
 
     beside = [*vector.functions, other]
-    with pytest.raises(ConfigError, match=r"missing\.policy: does not hold beside other reward"):
+    with refuses("spec.missing.policy"):
         Trainer(vector, reward_funcs=beside).ask(["kind"] * 4)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ErrorKind
 from adjudge.graders.llm.reply_forms import (
     ChoiceForm,
     FieldsForm,
@@ -244,5 +245,5 @@ def test_a_choice_may_have_a_declared_place() -> None:
     ],
 )
 def test_a_declaration_that_is_none_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigError, match="verdict"):
+    with refuses("verdict"):
         Ending.of(given)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge import ErrorKind, GraderScore, GradingFailure, RewardSpec
 from adjudge.engine.sandbox import Sandbox
-from adjudge.errors import ConfigError
 from adjudge.graders.verif import (
     Constraints,
     RuleConstraint,
@@ -115,7 +115,7 @@ def test_skipped_rules_are_asked_and_ignored_ones_are_not() -> None:
     assert grade(judge, truth, ignore_rules=True).metadata["constraints"] == 1
     assert "fewer than" not in judge.asked[1][1]["content"]
     assert "leaves out" in str(failure_of(judge, row(BRIEF), ignore_rules=True))
-    with pytest.raises(ConfigError, match="Set one of them"):
+    with refuses("verif"):
         VerIFGrader(judge, skip_rules=True, ignore_rules=True)
 
 

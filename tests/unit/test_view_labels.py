@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.refusals import refuses
 
-from adjudge.errors import ConfigError
 from adjudge.runs.labels import LabelLog
 from adjudge.runs.view.server import ViewServer, ViewSettings
 
@@ -241,5 +241,5 @@ def test_the_queue_leaves_out_what_the_author_has_labelled(folder: Path) -> None
 
 
 def test_an_author_that_is_none_is_refused_in_words(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="--author"):
+    with refuses("--author.author"):
         ViewServer(ViewSettings(folder, author="a\nb"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from lab.tests.unit.helpers.ifeval_files import GOOD, rows_of, write_prompts
+from tests.refusals import refuses
 from tests.unit.helpers.mock_provider import start_mock_here
 from typer.testing import CliRunner, Result
 
@@ -140,10 +141,10 @@ def test_a_checkpoint_is_merged_once(checkpoint: Path) -> None:
     assert merged() == [f"merging {checkpoint} into merged"]
     assert merged("checkpoints/global_step_5") == [f"merged: is merged from {checkpoint} already"]
     (checkpoint / "model_world_size_1_rank_0.pt").write_text("other weights")
-    with pytest.raises(ConfigError, match="--merge-target merged: holds the model of"):
+    with refuses("--merge-target"):
         merged()
     assert merged(target="other") == [f"merging {checkpoint} into other"]
-    with pytest.raises(ConfigError, match=r"is already merged\. Name it as TARGET"):
+    with refuses("--ckpt-dir"):
         merged("other", "third")
 
 
@@ -161,7 +162,7 @@ def test_the_folder_one_is_in_is_not_replaced(
     top = Path.cwd()
     Path("empty").mkdir()
     monkeypatch.chdir("empty")
-    with pytest.raises(ConfigError, match="is the current folder"):
+    with refuses("--merge-target"):
         merge_checkpoint(top / "checkpoints", Path(), python=str(top / "verl/bin/python"))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.refusals import refuses
 
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
@@ -204,7 +205,7 @@ def test_ratings_become_labels_where_the_card_says_how(tmp_path: Path) -> None:
     grader = TrainedRating(judge(path, A3), calibrated=True)
     found = asyncio.run(grader.aevaluate(prompt="Q?", response="Lima."))
     assert (found.score, found.metadata["rating"]) == (3.5, 3)
-    with pytest.raises(ConfigError, match="calibrated"):
+    with refuses("calibrated"):
         TrainedRating(judge(folder(tmp_path, POINTWISE), A3), calibrated=True)
 
 
@@ -298,7 +299,7 @@ def test_a_judge_keeps_the_wording_that_it_was_trained_with(tmp_path: Path) -> N
 
 
 def test_a_served_judge_needs_its_card(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not the folder of a trained judge.*'card'"):
+    with refuses("judge"):
         TrainedRating(ScriptedModel(A3, model="my-judge"))
     grader = TrainedRating(ScriptedModel(A3, model="my-judge"), card=folder(tmp_path, POINTWISE))
     assert asyncio.run(grader.aevaluate(prompt="Q?", response="Lima.")).score == 3.0

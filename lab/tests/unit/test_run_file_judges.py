@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
@@ -112,10 +113,10 @@ def test_a_dry_run_says_who_judges(beside: Path) -> None:
 
 def test_a_folder_that_is_not_there_yet_is_missed_when_it_is_asked_for(tmp_path: Path) -> None:
     run = read(tmp_path, "judges/mine")
-    with pytest.raises(ConfigError, match="judge.folder: .*it has no judge.json"):
+    with refuses("judge.folder"):
         build_reward_spec(run)
     (trained(tmp_path / "judges" / "mine") / SPEC_FILE).unlink()
-    with pytest.raises(ConfigError, match=r"judge.folder: .*has no reward.toml"):
+    with refuses("judge.folder.judge.folder"):
         read(tmp_path, "judges/mine")
 
 
@@ -197,7 +198,7 @@ def test_a_list_that_is_no_panel_is_refused(beside: Path, folders: list[str]) ->
 def test_one_that_is_not_there_yet_is_missed_when_it_is_asked_for(beside: Path) -> None:
     run = read(beside, ["judges/a", "judges/later"])
     assert run.lacks_trained_judge
-    with pytest.raises(ConfigError, match=r"judge.folder: .*later is not .*it has no judge.json"):
+    with refuses("judge.folder"):
         build_reward_spec(run)
 
 
