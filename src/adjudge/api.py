@@ -15,7 +15,6 @@ import msgspec
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
-from adjudge.messages import last_answer
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.graded_run import GradedRun
@@ -197,9 +196,11 @@ def _make_batch(
             name: _plain_value(sized[name][i] if name in sized else values)
             for name, values in columns.items()
         }
-        sample = sample_from_row({**row, **_turns(prompts[i], completion)}, i, {})
-        if not completion and not isinstance(completion, str):  # nothing came: nothing to grade
-            sample = msgspec.structs.replace(sample, response=None, messages=None)
+        if completion is None or (len(completion) == 0 and not isinstance(completion, str)):
+            sample = Sample(i, is_lost=True)  # nothing came: nothing to grade
+        else:
+            turns = {"messages": None, "prompt": prompts[i], "response": completion}
+            sample = sample_from_row({**row, **turns}, i)
         samples.append(sample)
     return samples, _name_groups(prompts, [sample.group for sample in samples])
 
@@ -230,22 +231,6 @@ def _is_column(values: Any) -> bool:
         return len(values) >= 0
     except TypeError:  # an array of no dimension
         return False
-
-
-def _turns(prompt: Any, completion: Any) -> dict[str, Any]:
-    """The fields of a prompt and its completion; a conversation where either is one."""
-    if isinstance(prompt, str) and isinstance(completion, str):
-        return {"prompt": prompt, "response": completion}
-    opening = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    if isinstance(completion, str):
-        return {
-            "messages": [*(opening or []), {"role": "assistant", "content": completion}],
-            "response": completion,
-        }
-    return {
-        "messages": [*(opening or []), *(completion or [])],
-        "response": last_answer(completion) or "",
-    }
 
 
 def _path(value: Path | str | None) -> Path | None:
@@ -283,7 +268,7 @@ def _iter_records(table: Any) -> Any:
 
 def _row_of(record: Any, place: int) -> dict[str, Any]:
     if isinstance(record, Sample):
-        return record.fields()
+        return {**record.fields(), "opening_turns": record.opening_turns}
     if not isinstance(record, Mapping):
         raise ConfigError(
             f"rollouts[{place}]: must be a mapping or a Sample (found {type(record).__name__})"

@@ -18,7 +18,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 def content_text(content: Any) -> str:
     """The text of a message's ``content``: a string, null, or a list of content parts.
 
-    Parts that are not text (images, audio) contribute nothing.
+    Parts that are not text (images, audio) and those of thinking contribute nothing.
     """
     if content is None:
         return ""
@@ -29,10 +29,15 @@ def content_text(content: Any) -> str:
     return str(content)
 
 
+_THINKING_PARTS = ("thinking", "reasoning", "redacted_thinking")
+
+
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
-    text = part.get("text") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or part.get("type") in _THINKING_PARTS:
+        return ""
+    text = part.get("text")
     return text if isinstance(text, str) else ""
 
 
@@ -68,30 +73,11 @@ def read_prompt(value: Any) -> list[dict[str, Any]] | None:
     return prompt_messages(value) if isinstance(value, str) and value.strip() else None
 
 
-def first_question(messages: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """The text of the last user message before the assistant's first; ``None`` without one."""
-    question = None
-    for message in messages or ():
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") == "user":
-            question = content_text(message.get("content"))
-    return question
-
-
 def last_question(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """The text of a conversation's last user message; ``None`` without one."""
     for message in reversed(messages):
         if message.get("role") == "user":
             return content_text(message.get("content"))
-    return None
-
-
-def last_answer(messages: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """The assistant's last text; ``None`` where it said nothing."""
-    for message in reversed(messages or ()):
-        if message.get("role") == "assistant" and (text := content_text(message.get("content"))):
-            return text
     return None
 
 

@@ -2,7 +2,7 @@
 
 ==================  ==========================================================================
 ``Message``         one chat message in OpenAI format, tool calls included
-``Sample``          one rollout to be scored
+``Sample``          one rollout to be scored; ``RewardSample`` is another name of it
 ``GraderMode``      does a grader see one sample or a whole group
 ``Role``            how a score enters the reward: averaged, added or multiplied
 ``GraderScore``     a number on the grader's own scale
@@ -11,8 +11,6 @@
 ``GraderResult``    any of the three
 ``Usage``           what a judge call consumed
 ``Provenance``      where a result came from
-``RewardSample``    a rollout as a trainer hands it in
-``AnySample``         either of the two samples: what a reward path takes
 ``GradedSample``    what the graders said about one rollout
 ``RewardResult``    what a trainer gets back
 ``RewardFunction``  the class that stands between
@@ -317,39 +315,53 @@ def mid_ranks(values: Sequence[float]) -> list[float]:
     return places
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollout to be scored.
+class Sample(msgspec.Struct):
+    """One rollout to be scored, from whatever door it came; :mod:`adjudge.intake` makes it.
 
-    ``index`` counts input rows from 0; ``group`` names the prompt's group; ``env_reward`` is the
-    environment's own reward or ``None``; ``extras`` are the row's other fields. ``where`` is the
-    ``FILE:ROW`` that it was read from; it is no part of what the sample says.
+    ``original_index`` is its place in the batch or among the rows of files, ``group_index`` its
+    place in the group. ``response`` is what the policy said last, ``prompt`` what the user asked
+    before the policy spoke, ``messages`` the conversation where there is one, of which the first
+    ``opening_turns`` stand before the policy (``None``: not known). ``extra`` has all other fields
+    that graders may ask for (``reference``, ``env_reward``, columns of the dataset). Of a rollout
+    that ``is_lost`` nothing is judged, and its reward is missing; ``problem`` says what could not
+    be read, if anything. ``group`` names its group where
+    the data does; ``where`` is the ``FILE:ROW`` that it was read from, and no field.
 
-    A reward function takes it as it is: ``original_index`` and ``group_index`` are its places under
-    the names that :class:`RewardSample` has.
-
-    >>> Sample(prompt="2 + 2?", response="4", extras={"level": 1}).fields()
-    {'level': 1, 'prompt': '2 + 2?', 'response': '4', 'index': 0}
+    >>> sample = Sample(0, 0, "2 + 2?", "4", extra={"reference": "4"})
+    >>> sample.fields()
+    {'reference': '4', 'prompt': '2 + 2?', 'response': '4'}
     """
 
-    index: int = 0
-    messages: list[dict[str, Any]] | None = None
+    original_index: int = 0
+    group_index: int = 0
     prompt: str | None = None
     response: str | None = None
-    reference: Any = None
+    messages: list[dict[str, Any]] | None = None
+    extra: Mapping[str, Any] = {}
+    is_lost: bool = False
+    opening_turns: int | None = None
     group: str | None = None
-    env_reward: float | None = None
-    extras: dict[str, Any] = {}
     where: str = ""
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        if self.extra is None:  # a trainer's own code may say so
+            self.extra = {}
 
     @property
-    def original_index(self) -> int:
-        """Its place among all rows."""
-        return self.index
+    def reference(self) -> Any:
+        """The reference answer, if there is one."""
+        return self.extra.get("reference")
+
+    @property
+    def env_reward(self) -> float | None:
+        """The environment's own reward where it is a finite number, else ``None``."""
+        return finite_number(self.extra.get("env_reward"))
 
     @property
     def step(self) -> int | None:
         """The training step that it is from, where its row has one."""
-        step = self.extras.get("step")
+        step = self.extra.get("step")
         if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 10:
             return int(step)  # a table's cell
         if isinstance(step, float) and step.is_integer():
@@ -357,30 +369,31 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return step if type(step) is int else None
 
     @property
-    def group_index(self) -> int:
-        """0: a row does not know its place in its group."""
-        return 0
-
-    @property
-    def is_lost(self) -> bool:
-        """False: a row without a rollout is a broken row."""
-        return False
-
-    def content(self) -> dict[str, Any]:
-        """:meth:`fields` without the place among the rows, which is no part of what it says."""
-        flat = dict(self.extras)
-        for name in _CONTENT_FIELDS:
-            value = getattr(self, name)
-            if value is not None:
-                flat[name] = value
-        return flat
+    def ending(self) -> Literal["text", "ended_in_tool_call", "empty"]:
+        """How the policy's last turn ended: in words, in a call of a tool, or in nothing."""
+        if self.response:
+            return "text"
+        turns = [one for one in self.messages or () if one.get("role") == "assistant"]
+        called = bool(turns and (turns[-1].get("tool_calls") or turns[-1].get("function_call")))
+        return "ended_in_tool_call" if called else "empty"
 
     def fields(self) -> dict[str, Any]:
         """The sample as one flat mapping, which graders pick their arguments from."""
-        return {**self.content(), "index": self.index}
+        flat = dict(self.extra)
+        if self.prompt is not None:
+            flat["prompt"] = self.prompt
+        if self.response is not None:
+            flat["response"] = self.response
+        if self.messages is not None:
+            flat["messages"] = self.messages
+        if self.group is not None:
+            flat["group"] = self.group
+        return flat
 
 
-_CONTENT_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
+RewardSample = Sample
+"""The name that trainers' reward functions know."""
+
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[GraderResult] = msgspec.json.Decoder(GraderResult)
@@ -398,49 +411,6 @@ def decode_result(data: bytes | str) -> GraderResult:
 
 RewardPart = float | GraderError
 """A part of a reward on its way: a number, or the failure that leaves it missing."""
-
-
-@dataclass
-class RewardSample:
-    """One rollout of a batch.
-
-    ``original_index`` is its place in the batch, ``group_index`` its place in the group;
-    ``extra`` holds any other fields that graders may ask for (``reference``, ``env_reward``, …).
-    Of a rollout that ``is_lost`` nothing is judged, and its reward is missing.
-
-    >>> RewardSample(0, 0, "2 + 2?", "4", extra={"reference": "4"}).fields()
-    {'reference': '4', 'prompt': '2 + 2?', 'response': '4'}
-    """
-
-    original_index: int
-    group_index: int
-    prompt: str | None
-    response: str | None
-    messages: list[dict[str, Any]] | None = None
-    extra: Mapping[str, Any] | None = None
-    is_lost: bool = False
-
-    @property
-    def env_reward(self) -> float | None:
-        """``env_reward`` of ``extra`` where it is a finite number of any library, else ``None``."""
-        return finite_number(self.extra.get("env_reward")) if self.extra else None
-
-    def content(self) -> dict[str, Any]:
-        """The sample as one flat mapping, which graders pick their arguments from."""
-        flat = dict(self.extra or ())
-        if self.prompt is not None:
-            flat["prompt"] = self.prompt
-        if self.response is not None:
-            flat["response"] = self.response
-        if self.messages is not None:
-            flat["messages"] = self.messages
-        return flat
-
-    fields = content
-
-
-AnySample = Sample | RewardSample
-"""One rollout, from a file or from a trainer; a reward path reads what both have."""
 
 
 @dataclass(slots=True)
@@ -520,7 +490,7 @@ class RewardFunction:
 
     async def compute_batch_scores(
         self,
-        prompt_to_samples: Mapping[str, Sequence[RewardSample]],  # noqa: ARG002  (the hook)
+        prompt_to_samples: Mapping[str, Sequence[Sample]],  # noqa: ARG002  (the hook)
     ) -> list[RewardResult]:
         """One result per sample, in any order, matched by ``original_index``.
 
@@ -530,7 +500,7 @@ class RewardFunction:
 
 
 def check_results(
-    results: Iterable[RewardResult], prompt_to_samples: Mapping[str, Sequence[RewardSample]]
+    results: Iterable[RewardResult], prompt_to_samples: Mapping[str, Sequence[Sample]]
 ) -> dict[int, RewardResult]:
     """Results by ``original_index``, every input index exactly once; ``ValueError`` otherwise."""
     wanted = [sample.original_index for group in prompt_to_samples.values() for sample in group]

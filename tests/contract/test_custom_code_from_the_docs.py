@@ -87,7 +87,7 @@ def sample(index: int, text: Any) -> RewardSample:
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]
     return RewardSample(
         original_index=index, group_index=index % 2, prompt="q", response="", messages=messages,
-        extra=None,
+
     )  # fmt: skip
 
 

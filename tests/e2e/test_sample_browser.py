@@ -76,7 +76,9 @@ def judged_run(folder: Path) -> None:
                      "score": 0.5, "reason": "[as_given] better\n\n[swapped] worse",
                      "metadata": orders}}}
             )  # fmt: skip
-            store.add_sample(index, Sample(index=index, messages=MESSAGES, group=f"g{index // 4}"))
+            store.add_sample(
+                index, Sample(original_index=index, messages=MESSAGES, group=f"g{index // 4}")
+            )
             bad = _call(index, "I like it " + HOSTILE, unread="no verdict in the reply")
             good = _call(index, json.dumps({"reason": HOSTILE, "score": 2}), repair=True)
             store.add_calls(index, "quality", [bad, good])

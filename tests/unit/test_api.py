@@ -341,7 +341,7 @@ def test_rows_that_are_no_samples_are_warned_of(caplog: pytest.LogCaptureFixture
 def test_an_env_reward_that_is_no_number_is_none() -> None:
     reward = {"combine_mode": "weighted_sum"}
     function = adjudge.SpecRewardFunction(RewardSpec.from_dict({**EXACT, "reward": reward}))
-    [found] = function.compute({"q": [Sample(response="a", env_reward=math.nan)]})  # type: ignore[list-item]
+    [found] = function.compute({"q": [Sample(response="a", extra={"env_reward": math.nan})]})
     assert found.score is None
 
 

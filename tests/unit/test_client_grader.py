@@ -75,7 +75,7 @@ def test_other_shapes_of_samples(service: StandIn) -> None:
         service.url,
         {"messages": messages},
         {"prompt": "q", "response": "a", "reference": gold, "answer": gold},
-        Sample(prompt="q", response="a", reference=4).fields(),
+        Sample(prompt="q", response="a", extra={"reference": 4}).fields(),
         max_batch_size=1,
     )
     # Sends of one sample each may arrive in any order.

@@ -381,7 +381,7 @@ def test_samples_of_the_file_are_those_that_were_scored(tmp_path: Path) -> None:
     recorder.close()
     [found] = SampleReader([tmp_path], {})
     assert (found.messages, found.prompt, found.response) == (messages, "q", "good")
-    assert (found.env_reward, found.group, found.extras["level"]) == (0.5, "g", 3)
+    assert (found.env_reward, found.group, found.extra["level"]) == (0.5, "g", 3)
 
 
 def test_the_judges_reward_is_no_environments(tmp_path: Path) -> None:

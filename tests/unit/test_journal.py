@@ -156,8 +156,12 @@ def test_items_that_differ_in_any_field_are_different(tmp_path: Path) -> None:
 
 def test_a_samples_place_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    assert scores(runner(path, lambda response: 1.0), [Sample(index=0, response="a")]) == [1.0]
-    assert scores(runner(path, lambda response: 2.0), [Sample(index=7, response="a")]) == [1.0]
+    assert scores(runner(path, lambda response: 1.0), [Sample(original_index=0, response="a")]) == [
+        1.0
+    ]
+    assert scores(runner(path, lambda response: 2.0), [Sample(original_index=7, response="a")]) == [
+        1.0
+    ]
 
 
 class Opaque:

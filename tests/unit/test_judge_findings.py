@@ -48,7 +48,9 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
             details = {"quality": case.said, "source": "graders"}
             rows.append({"index": index, "group": f"g{index // 4}", "env_reward": case.env,
                          "reward": None, "reward_info": {}, "details": details})  # fmt: skip
-            store.add_sample(index, Sample(index=index, prompt=QUESTION, response=case.answer))
+            store.add_sample(
+                index, Sample(original_index=index, prompt=QUESTION, response=case.answer)
+            )
             prompt = [{"role": "user", "content": f"{QUESTION}\n<a>\n{case.shown}\n</a>"}]
             calls = [JudgeCall(messages=prompt, **{"reply": "{}", **one}) for one in case.calls]
             store.add_calls(index, "quality", calls)

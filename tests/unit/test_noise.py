@@ -229,7 +229,7 @@ def test_events_and_groups_are_drawn_again_too() -> None:
         }
     )
     function = SpecRewardFunction(spec, graders={"turn": Turn("turn")}, draws=2)
-    samples = [Sample(index=0, extras={"events": events}), Sample(index=1, extras={"events": []})]
+    samples = [Sample(extra={"events": events}), Sample(1, extra={"events": []})]
     graded = adjudge.engine.loop.run_blocking(function.grade(samples, ["a", "a"]))
     [result, _] = function.reward(graded)
     assert result.details is not None

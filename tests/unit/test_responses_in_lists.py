@@ -35,13 +35,18 @@ def test_each_response_is_a_sample_of_its_rows_group(tmp_path: Path) -> None:
         {"prompt": CHAT, "responses": ["d"], "uid": "u"},
     )
     found = samples(path, reference="reward_model.ground_truth", group="uid")
-    assert [(one.index, one.response) for one in found] == [(0, "a"), (1, ""), (2, "c"), (3, "d")]
+    assert [(one.original_index, one.response) for one in found] == [
+        (0, "a"),
+        (1, ""),
+        (2, "c"),
+        (3, "d"),
+    ]
     assert [one.group for one in found] == [None, None, None, "u"]
     assert [one.group for one in samples(path)] == ["row 0", "row 0", None, "row 2"]
     first = found[0]
-    assert (first.prompt, first.reference, first.extras["sample"]) == ("why?", "g", 0)
+    assert (first.prompt, first.reference, first.extra["sample"]) == ("why?", "g", 0)
     assert first.messages == [*CHAT, {"role": "assistant", "content": "a"}]
-    assert "responses" not in first.extras
+    assert "responses" not in first.extra
 
 
 def test_each_response_counts(tmp_path: Path) -> None:

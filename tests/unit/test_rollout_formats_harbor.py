@@ -81,8 +81,8 @@ def test_a_job_is_its_trials_with_the_verifiers_reward(tmp_path: Path) -> None:
     samples = list(reader)
     assert [one.env_reward for one in samples] == [1.0, 0.0, None, 0.25]
     assert {one.group for one in samples} == {"sea/kelp"}
-    assert samples[1].extras["termination_reason"] == "AgentTimeoutError"
-    assert samples[2].extras["reward_components"] == {"correct": 1.0, "tidy": 0.5}
+    assert samples[1].extra["termination_reason"] == "AgentTimeoutError"
+    assert samples[2].extra["reward_components"] == {"correct": 1.0, "tidy": 0.5}
     assert (samples[0].prompt, samples[0].response) == (TASK, "Done.")
     messages = samples[0].messages or []
     roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
+from adjudge.intake.rendered import read_rendered_prompt
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.chat import read_messages, read_response_items
-from adjudge.rollouts.formats.completions import completion_row, read_rendered_prompt
+from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
@@ -398,7 +399,7 @@ def test_lists_of_responses() -> None:
     assert isinstance(five, Sample)
     assert (four.prompt, four.response, four.reference) == ("2 + 2?", "4", "4")
     assert (four.group, five.group) == ("row 0", "row 0")
-    assert (five.extras["sample"], five.extras["data_source"]) == (2, "math")
+    assert (five.extra["sample"], five.extra["data_source"]) == (2, "math")
     assert str(gone).endswith("responses.1: is null: no response was made")
     lines = [sample for _, sample in read_samples([DATA / "responses/responses.jsonl"])]
     assert [getattr(one, "messages", None) for one in lines] == [
@@ -425,7 +426,7 @@ def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
     path.write_text('{"prompt": "p", "output": "a", "outputs": ["b", "c"]}\n')
     [(_, sample)] = read_samples([path], {"response": "output"})
     assert isinstance(sample, Sample)
-    assert (sample.response, sample.extras["outputs"]) == ("a", ["b", "c"])
+    assert (sample.response, sample.extra["outputs"]) == ("a", ["b", "c"])
 
 
 SAMPLES = [
@@ -472,7 +473,7 @@ def test_nan_in_a_line_is_null(tmp_path: Path) -> None:
     [(_, sample)] = read_samples([path])
     assert isinstance(sample, Sample)
     assert (sample.prompt, sample.env_reward) == ("NaN", None)
-    assert sample.extras == {"score": None, "step": 5, "x": None}
+    assert sample.extra == {"score": None, "step": 5, "x": None}
 
 
 CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

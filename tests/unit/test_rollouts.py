@@ -8,13 +8,9 @@ from tests.refusals import refuses
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.intake.samples import compute_prompt_key
 from adjudge.rollouts.formats.columns import guess_mapping
-from adjudge.rollouts.samples import (
-    check_mapping,
-    compute_prompt_key,
-    read_samples,
-    sample_from_row,
-)
+from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
 from adjudge.types import MISSING, Sample, get_path
 
 CHAT = [
@@ -45,7 +41,7 @@ def test_rows_become_samples(tmp_path: Path) -> None:
     assert isinstance(first, Sample)
     assert (first.prompt, first.response) == ("why?", "because")
     assert (first.env_reward, first.group) == (1.0, "7")
-    assert first.extras == {"lang": "en", "reward": 1, "task_id": 7}
+    assert first.extra == {"lang": "en", "reward": 1, "task_id": 7}
     assert isinstance(second, Sample)
     assert (second.env_reward, second.group) == (None, None)
     assert second.reference == {"a": 1}

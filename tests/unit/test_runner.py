@@ -178,7 +178,7 @@ def test_fields_come_from_samples_defaults_and_extras() -> None:
     def grader(response: str, lang: str, note: str = "none") -> GraderScore:
         return GraderScore("g", 1.0, f"{response} {lang} {note}")
 
-    sample = Sample(response="hi", extras={"lang": "en", "other": 1})
+    sample = Sample(response="hi", extra={"lang": "en", "other": 1})
     [result] = grade(FunctionGrader(grader), [sample])
     assert isinstance(result, GraderScore)
     assert result.reason == "hi en none"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.rollouts.formats.completions import strip_end_tokens
+from adjudge.intake.rendered import strip_end_tokens
 from adjudge.service.formats import FORMATS, load_formats
 from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction
 from adjudge.service.formats.nemo_gym import (

@@ -120,7 +120,7 @@ def test_what_graders_see() -> None:
     fields = adapter._fields(sample)
     assert fields["reference"] == fields["label"] == "4"
     assert (fields["topic"], fields["finish_reason"]) == ("sums", "stop")
-    made = adapter.make_rendered_sample(0, 0, sample.prompt, sample.response, fields)
+    made = adapter.make_sample(0, 0, sample.prompt, sample.response, fields)
     assert made.fields()["prompt"] == "Why?"
     bare = slime._SlimeAdapter(spec())
     assert bare._fields(Sample(metadata=None, status=Status.ABORTED)) == {}

@@ -103,7 +103,7 @@ def test_a_rubric_that_the_sample_brought_and_one_that_is_none() -> None:
     teller = StoryTeller({"g": GraderFacts(name="g", rubric_field="r")})
     row = {"details": {"g": {"score": 1.0, "metadata": {"criteria": {"1": {"met": True}}}}}}
     for brought, text in ((["Names a dose"], "Names a dose"), (7, ""), ({"criteria": 1}, "")):
-        sample = Sample(response="x", extras={"r": brought})
+        sample = Sample(response="x", extra={"r": brought})
         [told] = teller.tell(row, sample=sample)["graders"]
         assert [one["text"] for one in told["criteria"]] == [text]
 

@@ -94,8 +94,8 @@ def test_a_completion_that_was_lost_has_no_reward_whatever_is_judged() -> None:
     for grader in graders:
         spec = RewardSpec.from_dict({"graders": [{"name": grader.name, "type": "string_match"}]})
         scorer = Scorer(spec, graders={grader.name: grader})
-        texts = ["right", None]
+        texts, adapter = ["right", None], Adapter(spec)
         made = [
-            Adapter.make_sample(n, n, "p", text, {"reference": "a"}) for n, text in enumerate(texts)
+            adapter.make_sample(n, n, "p", text, {"reference": "a"}) for n, text in enumerate(texts)
         ]
         assert scorer.score(made, ["p", "p"]).rewards == [1.0, None]

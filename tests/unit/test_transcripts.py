@@ -51,7 +51,7 @@ def test_what_is_kept_comes_back_as_it_was(
     text: str, extras: dict[str, Any], reply: str | None
 ) -> None:
     message = {"role": "user", "content": text, "tool_calls": [extras]}
-    sample = Sample(index=3, messages=[message], response=text, extras=extras, where="f:1")
+    sample = Sample(original_index=3, messages=[message], response=text, extra=extras, where="f:1")
     call = JudgeCall(
         messages=[message], schema=extras, reply=reply, error=text, usage=Usage(input_tokens=2)
     )
@@ -68,14 +68,14 @@ def test_a_long_text_is_kept_once_and_a_call_too(tmp_path: Path) -> None:
     text = "".join(str(number) for number in range(200_000))
     with TranscriptStore(tmp_path) as store:
         for index in range(40):
-            store.add_sample(index, Sample(index=index, prompt=text, response=str(index)))
+            store.add_sample(index, Sample(original_index=index, prompt=text, response=str(index)))
             store.add_calls(index, "g", [JudgeCall(messages=[], reply="x")] * 3)
         store.flush()
         once = store.bytes
         assert len(store.read_calls(7)["g"]) == 1
     assert once < len(text)
     with TranscriptStore(tmp_path, read_only=True) as store:
-        assert store.read_sample(39) == Sample(index=39, prompt=text, response="39")
+        assert store.read_sample(39) == Sample(original_index=39, prompt=text, response="39")
         assert (len(store), store.bytes) == (40, once)
 
 
@@ -146,7 +146,7 @@ def test_what_was_written_is_there_after_kill_9(tmp_path: Path) -> None:
             assert store.read_calls(index)["g"][0].reply == f"reply {index}"
     with TranscriptStore(tmp_path, run="r") as store:  # the run goes on
         before = len(store)
-        store.add_sample(0, Sample(index=0, response="another"))
+        store.add_sample(0, Sample(original_index=0, response="another"))
         store.add_sample(10**6, Sample(response="new"))
         assert len(store) == before + 1
         found = store.read_sample(0)
@@ -349,7 +349,7 @@ def test_two_questions_with_one_reply_are_both_kept_and_what_is_huge_is_not(
     asked = [[{"role": "user", "content": text}] for text in ("one", "two", "three" * 9999)]
     with TranscriptStore(None) as store:
         store.add_calls(0, "g", [JudgeCall(messages=messages, reply="4") for messages in asked])
-        store.add_sample(0, Sample(index=0, response="x" * 20_000))
+        store.add_sample(0, Sample(original_index=0, response="x" * 20_000))
         assert [call.messages for call in store.read_calls(0)["g"]] == asked[:2]
         assert store.read_sample(0) is None
 

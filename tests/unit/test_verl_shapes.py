@@ -23,7 +23,7 @@ from adjudge.trainers.verl.advantage import (
     impute_rewards,
     make_turn_reward,
 )
-from adjudge.trainers.verl.batches import flat_loop_row, rebuild_messages
+from adjudge.trainers.verl.batches import flat_loop_row, rebuild_turns
 from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics, rows_metrics
 from adjudge.trainers.verl.versions import (
     SUPPORTED_VERSIONS,
@@ -88,22 +88,21 @@ def test_a_marked_uid_is_the_uid_it_was() -> None:
 
 def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
     parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
-    opening = [{"role": "user", "content": "2 + 2?"}]
-    found = rebuild_messages(opening, "", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
-    assert [m["role"] for m in found] == ["user", "assistant", "tool", "assistant"]
-    assert found[1]["content"] == "Adding."
-    assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"] == "call_0"
-    assert found[3] == {"role": "assistant", "content": "<tool_call>{</tool_call>"}
+    found = rebuild_turns("", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
+    assert [m["role"] for m in found] == ["assistant", "tool", "assistant"]
+    assert found[0]["content"] == "Adding."
+    assert found[0]["tool_calls"][0]["id"] == found[1]["tool_call_id"] == "call_0"
+    assert found[2] == {"role": "assistant", "content": "<tool_call>{</tool_call>"}
 
 
 @pytest.mark.parametrize(
-    ("mask", "turns", "said"), [([1, 0], 3, "<tool_response>"), (None, 3, "response_mask")]
+    ("mask", "words", "said"), [([1, 0], CALL, "<tool_response>"), (None, "so", "response_mask")]
 )
 def test_what_cannot_be_read_is_no_trajectory(
-    mask: list[int] | None, turns: int, said: str
+    mask: list[int] | None, words: str, said: str
 ) -> None:
     with pytest.raises(GradingFailure, match=said) as caught:
-        rebuild_messages([], "", [0, 1], mask, turns, lambda ids: "words")
+        rebuild_turns(words, [0, 1], mask, 3, lambda ids: words)
     assert caught.value.kind == "invalid_input"
 
 

@@ -52,7 +52,7 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
     rows = [found for _, found in read_samples([path]) if isinstance(found, Sample)]
     assert [(one.group, one.prompt) for one in rows] == [("row 0", "p"), ("row 0", "p"),
                                                          ("row 1", "q")]  # fmt: skip
-    assert rows[2].extras["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]
+    assert rows[2].extra["kwargs"] == [{"num_words": 3, "prompt_to_repeat": None}]
 
 
 def test_each_text_of_a_list_is_a_sample_whatever_number_its_row_has(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RunFolderError
+from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
-from adjudge.rollouts.formats.fields import is_not_finite_text
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.view.index import STD_EPSILON
@@ -368,7 +368,7 @@ def _read_dump(
     reader = SampleReader(paths, mapping)
     tables, keys = 0, dict[str, None]()
     for sample in reader:
-        if sample.env_reward is None and isinstance(parts := sample.extras.get("reward"), Mapping):
+        if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
             tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
         yield from_sample(sample, names.name(sample))
     if tables:
@@ -407,11 +407,11 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
 
 def from_sample(sample: Sample, group: str) -> AuditedRollout:
     """A rollout of a dump; its reward is the dump's."""
-    extras = sample.extras
+    extras = sample.extra
     finish = _find_finish(extras)
     recorded = next((extras[name] for name in _ADVANTAGES if name in extras), None)
     return AuditedRollout(
-        index=sample.index,
+        index=sample.original_index,
         where=sample.where,
         group=group,
         step=sample.step,
@@ -432,7 +432,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
 def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
     """A sample of a run folder, with its rollout where that is still there."""
     details = record.details or {}
-    extras = sample.extras if sample else {}
+    extras = sample.extra if sample else {}
     finish = _find_finish(extras)
     return AuditedRollout(
         index=record.index,
@@ -471,7 +471,7 @@ def _number(value: Any) -> float | None:
 
 def _why_no_reward(sample: Sample) -> str:
     """Why a row of a dump has no reward; a masked one, whose number is still there, is left out."""
-    extras = sample.extras
+    extras = sample.extra
     numbers = [v for name in _REWARD_COPIES if (v := _number(extras.get(name))) is not None]
     masked = any(map(math.isfinite, numbers)) and not isinstance(extras.get("reward"), Mapping)
     return "" if sample.env_reward is not None or masked else NOT_A_NUMBER

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -29,13 +30,13 @@ from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import CallListener, WorkerPool, WorkItem
 from adjudge.types import (
-    AnySample,
     GradedSample,
     GraderError,
     GraderRank,
     GraderResult,
     GraderScore,
     Role,
+    Sample,
     finite_number,
 )
 
@@ -224,7 +225,7 @@ class BatchGrader:
 
     async def grade(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         sampled: Sequence[bool],
         *,
@@ -243,7 +244,7 @@ class BatchGrader:
 
     async def _grade(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         sampled: Sequence[bool],
         counting: Collection[str] | None,
@@ -270,7 +271,7 @@ class BatchGrader:
         return call.graded
 
     def journal_keys(
-        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+        self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> list[tuple[str, str, int]]:
         """Under which sample key, grader and draw the journal would know each answer.
 
@@ -282,7 +283,7 @@ class BatchGrader:
     # --- what is asked --------------------------------------------------------------------------
 
     def _lay_out(
-        self, samples: Sequence[AnySample], groups: Sequence[str], sampled: Sequence[bool]
+        self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
         members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
@@ -294,12 +295,12 @@ class BatchGrader:
             )
             call.graded.append(one)
             if not drawn or sample.is_lost:
-                failed = _lost_error if drawn else _not_sampled_error
+                failed = partial(_lost_error, sample.problem) if drawn else _not_sampled_error
                 names = [grader.name for grader in (*self._outcome, *self._group)]
                 one.outcome = {name: failed(name) for name in names}
                 one.events = failed("events")
                 continue
-            fields = sample.content()
+            fields = sample.fields()
             self._add(call, self._outcome, fields, one.outcome)
             if self._event:
                 one.events = self._add_events(call, fields, self._event)
@@ -554,8 +555,8 @@ def _no_events_error(why: str) -> GraderError:
     )
 
 
-def _lost_error(name: str) -> GraderError:
-    return GraderError(name, ErrorKind.INVALID_INPUT, "the rollout has no response")
+def _lost_error(problem: str, name: str) -> GraderError:
+    return GraderError(name, ErrorKind.INVALID_INPUT, problem or "the rollout has no response")
 
 
 def _not_sampled_error(name: str) -> GraderError:

@@ -17,11 +17,10 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.text import encode_exactly
 from adjudge.types import (
-    AnySample,
     GradedSample,
     RewardFunction,
     RewardResult,
-    RewardSample,
+    Sample,
     check_results,
 )
 
@@ -104,7 +103,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         return self._grader.needs_whole_groups
 
     async def compute_batch_scores(
-        self, prompt_to_samples: Mapping[str, Sequence[RewardSample]]
+        self, prompt_to_samples: Mapping[str, Sequence[Sample]]
     ) -> list[RewardResult]:
         """One result per sample, groups in the mapping's order.
 
@@ -119,14 +118,12 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         check_results(results, prompt_to_samples)
         return results
 
-    def compute(
-        self, prompt_to_samples: Mapping[str, Sequence[RewardSample]]
-    ) -> list[RewardResult]:
+    def compute(self, prompt_to_samples: Mapping[str, Sequence[Sample]]) -> list[RewardResult]:
         """:meth:`compute_batch_scores` from ordinary code."""
         return run_blocking(self.compute_batch_scores(prompt_to_samples))
 
     async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """Ask the graders about ``samples``; ``groups[i]`` names sample *i*'s group.
 

@@ -16,7 +16,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
 from adjudge.runner.runner import WorkItem
-from adjudge.types import AnySample, GradedSample, GraderError, GraderResult, GraderScore
+from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, Sample
 
 MIN_FAILED_SAMPLES = 16
 """Distinct samples that must all have failed before "every reply" is a fact: a policy can write one
@@ -78,7 +78,7 @@ class StartupCheck:
         for name, found in problems.items():
             raise ConfigError(f"{self._where}: graders.{name}: {found}")
 
-    def check_answers(self, graded: Sequence[GradedSample], samples: Sequence[AnySample]) -> None:
+    def check_answers(self, graded: Sequence[GradedSample], samples: Sequence[Sample]) -> None:
         """After a call: raises :class:`~adjudge.errors.ConfigError` for one that cannot answer.
 
         That is one which has never answered and (a) was told that there is no such model or path,
@@ -156,11 +156,11 @@ def _is_not_found(error: GraderError) -> bool:
     return isinstance(status, int) and (300 <= status < 400 or status in _NOT_FOUND_STATUSES)
 
 
-def _sample_content(sample: AnySample) -> Any:
+def _sample_content(sample: Sample) -> Any:
     """What tells rollouts apart; equal ones are one observation, whatever their ids."""
     texts = {"prompt": sample.prompt, "response": sample.response, "messages": sample.messages}
     if not any(texts.values()):
-        texts = sample.content()
+        texts = sample.fields()
     return sample_key(texts) or sample.original_index
 
 

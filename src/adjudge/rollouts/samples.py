@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -18,9 +17,17 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.messages import first_question, last_answer
+from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
+from adjudge.intake.rollouts import (
+    Rollout,
+    check_turns,
+    last_said,
+    read_conversation,
+    read_rollout,
+)
+from adjudge.intake.samples import compute_divergence, compute_prompt_key, sample_of_rollout
+from adjudge.messages import last_question
 from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
-from adjudge.rollouts.formats.fields import is_not_finite_text
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
@@ -28,6 +35,9 @@ from adjudge.types import MISSING, Sample, get_path
 _CHECKED_ROWS = 1000
 HEAD_ROWS = 20
 """Rows of a file by which its format is recognised."""
+
+_log = logging.getLogger("adjudge")
+_REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
 SampleOrError = tuple[str, Sample | RolloutError]
 """``FILE:ROW`` and the sample of a row, or what is wrong with the row."""
@@ -80,65 +90,68 @@ def sample_from_row(
     mapping: Mapping[str, str] | None = None,
     *,
     where: str = "",
+    references: ReferenceChoice = _REFERENCES,
 ) -> Sample:
     """One row as a :class:`~adjudge.Sample`, read from ``where``; raises :class:`RolloutError`.
 
-    A row needs ``messages`` or ``response``. Without ``response`` the last assistant message is
-    the response; without ``prompt`` the last user message before the first assistant's is. A mapped
-    column that the row lacks is null. Columns stay available as extras under their own name, those
-    mapped to messages, prompt or response excepted.
+    A row needs ``messages`` or ``response``. A ``prompt`` that is a conversation, or that a chat
+    template rendered, stands before ``response``; ``opening_turns`` says how many of ``messages``
+    stand before the policy. A mapped column that the row lacks is null. Columns stay available as
+    extra fields under their own name, those mapped to messages, prompt or response excepted.
     """
     columns = apply_mapping(row, row, mapping) if mapping else dict(row)
-    messages = _parse_messages(columns.pop("messages", None))
-    prompt = _parse_prompt(columns.pop("prompt", None))
-    response = _parse_text(columns.pop("response", None), "response")
-    if messages is None and response is None:
+    said = [columns.pop(name, None) for name in ("messages", "prompt", "response")]
+    columns.pop("index", None)
+    opening_turns, group = columns.pop("opening_turns", None), columns.pop("group", None)
+    references.set(columns)
+    if (reward := read_env_reward(columns.pop("env_reward", None))) is not None:
+        columns["env_reward"] = reward
+    rollout = _read_parts(said[0], said[1], said[2], opening_turns)
+    if rollout is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    columns.pop("index", None)
-    return Sample(
-        index=index,
-        messages=messages,
-        prompt=prompt if prompt is not None else first_question(messages),
-        response=response if response is not None else last_answer(messages),
-        reference=columns.pop("reference", None),
-        group=_parse_group(columns.pop("group", None)),
-        env_reward=_parse_number(columns.pop("env_reward", None)),
-        extras=columns,
-        where=where,
-    )
+    sample = sample_of_rollout(index, 0, rollout, columns)
+    sample.group, sample.where = _parse_group(group), where
+    return sample
 
 
-def _parse_messages(value: Any) -> list[dict[str, Any]] | None:
-    if value is None:
-        return None
+def _read_parts(messages: Any, prompt: Any, response: Any, opening_turns: Any) -> Rollout | None:
+    """The rollout of a row; ``None`` where it has neither a conversation nor a response."""
+    if prompt is not None and not isinstance(prompt, str | list):
+        raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")
+    if messages is None:
+        if response is None:
+            return None
+        if not isinstance(response, str | list):
+            raise RolloutError(f"'response' must be text, got {describe_value(response)}")
+        return read_rollout(prompt, response)
+    turns = _parse_messages(messages)
+    known = type(opening_turns) is int and 0 <= opening_turns <= len(turns)
+    if not known and isinstance(prompt, list) and turns[: len(prompt)] == prompt:
+        known, opening_turns = True, len(prompt)
+    found = read_conversation(turns, opening_turns if known else None)
+    if isinstance(prompt, list):
+        found = found._replace(prompt=last_question(check_turns(prompt, "prompt")))
+    elif prompt is not None:
+        found = found._replace(prompt=prompt)
+    if response is None:
+        return found
+    if isinstance(response, list):
+        return found._replace(response=last_said(check_turns(response, "response")) or "")
+    if not isinstance(response, str):
+        raise RolloutError(f"'response' must be text, got {describe_value(response)}")
+    return found._replace(response=response)
+
+
+def _parse_messages(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, str):  # trainers often store the list as JSON text
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise RolloutError(f"'messages' is text but not JSON: {error}") from None
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise RolloutError(
-            f"'messages' must be a list of chat messages, got {_describe_value(value)}"
-        )
-    return value
-
-
-def _parse_prompt(value: Any) -> str | None:
-    """Text, or a conversation (the chat form of a prompt) as its canonical JSON."""
-    if isinstance(value, list):
-        return msgspec.json.encode(value).decode()
-    return _parse_text(value, "prompt")
-
-
-def _parse_text(value: Any, field: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if field == "response" and isinstance(value, list) and value:
-        return last_answer(_parse_messages(value)) or ""
-    raise RolloutError(f"{field!r} must be text, got {_describe_value(value)}")
+    return check_turns(value, "messages")
 
 
 def _parse_group(value: Any) -> str | None:
@@ -148,26 +161,7 @@ def _parse_group(value: Any) -> str | None:
         return None  # how pandas writes "none"
     if isinstance(value, str | int | float | bool):
         return str(value)
-    raise RolloutError(f"'group' must be text or a number, got {_describe_value(value)}")
-
-
-def _parse_number(value: Any) -> float | None:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if is_not_finite_text(value):  # null in a JSON file, too
-        return None
-    if isinstance(value, bool | int | float | Decimal | str):  # a CSV file's numbers are text
-        with suppress(OverflowError, ValueError):
-            if math.isfinite(number := float(value)):
-                return number
-    raise RolloutError(f"'env_reward' must be a finite number, got {_describe_value(value)}")
-
-
-def _describe_value(value: Any) -> str:
-    try:
-        return f"{type(value).__name__}: {value!r:.60}"
-    except (ValueError, RecursionError):  # an integer too long to print; too deep
-        return type(value).__name__
+    raise RolloutError(f"'group' must be text or a number, got {describe_value(value)}")
 
 
 @dataclass(frozen=True)
@@ -203,6 +197,7 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
+        self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -230,12 +225,22 @@ class SampleReader:
                 for row in (record,) if one_row else self._convert(where, record, reading, number):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
-                    yield where, _as_sample(row, index, where)
+                    yield where, self._as_sample(row, index, where)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
             file, reason = next(iter(self.skipped.items()))
             raise ConfigError(f"{file}: {reason}")
+
+    def _as_sample(
+        self, row: Mapping[str, Any] | RolloutError, index: int, where: str
+    ) -> Sample | RolloutError:
+        if isinstance(row, RolloutError):
+            return row if str(row).startswith(where) else RolloutError(str(row), where=where)
+        try:
+            return sample_from_row(row, index, where=where, references=self._references)
+        except RolloutError as error:
+            return RolloutError(str(error), where=where)
 
     def _convert(
         self, where: str, record: Any, reading: FileReading, number: int
@@ -326,33 +331,6 @@ class SampleReader:
             return None
 
 
-def _as_sample(
-    row: Mapping[str, Any] | RolloutError, index: int, where: str
-) -> Sample | RolloutError:
-    if isinstance(row, RolloutError):
-        return row if str(row).startswith(where) else RolloutError(str(row), where=where)
-    try:
-        return sample_from_row(row, index, where=where)
-    except RolloutError as error:
-        return RolloutError(str(error), where=where)
-
-
-def compute_prompt_key(sample: Sample) -> str | None:
-    """What makes two samples answers to the same prompt when no column says so.
-
-    The conversation up to the first assistant message, else the prompt's text; ``None`` for a
-    sample that has neither: it is like no other.
-    """
-    opening = []
-    for message in sample.messages or []:
-        if message.get("role") == "assistant":
-            break
-        opening.append((message.get("role"), message.get("content")))
-    if opening:
-        return msgspec.json.encode(opening, order="deterministic").decode()
-    return sample.prompt or None
-
-
 def compute_rollout_key(sample: Sample) -> str:
     """What was judged, as 32 hexadecimal digits: equal for equal prompt, messages and response.
 
@@ -366,7 +344,9 @@ def compute_rollout_key(sample: Sample) -> str:
 class GroupNames:
     """Names each sample's group: its column, else one name per distinct prompt of a step.
 
-    Where no row has a step, all are of one. Generated names stand in parentheses with a number, and
+    Where no row has a step, all are of one. Conversations that begin alike, in which the user then
+    says different things after the same words of the assistant, are of different groups, and
+    :attr:`source` says so. Generated names stand in parentheses with a number, and
     are never those of a column: the counter skips names that rows have used. With ``split_steps``
     a column's group is divided, too, where its rows are of several steps.
     """
@@ -375,7 +355,8 @@ class GroupNames:
         self._prompts: dict[bytes, str] = {}
         self._columns: set[str] = set()
         self._made: set[str] = set()
-        self._by_column = self._by_prompt = self._alone = 0
+        self._by_column = self._by_prompt = self._alone = self._diverged = 0
+        self._next_said: dict[bytes, bytes] = {}
         self._by_step = False
         self._first_steps: dict[str, int | None] | None = {} if split_steps else None
 
@@ -393,13 +374,18 @@ class GroupNames:
         key = compute_prompt_key(sample)
         if key is None:
             self._alone += 1
-            return self._new("row", sample.index)
+            return self._new("row", sample.original_index)
         self._by_prompt += 1
         if sample.step is not None:
             self._by_step = True
             key = f"{sample.step}\0{key}"
         # Prompts are long, and there may be as many as samples.
-        digest = blake2b(encode_exactly(key), digest_size=16).digest()
+        digest = _digest(key)
+        if (diverging := compute_divergence(sample)) is not None:
+            said, answered = _digest(f"{key}\0{diverging[0]}"), _digest(diverging[1])
+            if self._next_said.setdefault(said, answered) != answered:
+                self._diverged += 1
+                digest = _digest(f"{key}\0{diverging[0]}\0{diverging[1]}")
         if digest not in self._prompts:
             self._prompts[digest] = self._new("prompt", len(self._prompts))
         return self._prompts[digest]
@@ -420,6 +406,15 @@ class GroupNames:
             "no prompt, each alone": self._alone,
         }
         used = {way: count for way, count in ways.items() if count}
-        if len(used) == 1:
-            return next(iter(used))
-        return "; ".join(f"{way}: {count} rows" for way, count in used.items())
+        said = [f"{way}: {count} rows" for way, count in used.items()]
+        said = list(used) if len(used) == 1 else said
+        if self._diverged:
+            said.append(
+                f"{self._diverged} rows begin like others and then the user says something else, "
+                "so they are groups of their own: name the group with -m group=COLUMN"
+            )
+        return "; ".join(said)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(encode_exactly(text), digest_size=16).digest()

@@ -269,7 +269,7 @@ class GradingRunner:
             for place, item in enumerate(dataset):
                 fields = item.fields() if isinstance(item, Sample) else item
                 if has_journal:
-                    key = sample_key(item.content() if isinstance(item, Sample) else item)
+                    key = sample_key(item.fields() if isinstance(item, Sample) else item)
                 for grader, results in places:
                     yield grader, fields, 0, results, place, key
 

@@ -21,7 +21,8 @@ import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.files import write_rows
-from adjudge.messages import parse_conversation, read_prompt
+from adjudge.intake.rollouts import first_turn
+from adjudge.messages import read_prompt
 from adjudge.runs.records import RunRecords
 from adjudge.stats import snap_ties
 from adjudge.text import encode_json
@@ -305,7 +306,8 @@ class _Texts(NamedTuple):
             answer = [{"role": "assistant", "content": sample.response}] if sample.response else []
         else:
             messages = list(sample.messages)
-            start = _find_answer(messages, parse_conversation(sample.prompt))
+            start = sample.opening_turns
+            start = first_turn(messages) if start is None else start
             prompt, answer = messages[:start], messages[start:]
             while answer and answer[-1].get("role") != "assistant":
                 answer.pop()  # nobody answered it
@@ -314,19 +316,9 @@ class _Texts(NamedTuple):
         return cls(prompt, answer, _read_tools(sample), sample.reference, where)
 
 
-def _find_answer(messages: Sequence[Row], prompt: Sequence[Row] | None) -> int:
-    """Where the answer begins: after the prompt that the rollout states, else the first turn."""
-    if prompt and list(messages[: len(prompt)]) == list(prompt):
-        return len(prompt)
-    for place, message in enumerate(messages):
-        if message.get("role") == "assistant":
-            return place
-    return len(messages)
-
-
 def _read_tools(sample: Sample) -> Any:
     """The tools that the policy had, as a list of schemas; ``None`` where the row has none."""
-    tools = sample.extras.get("tools")
+    tools = sample.extra.get("tools")
     if isinstance(tools, str):
         try:
             tools = msgspec.json.decode(tools)

@@ -42,7 +42,7 @@ from adjudge.runs.transcripts import (
     TranscriptStore,
 )
 from adjudge.text import encode_json
-from adjudge.types import AnySample, GradedSample, GraderError, RewardResult, Sample
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 from adjudge.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RolloutGrader(Protocol):
         """Whether all samples of a group must come in one call."""
 
     async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """What was said about each sample, in order."""
 
@@ -496,7 +496,7 @@ def _sample_facts(sample: Sample, group: str) -> SampleFacts:
     calls = [message.get("tool_calls") for message in sample.messages or []]
     response = sample.response or ""
     return SampleFacts(
-        index=sample.index,
+        index=sample.original_index,
         group=group,
         env_reward=sample.env_reward,
         length=len(response),

@@ -22,7 +22,7 @@ from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
 from adjudge.stats import mean
-from adjudge.types import AnySample, GraderError, GraderResult, GraderScore
+from adjudge.types import GraderError, GraderResult, GraderScore, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import Price
@@ -323,7 +323,7 @@ def build_call_meters(
 
 
 def estimate_calls(
-    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str], draws: int = 1
+    spec: RewardSpec, samples: Sequence[Sample], groups: Sequence[str], draws: int = 1
 ) -> dict[str, JudgeCallEstimate]:
     """What each grader would ask its judge about ``samples``; graders without one are left out.
 
@@ -366,7 +366,7 @@ def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSp
 
 
 def estimate_run_calls(
-    spec: RewardSpec, samples: Sequence[AnySample], groups: Sequence[str], rows: int
+    spec: RewardSpec, samples: Sequence[Sample], groups: Sequence[str], rows: int
 ) -> JudgeCallEstimate:
     """What ``spec`` would ask its judges about ``rows`` rows; ``samples`` are the first of them."""
     found = JudgeCallEstimate("outcome")

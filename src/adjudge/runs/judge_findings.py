@@ -20,7 +20,7 @@ import msgspec
 
 from adjudge.errors import RunFolderError
 from adjudge.judges.call_log import JudgeCall
-from adjudge.messages import content_text, last_answer
+from adjudge.messages import content_text
 from adjudge.report.elements import format_integer
 from adjudge.rewards.groups import group_step
 from adjudge.runs.records import RunRecord, RunRecords
@@ -213,7 +213,7 @@ def _read_transcripts(
 
 def _answer_of(sample: Sample) -> str:
     """The answer as a judge is to see it: the last reply without its reasoning."""
-    text = sample.response or last_answer(sample.messages) or ""
+    text = sample.response or ""
     return _squash(final_text(text) or _THINKING.sub("", text))
 
 

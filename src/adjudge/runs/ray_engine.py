@@ -41,7 +41,7 @@ from adjudge.runs.ray_worker import (
     WorkerReport,
     select_graders,
 )
-from adjudge.types import AnySample, GradedSample
+from adjudge.types import GradedSample, Sample
 
 _WINDOW = 512
 _SHARD_ROWS = (32, 4096)
@@ -157,7 +157,7 @@ class _WorkerAnswers:
 
     async def grade(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         *,
         step: int | None = None,  # noqa: ARG002  (drawn long ago)
@@ -170,7 +170,7 @@ class _WorkerAnswers:
         ranked = await self._together.grade(samples, groups, drawn)
         return [_join(*both) for both in zip(judged, ranked, strict=True)]
 
-    def _of(self, sample: AnySample, group: str) -> GradedSample:
+    def _of(self, sample: Sample, group: str) -> GradedSample:
         said = self._said.pop(sample.original_index, None)
         if said is None:
             raise RolloutError(

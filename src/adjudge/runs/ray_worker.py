@@ -391,7 +391,7 @@ def _split_windows(samples: Iterator[Sample], size: int) -> Iterator[list[Sample
 def _sampled_flags(window: Sequence[Sample], drawn: list[int] | None, shard: Shard) -> list[bool]:
     if drawn is None:
         return [True] * len(window)
-    return [bool(drawn[one.index - shard.first]) for one in window]
+    return [bool(drawn[one.original_index - shard.first]) for one in window]
 
 
 async def _endpoints() -> dict[EndpointId, EndpointStats]:

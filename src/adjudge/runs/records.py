@@ -141,7 +141,7 @@ class RunRecords:
             return
         samples = iter(SampleReader(self._inputs(), self.facts.get("map") or {}))
         for record in self:
-            sample = next((one for one in samples if one.index == record.index), None)
+            sample = next((one for one in samples if one.original_index == record.index), None)
             if sample is None or (record.key and compute_rollout_key(sample) != record.key):
                 raise RunFolderError(
                     f"{record.where or self.path}: is not what was graded any more. Run "

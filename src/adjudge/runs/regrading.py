@@ -25,7 +25,6 @@ from adjudge.runner.progress import Tally
 from adjudge.runs.grading import GradingJob, RolloutGrader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import (
-    AnySample,
     GradedSample,
     GraderError,
     GraderResult,
@@ -188,7 +187,7 @@ class _RecordedGrader:
         return self._asker is not None and self._asker.needs_whole_groups
 
     async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         stated = [self._read(sample) for sample in samples]
         sampled = [
@@ -213,16 +212,16 @@ class _RecordedGrader:
             found.append(one)
         return found
 
-    def _read(self, sample: AnySample) -> tuple[Mapping[str, Any], str, str]:
+    def _read(self, sample: Sample) -> tuple[Mapping[str, Any], str, str]:
         """What was said of a sample: details, and the kind and message of a missing reward."""
         if not isinstance(sample, Sample):
             raise TypeError(f"samples of files are regraded, no {type(sample).__name__}")
         if self._from_rows:
-            missing = sample.extras.get("missing") or {}
-            details = sample.extras.get("details")
+            missing = sample.extra.get("missing") or {}
+            details = sample.extra.get("details")
             found = details if isinstance(details, Mapping) else {}
             return found, str(missing.get("kind", "")), str(missing.get("message", ""))
-        record = next((one for one in self._rows if one.index == sample.index), None)
+        record = next((one for one in self._rows if one.index == sample.original_index), None)
         if record is None or (record.key and compute_rollout_key(sample) != record.key):
             raise RunFolderError(
                 f"{sample.where}: is not what {self._path} graded any more. Put the rollouts back."

@@ -15,8 +15,8 @@ import msgspec
 from adjudge.errors import AdjudgeError
 from adjudge.graders.base import MAX_PLACES, RuleGrader
 from adjudge.graders.registry import SHIPPED, build_grader
+from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
-from adjudge.messages import last_answer
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
 from adjudge.rubrics import Rubric, parse_rubric
@@ -128,7 +128,7 @@ class StoryTeller:
         details = _table(row.get("details"))
         calls = calls or {}
         response = sample.response if sample is not None else None
-        if sample is not None and sample.messages and response == last_answer(sample.messages):
+        if sample is not None and sample.messages and response == last_said(sample.messages):
             response = None
         found = {
             "index": row.get("index"),
@@ -215,7 +215,7 @@ class StoryTeller:
             if not isinstance(grader, RuleGrader) or grader.locate is None:
                 return []
             bound = ArgumentBinding(facts.name, grader, facts.mapper)
-            return list(grader.locate(**bound.arguments(sample.content(), 0)))
+            return list(grader.locate(**bound.arguments(sample.fields(), 0)))
         except (AdjudgeError, ValueError, TypeError, KeyError, RecursionError):
             return []  # the row was judged by other columns
 
@@ -396,7 +396,7 @@ def _votes(
 def _own_criteria(sample: Sample, field: str) -> list[dict[str, Any]]:
     """The criteria that the sample brought; none where they are no rubric."""
     try:
-        return _list_criteria(parse_rubric(get_path(sample.content(), field)))
+        return _list_criteria(parse_rubric(get_path(sample.fields(), field)))
     except (AdjudgeError, ValueError, TypeError, RecursionError):
         return []
 

@@ -454,10 +454,10 @@ class TranscriptKeeper:
         self._window, self._kept = {}, set()
         for sample, group in zip(samples, groups, strict=True):
             if self._groups is None or group in self._groups:
-                self._kept.add(sample.index)
-                self.store.add_sample(sample.index, sample)
+                self._kept.add(sample.original_index)
+                self.store.add_sample(sample.original_index, sample)
             else:
-                self._window[sample.index] = sample
+                self._window[sample.original_index] = sample
 
     def add_calls(
         self, samples: Sequence[int], grader: str, calls: list[JudgeCall], *, failed: bool

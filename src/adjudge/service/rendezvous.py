@@ -29,7 +29,7 @@ from adjudge.service.backends.conversion import (
     result_to_response,
 )
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import GradedSample, GraderError, RewardResult, RewardSample
+from adjudge.types import GradedSample, GraderError, RewardResult, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
 
@@ -97,7 +97,7 @@ class GroupJudge:
         self._together_grader = _make_grader(spec, together, graders)
         self._deadline_s = deadline_s
 
-    async def judge_sample(self, sample: RewardSample, group: str) -> GradedSample:
+    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
         """What the graders say that see one sample."""
         if self._alone_grader is None:
             return self._unjudged(sample, group)
@@ -109,7 +109,7 @@ class GroupJudge:
         return judged
 
     async def judge_group(
-        self, judged: Sequence[GradedSample], samples: Sequence[RewardSample]
+        self, judged: Sequence[GradedSample], samples: Sequence[Sample]
     ) -> tuple[list[GradedSample], list[RewardResult]]:
         """What all graders said, and the rewards, once everybody of a group is there."""
         everything = list(judged)
@@ -143,7 +143,7 @@ class GroupJudge:
         return self._together_grader is not None
 
     def _unjudged(
-        self, sample: RewardSample, group: str, failure: tuple[ErrorKind, str] | None = None
+        self, sample: Sample, group: str, failure: tuple[ErrorKind, str] | None = None
     ) -> GradedSample:
         """A sample of which nothing was asked, or whose graders all failed in the same way."""
         outcome: dict[str, Any] = {}
@@ -213,7 +213,7 @@ class _GroupSample:
     request: GroupRequest
     digest: bytes
     size: int
-    sample: RewardSample | None = None
+    sample: Sample | None = None
     judging: asyncio.Task[GradedSample] | None = None
     refusal: JudgeResponse | None = None
 
@@ -388,7 +388,7 @@ class Rendezvous:
                 self._close(group)
 
     async def _judge_sample(
-        self, member: _GroupSample, sample: RewardSample, key: _GroupKey
+        self, member: _GroupSample, sample: Sample, key: _GroupKey
     ) -> GradedSample:
         async with self._slots:
             judged = await self._judging.judge_sample(sample, key[1])

@@ -4,12 +4,10 @@ An adapter is what differs between trainers: where rows and groups come from, an
 leaves a sample out. It derives from :class:`Adapter`, which has the rest: the reward spec, the
 fields that graders see, refusals of a spec that the trainer's calls cannot serve, metrics by name.
 
-What graders see of a row is the same in every trainer. ``prompt`` (the text, or the last user
-message before the assistant's first), ``response`` (the text, or the last assistant message with
-text), ``messages`` where there is a conversation, and every column of the dataset under its own
-name, but for those four that are about the rollout (``finish_reason`` is the fourth).
-``reference`` is the column of that name, else the first there is of ``ground_truth``, ``answer``,
-``solution``. ``env_reward`` is the column of that name.
+What graders see of a row is the same in every trainer, and in every other door
+(:mod:`adjudge.intake`): ``prompt``, ``response``, ``messages`` where there is a conversation,
+``reference``, and every column of the dataset under its own name, but for those that are about the
+rollout (:data:`ROLLOUT_FIELDS`). ``env_reward`` is the column of that name.
 """
 
 from __future__ import annotations
@@ -21,12 +19,13 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.messages import first_question, last_answer
+from adjudge.intake.columns import ReferenceChoice
+from adjudge.intake.samples import make_sample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
 from adjudge.trainers.scoring import Scorer, ScorerResult
-from adjudge.types import AnySample, RewardResult, RewardSample
+from adjudge.types import RewardResult, Sample
 
 DEFAULT_NAME = "adjudge"
 """What a reward is called in a trainer's log, unless it is given a name."""
@@ -38,9 +37,6 @@ ROLLOUT_FIELD_ERROR = (
     "columns: {!r} comes from the rollout, not from the dataset. Use another field, such as "
     "'reference' or 'env_reward', or 'messages' where the trainer has a rollout_func."
 )
-
-REFERENCE_FIELDS = ("reference", "ground_truth", "answer", "solution")
-"""The columns that may be the ``reference``, the first there is."""
 
 _log = logging.getLogger("adjudge")
 
@@ -89,6 +85,7 @@ class Adapter:
         self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
         self.columns = check_columns(columns)
         self._warned: set[str] = set()
+        self._references = ReferenceChoice(self.warn, "Name it with columns={{'reference': '{}'}}.")
         if self.call_holds == "one sample":
             self._check_one_sample()
 
@@ -100,7 +97,7 @@ class Adapter:
     # --- a trainer's rows as samples ------------------------------------------------------------
 
     def select_fields(self, columns: Mapping[str, _T]) -> dict[str, _T]:
-        """What a sample gets beside the rollout, by field; see the module.
+        """What a sample gets beside the rollout and the reference, by field; see the module.
 
         ``columns`` are one row's values by column, or whole columns. Raises
         :class:`~adjudge.errors.ConfigError` for a named column that is not there.
@@ -115,48 +112,30 @@ class Adapter:
                 )
             if field != "messages":
                 fields[field] = columns[column]
-        for name in REFERENCE_FIELDS:
-            if name in fields:
-                fields.setdefault("reference", fields[name])
         return fields
 
-    @staticmethod
     def make_sample(
-        index: int, place: int, prompt: Any, completion: Any, fields: dict[str, Any]
-    ) -> RewardSample:
+        self,
+        index: int,
+        place: int,
+        prompt: Any,
+        completion: Any,
+        fields: dict[str, Any],
+        *,
+        thinks: bool | None = None,
+    ) -> Sample:
         """A row as a sample: ``index`` in the batch, ``place`` in its group.
 
-        ``prompt`` and ``completion`` are texts or lists of chat messages. A completion that is
-        ``None`` was lost: it has no reward.
+        ``prompt`` and ``completion`` are texts or lists of chat messages; a text may be one that a
+        chat template rendered. A completion that is ``None`` was lost: it has no reward.
+        ``thinks``: whether the chat template opens the policy's thinking, where that is known.
         """
-        opening = prompt if isinstance(prompt, list) else None
-        answer = completion if isinstance(completion, list) else None
-        messages = None if answer is None else [*(opening or []), *answer]
-        response = completion if answer is None else last_answer(answer) or ""
-        return RewardSample(
-            index,
-            place,
-            prompt if isinstance(prompt, str) else first_question(opening),
-            response,
-            messages,
-            fields,
-            is_lost=completion is None,
-        )
+        self.set_reference(fields)
+        return make_sample(index, place, prompt, completion, fields, thinks=thinks)
 
-    @staticmethod
-    def make_rendered_sample(
-        index: int, place: int, prompt: Any, response: str, fields: dict[str, Any]
-    ) -> RewardSample:
-        """:meth:`make_sample` where a chat template may have rendered ``prompt`` already.
-
-        It is read back into messages where that is certain, and else stays as it is.
-        """
-        from adjudge.rollouts.formats.completions import completion_row  # noqa: PLC0415
-
-        row = completion_row(prompt, response)
-        return RewardSample(
-            index, place, row.get("prompt"), row["response"], row.get("messages"), fields
-        )
+    def set_reference(self, fields: dict[str, Any]) -> None:
+        """Put the row's reference into its ``fields``: the first there is of its columns."""
+        self._references.set(fields, fixed="reference" in self.columns)
 
     # --- what a trainer's calls cannot serve ----------------------------------------------------
 
@@ -204,7 +183,7 @@ class Adapter:
 
     async def ascore(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         *,
         step: int | None = None,
@@ -224,7 +203,7 @@ class Adapter:
         )
 
     def score(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> ScorerResult:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))

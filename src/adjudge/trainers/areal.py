@@ -46,7 +46,7 @@ class _ArealAdapter(Adapter):
             answer = [{"role": "assistant", "content": response}]
             sample = self.make_sample(0, 0, messages, answer, fields)
         else:
-            sample = self.make_rendered_sample(0, 0, prompt, response, fields)
+            sample = self.make_sample(0, 0, prompt, response, fields)
         return await self.ascore([sample], [group])
 
 

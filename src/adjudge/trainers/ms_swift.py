@@ -28,7 +28,7 @@ from adjudge.stats import mean
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.trl_batch import GroupLayout
-from adjudge.types import RewardSample
+from adjudge.types import Sample
 
 _INTERNAL = frozenset(
     {"prompt_id", "request_id", "is_truncated", "rollout_infos", "response_token_ids"}
@@ -137,7 +137,7 @@ class _SwiftAdapter(Adapter):
             f"this process has {len(prompts)} completions",
         )
 
-    def _make_samples(self, given: Mapping[str, Any], groups: Sequence[str]) -> list[RewardSample]:
+    def _make_samples(self, given: Mapping[str, Any], groups: Sequence[str]) -> list[Sample]:
         """Each row's conversation, the last message being the response, and dataset columns."""
         rows = {
             name: values

@@ -84,7 +84,7 @@ def make_reward_func(
         if not query.startswith(prompt):
             raise ConfigError(f"queries: must begin with the prompt (found {query[:80]!r})")
         fields = adapter.select_fields(_columns(label))
-        sample = adapter.make_rendered_sample(0, 0, prompt, query[len(prompt) :], fields)
+        sample = adapter.make_sample(0, 0, prompt, query[len(prompt) :], fields)
         result = adapter.score([sample], ["0"]).results[0]
         if result.score is None and not dynamic_filtering:
             raise make_missing_failure(result)
@@ -157,7 +157,7 @@ class GroupExecution(Adapter):
             tokens = output["observation_tokens"][start:end]
             text = tokenizer.decode(tokens, skip_special_tokens=True)
             ended = {"finish_reason": "length" if output["truncated"] else "stop"}
-            samples.append(self.make_rendered_sample(place, place, prompt, text, fields | ended))
+            samples.append(self.make_sample(place, place, prompt, text, fields | ended))
         results = (await self.ascore(samples, ["0"] * len(samples))).results
         rewards = [result.score for result in results]
         # What is logged, and what dynamic filtering compares with its range.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from adjudge.types import AnySample, GradedSample, RewardResult
+from adjudge.types import GradedSample, RewardResult, Sample
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TrainerProgress:
 class RecordedCall:
     """One call of a trainer with its rewards; ``whole_groups`` as for :meth:`.Scorer.ascore`."""
 
-    samples: Sequence[AnySample]
+    samples: Sequence[Sample]
     judged: Sequence[GradedSample]
     results: Sequence[RewardResult]
     metrics: Mapping[str, float]

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.messages import first_question, last_answer
+from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
 from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
@@ -28,7 +28,7 @@ from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import RecordedCall
-from adjudge.types import AnySample, GradedSample, RewardResult
+from adjudge.types import GradedSample, RewardResult, Sample
 
 _CLOSE_S = 10.0
 """How long the end of a process waits for what is still to be written."""
@@ -305,21 +305,23 @@ class RecorderThread:
 
     def _row(
         self,
-        sample: AnySample,
+        sample: Sample,
         judged: GradedSample,
         result: RewardResult,
         call: RecordedCall,
         step: int | None,
     ) -> dict[str, Any]:
         """As ``adjudge train`` has it, with the fields that graders saw beside it."""
-        fields, missing, messages = sample.content(), result.missing, sample.messages
+        fields, missing, messages = sample.fields(), result.missing, sample.messages
         if messages is None:
             fields.setdefault("response", "")
         else:  # whoever reads the row takes both from there, and texts are most of it
-            if sample.response is not None and sample.response == last_answer(messages):
-                del fields["response"]
-            if sample.prompt is not None and sample.prompt == first_question(messages):
-                del fields["prompt"]
+            if sample.opening_turns is not None:
+                fields["opening_turns"] = sample.opening_turns
+            read = read_conversation(messages, sample.opening_turns)
+            for name in ("response", "prompt"):
+                if name in fields and fields[name] == getattr(read, name):
+                    del fields[name]
         row = {
             "step": step,
             "group": self._group_name(judged.group, call),

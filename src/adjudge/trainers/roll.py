@@ -63,7 +63,7 @@ class RollAdapter(Adapter):
         for place, (prompt, text) in enumerate(zip(prompts, responses, strict=True)):
             columns = {key: values[place] for key, values in rows.items() if len(values) > place}
             fields = self.select_fields(columns)
-            samples.append(self.make_rendered_sample(place, place, prompt, text, fields))
+            samples.append(self.make_sample(place, place, prompt, text, fields))
         rewards = self.score(samples, ["0"] * len(samples)).rewards
         return [math.nan if reward is None else reward for reward in rewards]
 

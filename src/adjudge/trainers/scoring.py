@@ -19,7 +19,7 @@ from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.types import AnySample, GradedSample, GraderError, Provenance, RewardResult, Usage
+from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
 
@@ -109,7 +109,7 @@ class Scorer(SpecRewardFunction):
         return None
 
     async def grade(
-        self, samples: Sequence[AnySample], groups: Sequence[str], *, step: int | None = None
+        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
         """:meth:`SpecRewardFunction.grade <adjudge.rewards.SpecRewardFunction.grade>`.
 
@@ -121,7 +121,7 @@ class Scorer(SpecRewardFunction):
 
     async def ascore(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         *,
         step: int | None = None,
@@ -151,7 +151,7 @@ class Scorer(SpecRewardFunction):
     def compute_rewards(
         self,
         judged: Sequence[GradedSample],
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         *,
         whole_groups: bool = True,
         step: int | None = None,
@@ -204,7 +204,7 @@ class Scorer(SpecRewardFunction):
     def _watch_missing(
         self,
         judged: Sequence[GradedSample],
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         results: Sequence[RewardResult],
     ) -> dict[str, float]:
         """Look for what predicts missing rewards, over all batches; say each finding once."""
@@ -237,7 +237,7 @@ class Scorer(SpecRewardFunction):
 
     def score(
         self,
-        samples: Sequence[AnySample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         *,
         step: int | None = None,

@@ -29,7 +29,7 @@ from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import SPEC_VARIABLE
-from adjudge.types import GradedSample, RewardResult, RewardSample
+from adjudge.types import GradedSample, RewardResult, Sample
 
 _EPSILON = 1e-6  # both trainers'
 _SETTINGS: Mapping[str, tuple[str | None, str]] = {
@@ -160,12 +160,12 @@ class _SlimeAdapter(Adapter):
         rewards = [math.nan if one.score is None else one.score for one in results]
         return rewards if isinstance(given, list) else rewards[0]
 
-    def _make_sample(self, place: int, sample: Any) -> RewardSample:
+    def _make_sample(self, place: int, sample: Any) -> Sample:
         """What did not end has no response, and so no reward."""
         fields = self._fields(sample)
         if sample.status.value in _UNENDED:
             return self.make_sample(place, place, sample.prompt, None, fields)
-        return self.make_rendered_sample(place, place, sample.prompt, sample.response, fields)
+        return self.make_sample(place, place, sample.prompt, sample.response, fields)
 
     def _check(self, args: Any, given: Any) -> None:
         if not isinstance(given, list):

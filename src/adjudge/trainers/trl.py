@@ -5,12 +5,12 @@ YAML), ``adjudge.trainers.trl.reward`` with the spec's file in ``ADJUDGE_SPEC``.
 is ``None``, which TRL leaves out of its group's mean and deviation.
 
 What a sample gets is on :mod:`adjudge.trainers.adapter`. ``finish_reason`` is ``length`` or
-``stop`` where the trainer's end tokens are known, and ``env_reward``, without such a column, the
-attribute ``env_reward`` of the sample's environment.
+``stop`` where the trainer's end tokens and its limit are known, and ``env_reward``, without such a
+column, the attribute ``env_reward`` of the sample's environment.
 
 Where the trainer has a ``rollout_func``, which may mix an environment's text into completions,
-``prompt``, ``response`` and ``messages`` come from the ``messages`` that it returns, else from its
-mask (``tool_mask``); with neither it is refused.
+the policy's turns come from the ``messages`` that it returns, else from its mask (``tool_mask``);
+with neither it is refused.
 
 What TRL makes of a missing reward is read off its code. TRL before 1.6 adds up rewards with
 ``nansum``, which makes ``None`` a 0: a failed judge counts as a bad answer and shifts its whole
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
+from adjudge.intake.thinking import Thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
 from adjudge.trainers.recorder import FlightRecorder
@@ -36,6 +37,7 @@ from adjudge.trainers.trl_batch import (
     TrlBatch,
     find_future_straddling,
     find_group_layout,
+    find_tokenizer,
     group_equal_prompts,
 )
 from adjudge.trainers.trl_environments import describe_second_count
@@ -158,6 +160,7 @@ class TrlAdapter(Adapter):
     def __init__(self, *given: Any, **options: Any) -> None:
         refuse_older_trl()
         super().__init__(*given, **options)
+        self._thinking: tuple[Any, Thinking] | None = None
 
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
@@ -172,7 +175,7 @@ class TrlAdapter(Adapter):
         self.check_trainer(batch.trainer)
         self._end_gracefully(batch.trainer)
         await batch.read_environments()
-        samples = batch.samples(layout.groups, self)
+        samples = batch.samples(layout.groups, self, self._read_thinking(batch.trainer))
         # Without a schedule each call draws anew under sample_rate, also those of one step.
         step = batch.step if self.spec.schedules else None
         scored = await self.ascore(
@@ -184,6 +187,18 @@ class TrlAdapter(Adapter):
         )
         self._log(batch, scored)
         return scored
+
+    def _read_thinking(self, trainer: Any) -> Thinking:
+        """What the trainer's tokenizer and template say of thinking, asked once."""
+        tokenizer = find_tokenizer(trainer)
+        if tokenizer is None:
+            return Thinking()
+        if self._thinking is None or self._thinking[0] is not tokenizer:
+            options = dict(getattr(trainer, "chat_template_kwargs", None) or {})
+            if template := getattr(trainer, "chat_template", None):
+                options["chat_template"] = template
+            self._thinking = tokenizer, Thinking.of(tokenizer, options)
+        return self._thinking[1]
 
     def check_trainer(self, trainer: Any) -> None:
         """Refuse settings that turn what the spec says into something else, or warn once."""

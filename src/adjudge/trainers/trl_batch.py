@@ -9,11 +9,16 @@ from itertools import groupby
 from typing import Any
 
 from adjudge.errors import ConfigError
-from adjudge.messages import first_question, last_answer, prompt_messages
+from adjudge.intake.columns import find_finish_reason
+from adjudge.intake.rollouts import first_turn
+from adjudge.intake.thinking import Thinking, ThinkTokens
+from adjudge.messages import prompt_messages
 from adjudge.trainers.adapter import ROLLOUT_FIELD_ERROR, Adapter
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.trl_environments import read_environment_rewards
-from adjudge.types import RewardSample
+from adjudge.types import Sample
+
+_NO_THINKING = Thinking()
 
 
 class TrlBatch:
@@ -59,31 +64,41 @@ class TrlBatch:
         training = getattr(getattr(self.trainer, "model", None), "training", True)
         return TrainerProgress(self.step, self.step, evaluating=not training)
 
-    def samples(self, groups: Sequence[str], adapter: Adapter) -> list[RewardSample]:
+    def samples(
+        self, groups: Sequence[str], adapter: Adapter, thinking: Thinking = _NO_THINKING
+    ) -> list[Sample]:
         """The completions as samples, with the fields that ``adapter`` selects.
 
         Raises :class:`ConfigError` for a column that the dataset does not have.
         """
-        fields, conversations = self._fields(adapter), self._rollout_messages(adapter.columns)
-        ends = _end_tokens(self.trainer)
+        fields = self._fields(adapter)
+        conversations = self._rollout_messages(adapter.columns, thinking)
+        ends, limit = _end_tokens(self.trainer), _max_length(self.trainer)
         places: dict[str, int] = {}
         found = []
         for index, group in enumerate(groups):
             extra = {name: values[index] for name, values in fields.items()}
-            if (finish := self._finish_reason(index, ends)) is not None:
+            if (finish := self._finish_reason(index, ends, limit)) is not None:
                 extra["finish_reason"] = finish
             place = places[group] = places.get(group, -1) + 1
-            if conversations is None:
-                prompt, completion = self.prompts[index], self.completions[index]
-                found.append(adapter.make_sample(index, place, prompt, completion, extra))
-            else:
-                turns = conversations[index]
-                question, answer = first_question(turns), last_answer(turns) or ""
-                found.append(RewardSample(index, place, question, answer, turns, extra))
+            prompt, completion = self.prompts[index], self.completions[index]
+            problem = ""
+            if conversations is not None:
+                prompt, completion = conversations[index]
+            elif thinking.tokens and self.completion_ids is not None:
+                ids = self.completion_ids[index]
+                completion, problem = _restore_thinking(completion, ids, thinking.tokens)
+            thinks = None if isinstance(prompt, str) else thinking.opened
+            sample = adapter.make_sample(index, place, prompt, completion, extra, thinks=thinks)
+            if problem:
+                sample.is_lost, sample.problem = True, problem
+            found.append(sample)
         return found
 
-    def _rollout_messages(self, columns: Mapping[str, str]) -> list[list[dict[str, Any]]] | None:
-        """The conversations of a trainer with a ``rollout_func``; ``None`` for any other.
+    def _rollout_messages(
+        self, columns: Mapping[str, str], thinking: Thinking
+    ) -> list[tuple[Any, list[dict[str, Any]]]] | None:
+        """Prompts and completions of a trainer with a ``rollout_func``; ``None`` for any other.
 
         Its completions hold the environment's text beside the policy's, and only it can tell them
         apart: by ``messages``, or by a mask of the policy's tokens.
@@ -101,9 +116,10 @@ class TrlBatch:
         if messages is not None:
             return [_conversation(*both) for both in zip(self.prompts, messages, strict=True)]
         if mask is not None and self.completion_ids is not None:
-            decode = self.trainer.processing_class.decode
-            tokens = zip(self.prompts, self.completion_ids, mask, strict=True)
-            return [_turns_by_mask(*one, decode) for one in tokens]
+            decode = (thinking.tokens or ThinkTokens(find_tokenizer(self.trainer))).decode
+            turns = zip(self.completion_ids, mask, strict=True)
+            turns_of = [_turns_by_mask(*one, decode) for one in turns]
+            return list(zip(self.prompts, turns_of, strict=True))
         raise ConfigError(
             "rollout_func: its completions may hold an environment's text, which would be judged "
             "as the policy's. Let it return 'messages' too, a list of role and content for each "
@@ -118,11 +134,10 @@ class TrlBatch:
             fields.setdefault("env_reward", self._environment_rewards)
         return fields
 
-    def _finish_reason(self, index: int, ends: Collection[int]) -> str | None:
-        ids = None if self.completion_ids is None else self.completion_ids[index]
-        if not ends or ids is None or len(ids) == 0:
+    def _finish_reason(self, index: int, ends: Collection[int], limit: int | None) -> str | None:
+        if not ends or self.completion_ids is None:
             return None
-        return "stop" if int(ids[-1]) in ends else "length"
+        return find_finish_reason(self.completion_ids[index], ends, limit)
 
 
 @dataclass(frozen=True)
@@ -206,8 +221,37 @@ def _end_tokens(trainer: Any) -> Collection[int]:
     return set(ends or ())
 
 
-def _conversation(prompt: Any, messages: Any) -> list[dict[str, Any]]:
-    """What a ``rollout_func`` told, after the prompt where it begins with the policy's turn."""
+def _max_length(trainer: Any) -> int | None:
+    limit = getattr(trainer, "max_completion_length", None)
+    return limit or getattr(getattr(trainer, "args", None), "max_new_tokens", None)
+
+
+def find_tokenizer(trainer: Any) -> Any:
+    """A trainer's tokenizer, that of its processor where it has one."""
+    found = getattr(trainer, "processing_class", None)
+    return getattr(found, "tokenizer", found)
+
+
+def _restore_thinking(completion: Any, ids: Sequence[int], tokens: ThinkTokens) -> tuple[Any, str]:
+    """A completion with the tags that decoding left out, and why that cannot be done, if so."""
+    turn = completion[-1] if isinstance(completion, list) and completion else completion
+    is_turn = isinstance(turn, dict)
+    if is_turn and (turn.get("role") != "assistant" or turn.get("reasoning_content")):
+        return completion, ""
+    text = turn.get("content") if is_turn else turn
+    if not isinstance(text, str) or (is_turn and turn.get("tool_calls")):
+        return completion, ""
+    restored = tokens.restore(text, ids)
+    if restored is None:
+        return completion, (
+            "the tags of thinking are special tokens, and the last turn's text is not that of its "
+            "tokens, so where its thinking ends is not known"
+        )
+    return ([*completion[:-1], {**turn, "content": restored}] if is_turn else restored), ""
+
+
+def _conversation(prompt: Any, messages: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a ``rollout_func`` returned, as what stands before the policy and what does not."""
     if not isinstance(messages, list) or not all(
         isinstance(one, dict) and "role" in one for one in messages
     ):
@@ -215,13 +259,19 @@ def _conversation(prompt: Any, messages: Any) -> list[dict[str, Any]]:
             "rollout_func: 'messages' must be a list of {'role': …, 'content': …} for each "
             f"completion (found a {type(messages).__name__})"
         )
+    before = prompt_messages(prompt)
     if messages and messages[0]["role"] == "assistant":
-        return [*prompt_messages(prompt), *messages]
-    return messages
+        return before, messages
+    # What it returns is the whole conversation, whose prompt it may have changed.
+    asked = before[-1].get("content") if before else None
+    same = [place for place, one in enumerate(messages) if one.get("content") == asked]
+    end = len(before) if messages[: len(before)] == before else same[0] + 1 if same else None
+    end = first_turn(messages) if end is None else end
+    return messages[:end], messages[end:]
 
 
 def _turns_by_mask(
-    prompt: Any, ids: Sequence[int], mask: Sequence[int], decode: Callable[..., str]
+    ids: Sequence[int], mask: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[dict[str, Any]]:
     """The turns of a completion: the policy's where the mask is 1, the environment's where 0."""
     if len(mask) != len(ids):
@@ -229,8 +279,8 @@ def _turns_by_mask(
             f"rollout_func: a mask must have an entry for each of {len(ids)} tokens "
             f"(found {len(mask)})"
         )
-    turns = prompt_messages(prompt)
+    turns = []
     for own, tokens in groupby(zip(ids, mask, strict=True), key=lambda token: bool(token[1])):
-        text = decode([token for token, _ in tokens], skip_special_tokens=True)
+        text = decode([token for token, _ in tokens])
         turns.append({"role": "assistant" if own else "user", "content": text})
     return turns

@@ -33,7 +33,7 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, make_missing_failure
 from adjudge.trainers.recorder import FlightRecorder
 from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
-from adjudge.types import RewardResult, RewardSample, Usage
+from adjudge.types import RewardResult, Sample, Usage
 
 __all__ = ["AdjudgeJudge", "AdjudgeJudgeConfig", "make_reward", "reward", "to_verifiers_usage"]
 
@@ -121,7 +121,7 @@ class _VerifiersAdapter(Adapter):
         group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), trace.id)
         return _record_reward(await self.ascore([sample], [group]), trace, name)
 
-    def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> RewardSample:
+    def _sample(self, task: vf.TaskData, trace: vf.Trace, reference_field: str) -> Sample:
         """The final branch as messages, the last reply as response, the task's own fields."""
         data: dict[str, Any] = task.model_dump(mode="json", exclude_none=True)
         if reference_field and reference_field not in data:
@@ -134,8 +134,16 @@ class _VerifiersAdapter(Adapter):
         if reference_field:
             extra["reference"] = data[reference_field]
         extra["finish_reason"] = "length" if trace.is_truncated else "stop"
-        messages = [message_to_wire(message) for message in trace.messages]
-        return RewardSample(0, 0, task.prompt_text or None, trace.last_reply, messages, extra)
+        nodes = trace.branches[-1].nodes if trace.branches else []
+        messages = [message_to_wire(node.message) for node in nodes]
+        # A prompt may have turns of the assistant, which nobody sampled.
+        start = next((place for place, node in enumerate(nodes) if node.sampled), len(nodes))
+        sample = self.make_sample(0, 0, messages[:start], messages[start:], extra)
+        if sample.prompt is None:
+            sample.prompt = task.prompt_text or None
+        if trace.root_reply is not None:
+            sample.response = trace.root_reply.strip()
+        return sample
 
 
 @lru_cache(maxsize=16)

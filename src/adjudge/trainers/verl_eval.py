@@ -113,7 +113,7 @@ class _Scores:
         for _, found in read_samples([path], _REFERENCE):
             if isinstance(found, RolloutError):
                 continue  # a null among the responses; it is asked about as None
-            source = found.extras.get("data_source")
+            source = found.extra.get("data_source")
             samples[_key(source, found.response, found.reference)].append(found)
             self._rows[str(found.group)].append(found)
 
@@ -132,7 +132,7 @@ class _Scores:
         """The samples of the file that this may be, or one made of what is known without it."""
         if self._samples is None:
             own = {"reference": reference, "data_source": data_source}
-            return [Sample(index=len(self._done), response=text, extras=own)]
+            return [Sample(len(self._done), response=text, extra=own)]
         if found := self._samples.get(_key(data_source, text, reference)):
             return found
         raise ConfigError(
@@ -151,7 +151,7 @@ class _Scores:
         return [self._done[one.original_index] for one in samples]
 
     def _note(self, data_source: str, sample: Sample, result: RewardResult) -> None:
-        at = (sample.group, sample.extras.get("sample"))
+        at = (sample.group, sample.extra.get("sample"))
         gone = result.missing
         kind, why = (None, None) if gone is None else (gone.kind.value, gone.error)
         self._write(data_source, at, result.score, kind, why)

@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypeVar
 from adjudge.engine.loop import run_all, run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.extensions import load_extension
+from adjudge.intake.rollouts import first_turn, read_conversation
 from adjudge.judges.base import ChatModel
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.runner import GradingRunner
-from adjudge.types import GraderError, GraderScore, RewardSample
+from adjudge.types import GraderError, GraderScore, Sample
 from adjudge_lab.environments import (
     DatasetTask,
     Environment,
@@ -39,7 +39,7 @@ from adjudge_lab.rl.tiny import CapitalsTask
 _ROLLOUT_COLUMNS = frozenset({"prompt", "response", "messages", "finish_reason"})
 
 
-def episode_to_sample(episode: Episode, place: int, group_index: int) -> RewardSample:
+def episode_to_sample(episode: Episode, place: int, group_index: int) -> Sample:
     """What graders see of ``episode``, at ``place`` in its batch, ``group_index`` in its group.
 
     ``prompt`` is the last message of the user before the policy's first, ``None`` without one;
@@ -47,15 +47,17 @@ def episode_to_sample(episode: Episode, place: int, group_index: int) -> RewardS
     episode's columns, except those that are about the rollout itself, and ``env_reward``, its
     return (``None`` where the environment pays none).
     """
-    shown = sample_from_row({"messages": episode.messages}, place, {})
+    opening = first_turn(episode.messages)
+    shown = read_conversation(episode.messages, opening)
     columns = {name: own for name, own in episode.columns.items() if name not in _ROLLOUT_COLUMNS}
-    return RewardSample(
+    return Sample(
         place,
         group_index,
         shown.prompt,
         shown.response or "",
         episode.messages,
         {**columns, "env_reward": episode.env_return},
+        opening_turns=opening,
     )
 
 

@@ -35,7 +35,7 @@ from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_tra
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
 from adjudge.rubrics.parsing import find_bundle
 from adjudge.service.settings import SERVICE_KEY_VARIABLE
-from adjudge.types import GraderScore, RewardSample
+from adjudge.types import GraderScore, Sample
 from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
@@ -375,7 +375,7 @@ def check_run_machine(run: RunFile) -> None:
 
 def dry_run_samples(
     run: RunFile, spec: RewardSpec, task: DatasetTask | CapitalsTask | None
-) -> tuple[list[RewardSample], list[str]]:
+) -> tuple[list[Sample], list[str]]:
     """Rollouts of full length and their groups: an upper bound of what is judged.
 
     Groups are whole where ``spec`` compares them, else one rollout stands for each. Prompts are
@@ -390,7 +390,7 @@ def dry_run_samples(
         ]
         for episode in episodes:
             episode.messages.append(_filler_message("assistant", run.rollout.max_tokens))
-    samples: list[RewardSample] = []
+    samples: list[Sample] = []
     groups: list[str] = []
     members = 1 if find_group_grader(spec) is None else run.training.group_size
     for number, episode in enumerate(episodes):

@@ -25,7 +25,7 @@ from adjudge.files import (
 from adjudge.rewards.groups import turn_advantages
 from adjudge.runner.journal import Journal
 from adjudge.stats import mean
-from adjudge.types import GradedSample, GraderResult, Provenance, RewardResult, RewardSample
+from adjudge.types import GradedSample, GraderResult, Provenance, RewardResult, Sample
 from adjudge_lab.environments import Episode
 from adjudge_lab.rl.local_player import TokenConversation
 from adjudge_lab.rl.runfile import RunFile
@@ -70,7 +70,7 @@ class Rollout:
     group: str
     episode: Episode
     tokens: RolloutTokens
-    sample: RewardSample | None = None
+    sample: Sample | None = None
     judged: GradedSample | None = None
     scaffold: RevealedRubrics | None = None
 

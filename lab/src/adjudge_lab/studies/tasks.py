@@ -35,11 +35,11 @@ from adjudge.errors import (
     RunFolderError,
 )
 from adjudge.files import JsonlLog, iter_lines, iter_rows
+from adjudge.intake.rollouts import first_turn, read_conversation
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.trainers.scoring import Scorer
-from adjudge.types import GraderResult, RewardResult, RewardSample
+from adjudge.types import GraderResult, RewardResult, Sample
 from adjudge_lab.judge_training.judge_file import JudgeFile, JudgeJob
 from adjudge_lab.judge_training.run import run_judge
 from adjudge_lab.rl.episodes import build_task
@@ -217,7 +217,7 @@ class SampledAnswer(NamedTuple):
 
     step: int
     seed: int
-    sample: RewardSample
+    sample: Sample
     error: str | None
     row: Mapping[str, Any]
 
@@ -338,11 +338,9 @@ class _AnswerScorer:
             self._tell("scoring", done, len(wanted))
         return lambda answer: answer.error or self._said[str(id(answer.sample))]
 
-    def _ask(
-        self, keys: Sequence[str], samples: Sequence[RewardSample], groups: Sequence[str]
-    ) -> None:
+    def _ask(self, keys: Sequence[str], samples: Sequence[Sample], groups: Sequence[str]) -> None:
         placed = [
-            RewardSample(place, place, one.prompt, one.response, one.messages, one.extra)
+            Sample(place, place, one.prompt, one.response, one.messages, one.extra)
             for place, one in enumerate(samples)
         ]
         whole = self._scorer.compares_groups is not None
@@ -384,9 +382,9 @@ def _parse_answer(row: Mapping[str, Any]) -> SampledAnswer:
     missing, columns = row.get("error"), row.get("columns") or {}
     if not row["messages"]:  # an episode that failed; an evaluation says why under "missing"
         missing = missing or (row.get("missing") or {}).get("kind") or str(ErrorKind.BUG)
-    shown = sample_from_row({"messages": row["messages"]}, 0, {})
+    shown = read_conversation(row["messages"], first_turn(row["messages"]))
     extra = {name: own for name, own in columns.items() if name not in _NOT_CONTENT}
-    sample = RewardSample(0, 0, shown.prompt, shown.response or "", row["messages"], extra)
+    sample = Sample(0, 0, shown.prompt, shown.response or "", row["messages"], extra)
     return SampledAnswer(int(row["step"]), int(row["seed"]), sample, missing, row)
 
 

@@ -87,11 +87,11 @@ class DiffRun:
         groups = GroupNames()
         for sample in SampleReader([self.path], self._mapping):
             reward = sample.env_reward
-            stored = sample.extras.get("reward", ...)
+            stored = sample.extra.get("reward", ...)
             if reward is None and isinstance(stored, int | float | None):
                 reward = None if stored is None or stored != stored else float(stored)  # noqa: PLR0124  (NaN)
             record = RunRecord(
-                index=sample.index,
+                index=sample.original_index,
                 group=groups.name(sample),
                 reward=reward,
                 missing=MissingReason("not_stored") if reward is None and stored is None else None,

@@ -65,7 +65,7 @@ from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.runs.spending import FolderSpending
-from adjudge.types import GraderError, GraderResult, RewardSample
+from adjudge.types import GraderError, GraderResult, Sample
 from adjudge.version import __version__
 
 PROBES: Mapping[str, Probe] = {
@@ -230,7 +230,7 @@ def estimate_probe_cost(job: ProbeJob, prepared: PreparedProbes) -> ProbeCost:
         return ProbeCost(
             questions=len(questions), calls=0, input_tokens=0, output_tokens=0, cost_usd=0.0
         )
-    samples: list[RewardSample] = []
+    samples: list[Sample] = []
     groups: list[str] = []
     for number, question in enumerate(seen):
         for member in _response_fields(prepared.ask(question).fields):
@@ -261,11 +261,9 @@ def _response_fields(fields: Any) -> list[dict[str, Any]]:
     return [{name: value[place] for name, value in fields.items()} for place in range(count)]
 
 
-def _reward_sample(fields: dict[str, Any], place: int) -> RewardSample:
+def _reward_sample(fields: dict[str, Any], place: int) -> Sample:
     extra = {k: v for k, v in fields.items() if k not in ("prompt", "response", "messages")}
-    return RewardSample(
-        place, place, fields["prompt"], fields["response"], fields["messages"], extra
-    )
+    return Sample(place, place, fields["prompt"], fields["response"], fields["messages"], extra)
 
 
 class ProbeJournal(Journal):

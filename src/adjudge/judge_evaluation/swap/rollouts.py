@@ -198,8 +198,7 @@ def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_Sourc
                 prompt=str(item.prompt[-1]["content"]),
                 response=text,
                 group=f"{item.subset}/{source_row_number(item.where)}",
-                env_reward=float(side == item.label),
-                extras={"subset": item.subset},
+                extra={"subset": item.subset, "env_reward": float(side == item.label)},
             )
             pair = (item.subset, source_row_number(item.where), side)
             yield _SourceSample(item.where, sample, pair)
@@ -221,12 +220,12 @@ def _group_name(one: _SourceSample, wanted: Sequence[str], groups: GroupNames) -
     sample = one.sample
     if not wanted:
         return groups.name(sample)
-    fields = {**sample.extras, "group": sample.group, "prompt": sample.prompt}
+    fields = {**sample.extra, "group": sample.group, "prompt": sample.prompt}
     values = []
     for column in wanted:
         value = get_path(fields, column)
         if value is MISSING or not isinstance(value, str | int | float):
-            columns = ", ".join(sorted(sample.extras))[:200]
+            columns = ", ".join(sorted(sample.extra))[:200]
             raise RolloutError(f"--group {column}: no text or number there (columns: {columns})")
         values.append(str(value))
     if len(values) > 1:  # or ("a/b", "c") and ("a", "b/c") were one group
@@ -235,7 +234,7 @@ def _group_name(one: _SourceSample, wanted: Sequence[str], groups: GroupNames) -
 
 
 def _rollout_row(sample: Sample, group: str) -> bytes:
-    row: dict[str, Any] = {**sample.extras, "group": group}
+    row: dict[str, Any] = {**sample.extra, "group": group}
     for name in ("messages", "prompt", "response", "reference", "env_reward"):
         if (value := getattr(sample, name)) is not None:
             row[name] = value
@@ -246,7 +245,7 @@ def _rollout_row(sample: Sample, group: str) -> bytes:
 
 
 def _sample_row(one: _SourceSample, index: int, group: str) -> SampleRow:
-    sample, step = one.sample, one.sample.extras.get("step")
+    sample, step = one.sample, one.sample.extra.get("step")
     return SampleRow(
         index=index,
         group=group,
@@ -260,7 +259,7 @@ def _sample_row(one: _SourceSample, index: int, group: str) -> SampleRow:
 
 def _stored_reward(sample: Sample, column: str) -> float | None:
     """The number in a column, or null for missing; raises ``RolloutError`` for anything else."""
-    fields = {**sample.extras, "env_reward": sample.env_reward, "reference": sample.reference}
+    fields = {**sample.extra, "env_reward": sample.env_reward, "reference": sample.reference}
     value = get_path(fields, column)
     if value is None:
         return None
@@ -272,7 +271,7 @@ def _stored_reward(sample: Sample, column: str) -> float | None:
             if math.isfinite(number):
                 return number
     found = "nothing" if value is MISSING else type(value).__name__
-    columns = ", ".join(sorted(sample.extras))[:200]
+    columns = ", ".join(sorted(sample.extra))[:200]
     raise RolloutError(
         f"--stored {column}: must be a finite number or null, got {found} (columns: {columns})"
     )
@@ -280,8 +279,8 @@ def _stored_reward(sample: Sample, column: str) -> float | None:
 
 def _keep_stored(judge: JudgeRewards, sample: Sample, value: float | None) -> None:
     """Add a stored reward to its judge's, and what else the row says about it."""
-    missing = sample.extras.get("missing")
+    missing = sample.extra.get("missing")
     kind = missing.get("kind") if isinstance(missing, dict) else None
     judge.rewards.append(value)
     judge.kinds.append(None if value is not None else str(kind or NOT_STORED_KIND))
-    judge.marks.append(read_criterion_marks(sample.extras.get("details")))
+    judge.marks.append(read_criterion_marks(sample.extra.get("details")))

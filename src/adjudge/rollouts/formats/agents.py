@@ -56,11 +56,12 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
     if info.get("error") is not None:
         raise RolloutError(f"the run failed: {describe_error(info['error'])}")
     messages = as_objects(record.get("traj"))
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     task = as_object(info.get("task"))
     instruction = as_text(task.get("instruction"))
     yield make_row(
         messages=[dict(message) for message in messages],
+        opening_turns=opening_turns,
         # Each environment counts its tasks from 0.
         group=group_name(digest_prompt(instruction), record.get("task_id")),
         env_reward=record.get("reward"),
@@ -126,7 +127,7 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     if simulation.get("messages") is None and simulation.get("ticks") is not None:
         raise RolloutError("is a spoken conversation in ticks, which is not read")
     messages = _tau2_messages(simulation.get("messages"))
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     reward = as_object(simulation.get("reward_info"))
     environment = as_object(info.get("environment_info"))
     criteria = as_object(task.get("evaluation_criteria"))
@@ -135,6 +136,7 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     asked = (message["content"] for message in messages if message["role"] == "user")
     return make_row(
         messages=messages,
+        opening_turns=opening_turns,
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
         env_reward=reward.get("reward"),
@@ -196,10 +198,11 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     if status in _BROKEN_RUNS and submission is None:
         raise RolloutError(f"the run failed (exit_status {status})")
     messages = _swe_agent_messages(as_objects(record.get("history")))
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     instance = _instance_id(record.get("replay_config"))
     yield make_row(
         messages=messages,
+        opening_turns=opening_turns,
         group=instance,
         env_reward=info.get("resolved", record.get("resolved")),
         instance_id=instance,
@@ -323,11 +326,12 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
     steps = as_objects(record.get("trajectory"))
     rendered = any("text" in step for step in steps)
     messages = _messages_of_texts(steps) if rendered else [dict(step) for step in steps]
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     instance = as_id(record.get("instance_id"))
     outcome = "resolved" if "resolved" in record else "target"
     yield make_row(
         messages=messages,
+        opening_turns=opening_turns,
         group=instance,
         env_reward=record.get(outcome),
         instance_id=instance,
@@ -391,11 +395,12 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
         raise RolloutError(f"the run failed: {describe_error(reason)}")
     status, submission = _check_ended(info)
     messages = _mini_messages(given)
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     instance = as_id(record.get("instance_id"))
     config = as_object(info.get("config"))
     yield make_row(
         messages=messages,
+        opening_turns=opening_turns,
         group=instance,
         env_reward=info.get("resolved", record.get("resolved")),
         instance_id=instance,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
+from adjudge.intake.rollouts import first_turn
 from adjudge.messages import content_text
 from adjudge.rollouts.formats.fields import Record, as_id, as_objects, encode_value
 
@@ -76,10 +77,15 @@ def _texts(values: Iterable[Any]) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def check_answered(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Raise :class:`RolloutError` for a conversation in which the policy never spoke."""
-    if not any(message.get("role") == "assistant" for message in messages):
+def check_answered(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages stand before the first of the assistant, all of which are the policy's.
+
+    Raises :class:`RolloutError` for a conversation in which the policy never spoke.
+    """
+    turns = first_turn(messages)
+    if turns == len(messages):
         raise RolloutError("has no message of the assistant: nothing was answered")
+    return turns
 
 
 def read_messages(value: Any, name: str) -> list[Message]:

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_fields, each_row, is_not_finite_text
+from adjudge.rollouts.formats.fields import add_fields, each_row
 from adjudge.text import printable
 
-SAMPLE_FIELDS = ("messages", "prompt", "response", "reference", "group", "env_reward")
+SAMPLE_FIELDS = (
+    *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
+)
 """The columns that mean something by name; every other column is an extra."""
 
 
@@ -124,17 +127,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("response", "completion", "output", "generation", "prediction"),
         *("model_output", "model_response", "generated_text"),
     ),
-    "reference": (
-        "reference",
-        "ground_truth",
-        "gold",
-        "solution",
-        "target",
-        "label",
-        "expected",
-        "reference_answer",
-        "answer",
-    ),
     "group": (
         "group",
         "group_id",
@@ -175,8 +167,6 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             values = [row[column] for row in rows if row.get(column) is not None]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _are_texts(values):
-                continue  # a class or a verdict, not an answer
             if _FITS[field](values):
                 guessed[field] = column
                 break
@@ -200,10 +190,6 @@ def _are_prompts(values: Sequence[Any]) -> bool:
     return _are_texts(values) or _are_conversations(values)
 
 
-def _are_present(values: Sequence[Any]) -> bool:
-    return bool(values)
-
-
 def _are_ids(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str | int) for value in values)
 
@@ -222,7 +208,6 @@ _FITS = {
     "messages": _are_conversations,
     "prompt": _are_prompts,
     "response": _are_texts,
-    "reference": _are_present,
     "group": _are_ids,
     "env_reward": _are_numbers,
 }

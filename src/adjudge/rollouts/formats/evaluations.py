@@ -267,7 +267,7 @@ def _lm_eval_prompt(context: Any) -> Row:
         context = context[0]
     chat = parse_conversation(context)
     if chat is not None:
-        return {"messages": chat}
+        return {"messages": chat, "opening_turns": len(chat)}
     return make_row(prompt=as_text(context))
 
 

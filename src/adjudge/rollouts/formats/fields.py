@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -23,7 +22,12 @@ Record = Mapping[str, Any]
 _SHOWN = 300
 _MOST_ENVELOPES = 4
 
-_OWN = frozenset({"messages", "prompt", "response", "reference", "group", "env_reward", "index"})
+_OWN = frozenset(
+    {
+        *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
+        "index",
+    }
+)
 """What a row's columns mean by name: a dump's column of that name does not become one."""
 
 _BULK = frozenset(
@@ -75,14 +79,6 @@ def is_number(value: Any) -> bool:
         return isinstance(value, bool | int | float) and math.isfinite(value)
     except OverflowError:
         return False
-
-
-_NOT_FINITE = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
-
-
-def is_not_finite_text(value: Any) -> bool:
-    """Whether a cell of a table is NaN or Infinity, as programs write a number that is missing."""
-    return isinstance(value, str) and _NOT_FINITE.fullmatch(value) is not None
 
 
 def describe_error(error: Any) -> str:

@@ -123,11 +123,12 @@ def _convert_trajectory(record: Record) -> Iterator[Row]:
     messages = [
         message for step in as_objects(record.get("steps")) for message in _step_messages(step)
     ]
-    check_answered(messages)
+    opening_turns = check_answered(messages)
     agent = as_object(record.get("agent"))
     opening = [message for message in messages if message["role"] == "user"][:1]
     yield make_row(
         messages=messages,
+        opening_turns=opening_turns,
         group=group_name(digest_prompt(opening)) if opening else None,
         agent=as_text(agent.get("name")),
         agent_model=as_text(agent.get("model_name")),

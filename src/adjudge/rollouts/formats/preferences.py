@@ -26,8 +26,8 @@ from adjudge.datasets.published import (
 )
 from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
 from adjudge.errors import RolloutError
-from adjudge.messages import content_text, last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.completions import conversation_row
 from adjudge.rollouts.formats.fields import add_fields, digest_prompt
 
 RatedConversation = tuple[ChatMessages, float | None]
@@ -110,8 +110,9 @@ def _convert(
         models = _models(record, len(answers))
     rows = []
     for (messages, reward), model in zip(answers, models, strict=True):
-        row: Row = {"messages": messages, "response": content_text(messages[-1].get("content"))}
-        add_fields(row, prompt=last_question(messages[:-1]), env_reward=reward, model=model)
+        row = add_fields(
+            conversation_row(messages[:-1], messages[-1:]), env_reward=reward, model=model
+        )
         rows.append(add_fields(row, **extras))
     return rows
 

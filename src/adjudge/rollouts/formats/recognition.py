@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.intake.columns import is_nothing
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
@@ -120,6 +121,8 @@ def apply_mapping(
         value = get_path(record, path)
         value = get_path(row, path) if value is MISSING else value
         columns[name] = None if value is MISSING else value
+        if name == "reference" and is_nothing(value):
+            columns[name] = MISSING  # nothing stands in for a column that the user named
         if name in drop and path != name:
             columns.pop(path, None)
     return columns

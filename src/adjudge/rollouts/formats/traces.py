@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.messages import last_answer, last_question
+from adjudge.intake.rollouts import last_said
+from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import read_messages, read_response_items, request_messages
 from adjudge.rollouts.formats.completions import completion_row, conversation_row
@@ -100,7 +101,8 @@ def _trace_row(trace: Record, episode: Record) -> Row:
     reply = trace.get("root_reply")
     row: Row = {
         "messages": messages,
-        "response": reply if isinstance(reply, str) else last_answer(answers) or "",
+        "opening_turns": sampled[0],
+        "response": reply if isinstance(reply, str) else last_said(answers) or "",
     }
     task = as_object(trace.get("task"))
     data = as_object(task.get("data", task))

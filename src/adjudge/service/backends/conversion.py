@@ -24,7 +24,7 @@ from adjudge.types import (
     GraderResult,
     GraderScore,
     RewardResult,
-    RewardSample,
+    Sample,
 )
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
 
@@ -91,9 +91,7 @@ EXPLANATION_LIMIT = 4_000
 _MESSAGE_LIMIT = 500
 
 
-def request_to_sample(
-    request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0
-) -> RewardSample:
+def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0) -> Sample:
     """A request as the sample that graders see; ``place`` is its index in batch and group.
 
     ``completion`` is ``response``, ``answer`` is ``reference`` (as text). The keys of ``metadata``
@@ -116,9 +114,7 @@ def request_to_sample(
     said = {name: value for name, value in own.items() if value is not None}
     fields = {**(request.metadata or {}), **said}
     messages = fields.pop("messages", None)
-    return RewardSample(
-        place, place, fields.pop("prompt"), fields.pop("response"), messages, fields
-    )
+    return Sample(place, place, fields.pop("prompt"), fields.pop("response"), messages, fields)
 
 
 def _image_part(uri: str) -> dict[str, Any]:

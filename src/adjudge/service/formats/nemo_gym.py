@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.messages import content_text, last_answer
+from adjudge.intake.rollouts import last_said
+from adjudge.messages import content_text
 from adjudge.service.formats.base import Format, ScoreFunction, label_to_answer
 from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
@@ -134,7 +135,7 @@ class NemoGym(Format):
         reference = next((fields[name] for name in _REFERENCES if name in fields), None)
         sample: dict[str, Any] = {
             "prompt": user_text(before),
-            "completion": last_answer(after) or "",
+            "completion": last_said(after) or "",
             "answer": label_to_answer(reference),
             "metadata": fields or None,
             "messages": [*before, *after],

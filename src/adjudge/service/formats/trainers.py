@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
+from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.messages import content_text
-from adjudge.rollouts.formats.completions import PAD_TOKENS, strip_end_tokens
 from adjudge.service.formats.base import (
     Format,
     ReferenceLabel,

@@ -28,7 +28,7 @@ from adjudge.errors import ConfigError, MissingRewardError
 from adjudge.messages import parse_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
-from adjudge.types import RewardResult, RewardSample
+from adjudge.types import RewardResult, Sample
 
 ADJUDGE_ESTIMATOR = "adjudge_grpo"
 """Leaves missing rewards out exactly."""
@@ -181,7 +181,7 @@ class TurnReward(float):
         return type(self), (float(self), self.events, self.before)
 
 
-def make_turn_reward(result: RewardResult, sample: RewardSample, raw_prompt: Any) -> float | None:
+def make_turn_reward(result: RewardResult, sample: Sample, raw_prompt: Any) -> float | None:
     """The result's score, with its events where it has any.
 
     ``raw_prompt`` is verl's column of that name (plain data) or ``None``: events of a conversation

@@ -1,9 +1,9 @@
 """verl's ``DataProto`` as samples and groups, chat messages, and ``reward_extra_info``.
 
-A sample gets ``prompt`` (the last user message of ``raw_prompt``, else the prompt's tokens
-decoded), ``response`` (its valid tokens decoded without special ones), ``messages``,
-``reference`` (``reward_model.ground_truth``), ``finish_reason``, the fields of ``extra_info`` and
-of a tool loop, and every other column of ``non_tensor_batch`` by its name.
+A sample gets ``prompt``, ``response`` and ``messages`` as in every door (:mod:`adjudge.intake`):
+before the policy stands ``raw_prompt``, else the prompt's tokens decoded. It gets ``reference``
+(``reward_model.ground_truth``), ``finish_reason``, the fields of ``extra_info`` and of a tool loop,
+and every other column of ``non_tensor_batch`` by its name.
 
 verl's tool loop keeps its messages to itself. They are rebuilt from the prompt's conversation
 (``raw_prompt``, with ``data.return_raw_chat=True``), the response's tokens, and the mask that
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,22 +49,26 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.messages import first_question, parse_conversation
-from adjudge.types import GraderError, RewardResult, RewardSample
+from adjudge.intake.columns import ReferenceChoice, find_finish_reason
+from adjudge.intake.rendered import END_TOKENS
+from adjudge.intake.rollouts import first_turn
+from adjudge.intake.samples import make_sample
+from adjudge.intake.thinking import ThinkTokens, opens_thinking
+from adjudge.messages import content_text, last_question, parse_conversation
+from adjudge.types import GraderError, RewardResult, Sample
 
 _log = logging.getLogger("adjudge")
 DecodeTokens = Callable[[Sequence[int]], str]
 
 
-def rebuild_messages(
-    opening: Sequence[dict[str, Any]],
+def rebuild_turns(
     text: str,
     ids: Sequence[int],
     mask: Sequence[int] | None,
     turns: int | None,
     decode: DecodeTokens,
 ) -> list[dict[str, Any]]:
-    """``opening`` and the response's turns; ``text`` is the response, ``ids`` are its tokens.
+    """The turns of a response, which ``text`` is and ``ids`` are the tokens of.
 
     ``mask`` is over ``ids``; without one, and with more than two ``turns`` in the conversation,
     nobody can tell the policy's words from a tool's. Raises ``GradingFailure(invalid_input)``.
@@ -71,8 +76,8 @@ def rebuild_messages(
     if mask is None and turns is not None and turns > 2:
         raise _unreadable_messages(f"{turns} turns, and no response_mask to tell them apart")
     if mask is None or all(mask):
-        return [*opening, _assistant_message(text, 0)]
-    messages = list(opening)
+        return [_assistant_message(text, 0)]
+    messages: list[dict[str, Any]] = []
     start, calls = 0, 0
     for own, run in groupby(mask, key=bool):
         end = start + len(list(run))
@@ -97,10 +102,10 @@ def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
             calls.append(call)
         else:
             content.append(f"<tool_call>{part}</tool_call>" if inside else part)
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(content).strip()}
+    words = "".join(content)
     if calls:
-        message["tool_calls"] = calls
-    return message
+        return {"role": "assistant", "content": words.strip(), "tool_calls": calls}
+    return {"role": "assistant", "content": words}
 
 
 def _parse_tool_call(text: str, number: int) -> dict[str, Any] | None:
@@ -118,10 +123,12 @@ def _parse_tool_call(text: str, number: int) -> dict[str, Any] | None:
 
 
 def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
-    """Results of tools, in the order of the turn's calls."""
+    """What came back: results of tools in the order of the turn's calls, else a user's words."""
     results = [part for inside, part in _split_by_tag(text, "tool_response") if inside]
+    if not results and not turn.get("tool_calls"):
+        return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
     if not results:
-        raise _unreadable_messages("what came back between turns has no <tool_response> tags")
+        raise _unreadable_messages("what came back from tools has no <tool_response> tags")
     ids = [call["id"] for call in turn.get("tool_calls", ())]
     messages: list[dict[str, Any]] = []
     for place, result in enumerate(results):
@@ -143,6 +150,10 @@ def _split_by_tag(text: str, tag: str) -> list[tuple[bool, str]]:
         parts += [(False, text[at:start]), (True, text[start + len(opener) : end])]
         at = end + len(closer)
     return [*parts, (False, text[at:])]
+
+
+_TEMPLATE_LINES = re.compile(r"\A\s*user\s|\sassistant\s*\Z")
+"""What a chat template leaves of its own around a user's turn, without special tokens."""
 
 
 def _unreadable_messages(why: str) -> GradingFailure:
@@ -177,7 +188,7 @@ class BatchRows:
     (padding) token, where verl's masks hide it from everything but sums over a row.
     """
 
-    samples: list[RewardSample]
+    samples: list[Sample]
     groups: list[str]
     sources: list[str]
     last: list[int]
@@ -186,11 +197,17 @@ class BatchRows:
 class RowReader:
     """Reads batches with a tokenizer; ``source_key`` is verl's ``data.reward_fn_key``.
 
-    ``without_messages`` says why the last rollout that has no messages has none.
+    ``without_messages`` says why the last rollout that has no messages has none. ``limit``: how
+    many tokens a response may have; by default as many as the batch has room for.
     """
 
-    def __init__(self, tokenizer: Any, source_key: str = "data_source") -> None:
-        self.tokenizer, self.source_key = tokenizer, source_key
+    def __init__(
+        self, tokenizer: Any, source_key: str = "data_source", limit: int | None = None
+    ) -> None:
+        self.tokenizer, self.source_key, self.limit = tokenizer, source_key, limit
+        self._tokens = ThinkTokens(tokenizer)
+        self._ends = end_token_ids(tokenizer)
+        self._references = ReferenceChoice(_log.warning, "Put it into reward_model.ground_truth.")
         self.without_messages: str | None = None
         self._told = False
 
@@ -213,7 +230,7 @@ class RowReader:
         }
         prompts = _Prompts(self.tokenizer, data)
         groups = self.groups(data)
-        texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        texts = [self._decode(row) for row in ids]
         mask = data.batch.get("response_mask", None)
         masks = None if mask is None else mask.tolist()
         members: dict[str, int] = defaultdict(int)
@@ -221,11 +238,15 @@ class RowReader:
         for place, (text, group) in enumerate(zip(texts, groups, strict=True)):
             own = {name: column[place] for name, column in columns.items()}
             own_mask = own.get(MASK_COLUMN) if masks is None else masks[place][: valid[place]]
-            messages = self._messages(own, text, ids[place], own_mask)
-            extra = {**self._extra(own), "finish_reason": self._finish(ids[place], width)}
-            question = first_question(parse_conversation(own.get("raw_prompt")))
-            prompt = question or prompts.text(place, group)
-            samples.append(RewardSample(place, members[group], prompt, text, messages, extra))
+            extra = self._extra(own)
+            self._references.set(extra)
+            ended = find_finish_reason(ids[place], self._ends, self.limit or width)
+            if ended is not None:
+                extra["finish_reason"] = ended
+            sample = self._sample(own, text, ids[place], own_mask, prompts, place, group)
+            sample.original_index, sample.group_index = place, members[group]
+            sample.extra = extra
+            samples.append(sample)
             members[group] += 1
         last = [length - 1 if length else width - 1 for length in valid]
         return BatchRows(samples, groups, self.sources(data), last)
@@ -255,38 +276,59 @@ class RowReader:
             extra["num_turns"] = own["__num_turns__"]
         return extra
 
-    def _finish(self, ids: Sequence[int], width: int) -> str:
-        """``length`` for a response that fills its room without an end token."""
-        cut = len(ids) == width and ids[-1] != self.tokenizer.eos_token_id
-        return "length" if cut else "stop"
-
-    def _messages(
-        self, own: dict[str, Any], text: str, ids: Sequence[int], mask: Sequence[int] | None
-    ) -> list[dict[str, Any]] | None:
-        """The conversation with the response, or ``None``: graders that need it then say so."""
+    def _sample(
+        self,
+        own: dict[str, Any],
+        text: str,
+        ids: Sequence[int],
+        mask: Sequence[int] | None,
+        prompts: _Prompts,
+        place: int,
+        group: str,
+    ) -> Sample:
+        """The rollout's own parts; without a conversation where nobody can tell its turns apart."""
+        opening = parse_conversation(own.get("raw_prompt"))
         carried = _loop_fields(own).get("messages")
         given = parse_conversation(carried) or parse_conversation(own.get("messages"))
+        thinks = prompts.opens_thinking(place, group)
+        before: Any = opening if opening is not None else prompts.text(place, group)
         if given is not None:
-            return given
+            start = len(opening or ())
+            if not start or list(map(_said, given[:start])) != list(map(_said, opening or ())):
+                start = first_turn(given)
+            return make_sample(0, 0, given[:start], given[start:], {}, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:
             self.without_messages = "the last of a rollout's several outputs is not all it said"
-            return None
-        opening = parse_conversation(own.get("raw_prompt"))
-        if opening is None:
+        elif opening is None:
             self.without_messages = (
                 "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
             )
-            return None
-        turns = own.get("__num_turns__")
         try:
-            return rebuild_messages(opening, text, ids, mask, turns, self._decode)
+            turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._decode)
         except GradingFailure as failure:
             self.without_messages = str(failure)
-            return None
+            return Sample(prompt=last_question(opening or []), is_lost=True, problem=str(failure))
+        if opening is None and len(turns) == 1:
+            return make_sample(0, 0, before, text, {}, thinks=thinks)
+        sample = make_sample(0, 0, before, turns, {}, thinks=thinks)
+        if own.get(OUTPUTS_COLUMN, 1) > 1:
+            sample.messages = sample.opening_turns = None
+        return sample
 
     def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return text
+        return self._tokens.decode(ids)
+
+
+def _said(message: Mapping[str, Any]) -> tuple[Any, str]:
+    return message.get("role"), content_text(message.get("content"))
+
+
+def end_token_ids(tokenizer: Any) -> set[int]:
+    """All tokens that end a turn: the tokenizer's own, and those that chat templates use."""
+    found = {tokenizer.eos_token_id}
+    known = getattr(tokenizer, "all_special_tokens", None) or ()
+    found |= {tokenizer.convert_tokens_to_ids(token) for token in known if token in END_TOKENS}
+    return found - {None, tokenizer.pad_token_id} | {tokenizer.eos_token_id} - {None}
 
 
 def _loop_fields(own: dict[str, Any]) -> dict[str, Any]:
@@ -327,6 +369,7 @@ class _Prompts:
         self._tokenizer, self._ids = tokenizer, data.batch["prompts"]
         self._mask = data.batch["attention_mask"][:, : self._ids.shape[-1]].bool()
         self._texts: dict[str, str] = {}
+        self._opens: dict[str, bool] = {}
 
     def ids(self, place: int) -> list[int]:
         found: list[int] = self._ids[place][self._mask[place]].tolist()
@@ -337,6 +380,13 @@ class _Prompts:
             ids = self.ids(place)
             self._texts[group] = self._tokenizer.decode(ids, skip_special_tokens=True)
         return self._texts[group]
+
+    def opens_thinking(self, place: int, group: str) -> bool:
+        """Whether the end of the prompt, special tokens included, opens the policy's thinking."""
+        if group not in self._opens:
+            tail = self._tokenizer.decode(self.ids(place)[-8:], skip_special_tokens=False)
+            self._opens[group] = opens_thinking(tail)
+        return self._opens[group]
 
 
 def numpy_to_python(value: Any) -> Any:

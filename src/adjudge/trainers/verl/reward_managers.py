@@ -67,7 +67,7 @@ from adjudge.trainers.verl.reward_sources import (
 )
 from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
 from adjudge.trainers.verl.versions import installed_verl, takes_none
-from adjudge.types import GraderError, RewardResult, RewardSample
+from adjudge.types import GraderError, RewardResult, Sample
 
 _MAX_CHARACTERS = 2000
 
@@ -144,12 +144,12 @@ class JudgeRewardManager:
         self.source = make_reward_source(compute_score, spec)
         if isinstance(self.source, Scorer):
             refuse_verl_schedules(self.source.spec)
-        self.reader = RowReader(tokenizer, reward_fn_key)
+        self.reader = RowReader(tokenizer, reward_fn_key, find_response_limit(config))
         self.adv_estimator = adv_estimator or configured_estimator(config)
         if not (isinstance(self.source, Scorer) and raises_on_missing(self.source.spec)):
             check_estimator(self.adv_estimator)
         self.metrics: dict[str, float] = {}
-        self.collected: list[tuple[list[RewardSample], dict[str, float]]] | None = None
+        self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
         self._keys: list[str] = list(getattr(self.source, "info_keys", ()))
         self._stopped: Exception | None = None
         self._placer = TurnRewardPlacer()
@@ -175,7 +175,7 @@ class JudgeRewardManager:
             raise
         return {"reward_tensor": tensor, "reward_extra_info": extra} if return_dict else tensor
 
-    def samples(self, data: Any) -> list[RewardSample]:
+    def samples(self, data: Any) -> list[Sample]:
         """The rollouts of a batch as graders see them."""
         return self.reader.read(data).samples
 
@@ -235,7 +235,7 @@ class JudgeRewardManager:
                 tensor[place].nan_to_num_(nan=values[place])
         return tensor, extra
 
-    def _note(self, samples: list[RewardSample], scored: ScorerResult) -> None:
+    def _note(self, samples: list[Sample], scored: ScorerResult) -> None:
         self.metrics = scored.metrics
         if self.collected is not None:
             self.collected.append((samples, scored.metrics))
@@ -343,7 +343,7 @@ class JudgeRewardLoopManager:
         self.reward_model_tokenizer = reward_model_tokenizer
         self.channel = detect_channel(config)
         self.scorer = make_checked_scorer(config, compute_score)
-        self.reader = RowReader(tokenizer, _source_key(config))
+        self.reader = RowReader(tokenizer, _source_key(config), find_response_limit(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
         self._absent = None if takes_none(installed_verl()) else math.nan
@@ -437,6 +437,14 @@ def _missing_reward_failure(result: RewardResult) -> GradingFailure:
     missing = result.missing
     kind, said = (ErrorKind.BUG, "no reason") if missing is None else (missing.kind, missing.error)
     return GradingFailure(kind, f"the reward is missing, and so is this rollout: {said}")
+
+
+def find_response_limit(config: Any) -> int | None:
+    """How many tokens a response of the run may have; ``None`` where it is not known."""
+    found = config
+    for key in ("actor_rollout_ref", "rollout", "response_length"):
+        found = None if found is None else found.get(key)
+    return None if found is None else int(found)
 
 
 def _source_key(config: Any) -> str:

@@ -49,7 +49,7 @@ from adjudge.types import (
     GraderError,
     RewardFunction,
     RewardResult,
-    RewardSample,
+    Sample,
     check_results,
 )
 from adjudge.wire import GroupRequest, JudgeResponse
@@ -66,13 +66,13 @@ class FunctionScorer:
 
     def score(
         self,
-        samples: Sequence[RewardSample],
+        samples: Sequence[Sample],
         groups: Sequence[str],
         *,
         progress: TrainerProgress | None = None,  # noqa: ARG002  (a Scorer's; nothing is recorded)
     ) -> ScorerResult:
         """One result per sample; ``ValueError`` when an index comes back never or twice."""
-        by_group: dict[str, list[RewardSample]] = {}
+        by_group: dict[str, list[Sample]] = {}
         for sample, group in zip(samples, groups, strict=True):
             by_group.setdefault(group, []).append(sample)
         given = run_blocking(self.function.compute_batch_scores(by_group))
@@ -195,7 +195,7 @@ class GroupService:
             max_attempts=_ATTEMPTS,
         )
 
-    async def reward(self, sample: RewardSample, columns: Mapping[str, Any]) -> RewardResult:
+    async def reward(self, sample: Sample, columns: Mapping[str, Any]) -> RewardResult:
         """The sample's reward, once its group is settled; missing with the kind of what failed.
 
         Raises :class:`~adjudge.errors.JudgeAuthError` when a key was refused.
@@ -217,7 +217,7 @@ class GroupService:
         await self._client.abort(**seat._asdict())
 
     async def _answer(
-        self, sample: RewardSample, columns: Mapping[str, Any], env: float | None
+        self, sample: Sample, columns: Mapping[str, Any], env: float | None
     ) -> JudgeResponse:
         seat = read_group_member(columns, self._size)
         try:
@@ -239,7 +239,7 @@ class GroupService:
         return RewardResult(0, 0, score, info, details, error)
 
 
-def _group_request(sample: RewardSample, seat: GroupMember, env: float | None) -> GroupRequest:
+def _group_request(sample: Sample, seat: GroupMember, env: float | None) -> GroupRequest:
     one = fields_to_request(sample.fields())
     fields = {name: getattr(one, name) for name in one.__struct_fields__}
     if env is not None:

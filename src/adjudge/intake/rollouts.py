@@ -1,0 +1,133 @@
+"""Whose words are whose in a rollout: what stood before the policy, and what it said.
+
+Where a door tells prompt and completion apart, all of the prompt stands before the policy
+(:func:`read_rollout`). A conversation alone does not say which of its assistant's turns are the
+policy's (:func:`read_conversation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adjudge.errors import RolloutError
+from adjudge.intake.rendered import read_rendered_prompt, strip_end_tokens
+from adjudge.intake.thinking import mark_thinking, opens_thinking
+from adjudge.messages import content_text, last_question, parse_conversation, prompt_messages
+
+Turns = list[dict[str, Any]]
+
+
+class Rollout(NamedTuple):
+    """The parts of a sample that come from the rollout; see :class:`~adjudge.types.Sample`."""
+
+    prompt: str | None
+    response: str | None
+    messages: Turns | None
+    opening_turns: int | None
+
+
+def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) -> Rollout:
+    """What a policy made of a prompt; each is a text or a list of chat messages.
+
+    A prompt that a chat template rendered is read back into its messages where that is certain,
+    and tokens that end an answer are no part of it. ``thinks``: whether the template opens the
+    thinking; where it is not said the end of a text prompt tells. Raises
+    :class:`~adjudge.errors.RolloutError` for what is neither text nor messages.
+
+    >>> talk = [{"role": "user", "content": "2 + 2?"}]
+    >>> call = {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "a"}]}
+    >>> read_rollout(talk, [call, {"role": "tool", "content": "4"}]).response
+    ''
+    """
+    before: Turns | None = None
+    if isinstance(prompt, str):
+        thinks = opens_thinking(prompt) if thinks is None else thinks
+        before = parse_conversation(prompt) if prompt[:1] == "[" else read_rendered_prompt(prompt)
+    elif prompt is not None:
+        before = check_turns(prompt, "prompt")
+    if isinstance(completion, str):
+        response = mark_thinking(strip_end_tokens(completion), bool(thinks))
+        if before is None:
+            return Rollout(prompt, response, None, None)
+        answer = [{"role": "assistant", "content": response}]
+    else:
+        answer = check_turns(completion, "completion")
+        if thinks:
+            answer = [_mark_turn(turn) for turn in answer]
+        response = last_said(answer) or ""
+        if before is None:
+            before = prompt_messages(prompt) if isinstance(prompt, str) else []
+    return Rollout(last_question(before), response, [*before, *answer], len(before))
+
+
+def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollout:
+    """A rollout that is one conversation, of which ``opening_turns`` stand before the policy.
+
+    Without that number the response is the assistant's last turn, and the prompt what the user
+    asked before that turn.
+    """
+    turns = check_turns(messages, "messages")
+    if opening_turns is not None:
+        before, said = turns[:opening_turns], turns[opening_turns:]
+        return Rollout(last_question(before), last_said(said) or "", turns, opening_turns)
+    last = _last_turn(turns)
+    if last is None:
+        return Rollout(last_question(turns), None, turns, None)
+    return Rollout(last_question(turns[:last]), last_said(turns), turns, None)
+
+
+def check_turns(value: Any, name: str) -> Turns:
+    """Chat messages as a list; raises :class:`RolloutError` for a value that is none."""
+    if not isinstance(value, list | tuple):
+        raise RolloutError(
+            f"{name}: must be text or a list of chat messages (found {type(value).__name__})"
+        )
+    for place, turn in enumerate(value):
+        if not isinstance(turn, Mapping) or not isinstance(turn.get("role"), str):
+            keys = f" with {', '.join(map(str, turn))[:100]}" if isinstance(turn, Mapping) else ""
+            raise RolloutError(
+                f"{name}.{place}: must be a chat message with a 'role' "
+                f"(found {type(turn).__name__}{keys})"
+            )
+        content = turn.get("content")
+        if not isinstance(content, str | list | None):
+            raise RolloutError(
+                f"{name}.{place}.content: must be text or a list of parts "
+                f"(found {type(content).__name__})"
+            )
+    return list(value)
+
+
+def first_turn(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Where the assistant speaks first; the number of messages where it never does."""
+    roles = (place for place, one in enumerate(messages) if one.get("role") == "assistant")
+    return next(roles, len(messages))
+
+
+def last_said(turns: Sequence[Mapping[str, Any]]) -> str | None:
+    """The text of the policy's last turn, ``""`` where it calls a tool; ``None`` without a turn."""
+    last = _last_turn(turns)
+    if last is None:
+        return None
+    turn = turns[last]
+    if turn.get("tool_calls") or turn.get("function_call"):
+        return ""
+    return mark_thinking(content_text(turn.get("content")))
+
+
+def _last_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:
+    for place in range(len(turns) - 1, -1, -1):
+        if turns[place].get("role") == "assistant":
+            return place
+    return None
+
+
+def _mark_turn(turn: dict[str, Any]) -> dict[str, Any]:
+    """A turn of the policy whose thinking the template opened and nobody took out."""
+    content = turn.get("content")
+    if turn.get("role") != "assistant" or not isinstance(content, str):
+        return turn
+    if turn.get("reasoning_content") or turn.get("reasoning") or not content:
+        return turn
+    return {**turn, "content": mark_thinking(content, opened=True)}
