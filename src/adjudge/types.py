@@ -330,6 +330,8 @@ class Sample(msgspec.Struct):
     >>> sample = Sample(0, 0, "2 + 2?", "4", extra={"reference": "4"})
     >>> sample.fields()
     {'reference': '4', 'prompt': '2 + 2?', 'response': '4'}
+    >>> sample == RewardSample(0, 0, "2 + 2?", "4", None, {"reference": "4"})
+    True
     """
 
     original_index: int = 0

@@ -59,7 +59,9 @@ class Table:
 FORMS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
     "list": list,
     "generator": iter,
-    "samples": lambda rows: [Sample(**row) for row in rows],
+    "samples": lambda rows: [
+        Sample(prompt=row["prompt"], response=row["response"], extra=row) for row in rows
+    ],
     "pandas": Frame,
     "arrow": Table,
 }

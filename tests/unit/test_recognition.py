@@ -55,10 +55,12 @@ def test_a_response_of_the_users_own_is_read_with_all_columns(
     [sample] = read(tmp_path, OWN | more)
     assert (sample.prompt, sample.response) == ("p", "mine")
     named = {"index", "group"}
-    assert sample.extras == {name: value for name, value in more.items() if name not in named}
+    own = {name: value for name, value in more.items() if name not in named}
+    fields = {"env_reward": sample.env_reward, "reference": sample.reference}
+    assert sample.extra == own | {name: one for name, one in fields.items() if one is not None}
     first, second = read(tmp_path, {"prompt": "p", "responses": ["x", "y"]} | more)
     assert [first.response, second.response] == ["x", "y"]
-    assert more.keys() - named <= first.extras.keys()
+    assert more.keys() - named <= first.extra.keys()
 
 
 def test_a_file_may_begin_with_rows_that_failed(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_columns_beside_a_list_of_responses_can_be_mapped(tmp_path: Path) -> Non
     chat = {"prompt": CHAT[:1], "responses": ["a", "b"], "rewards": [1, 0], "tools": [], "index": 7}
     first, second = read(tmp_path, chat, env_reward="rewards", group="index", prompt="prompt")
     assert (first.env_reward, second.env_reward) == (1.0, 0.0)
-    assert (first.group, first.prompt, first.extras["tools"]) == ("7", "q", [])
+    assert (first.group, first.prompt, first.extra["tools"]) == ("7", "q", [])
 
 
 def test_which_list_is_the_responses_does_not_change_from_run_to_run() -> None:
@@ -98,7 +100,7 @@ def test_a_guess_that_a_later_row_breaks_costs_no_row(tmp_path: Path) -> None:
     first, odd = OWN | {"reward": 1, "task_id": 1}, {"reward": "high", "task_id": {}}
     *_, last = read(tmp_path, *[first] * 20, OWN | odd)
     assert (last.response, last.env_reward, last.group) == ("mine", None, None)
-    assert last.extras == odd
+    assert last.extra == odd
     *_, last = read(tmp_path, *[first] * 20, OWN | odd, env_reward="reward")
     assert "must be a finite number" in str(last)
 

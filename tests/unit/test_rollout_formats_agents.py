@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import checked_row
 
 from adjudge.datasets.files import read_file
 from adjudge.errors import RolloutError
@@ -56,7 +57,7 @@ def convert(name: str) -> list[Any]:
             rows += format_of(name).convert(record)
         except RolloutError as error:
             rows.append(error)
-    return [str(row) if isinstance(row, RolloutError) else row for row in rows]
+    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
 
 
 def select(rows: list[Any], *names: str) -> list[Any]:

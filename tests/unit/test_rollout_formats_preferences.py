@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import checked_row
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
@@ -112,7 +113,8 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 
 def converted(path: Path) -> list[Any]:
     form = FORMATS[path.parent.name]
-    return [one for _, record in read_rows([path]) for one in form.convert(dict(record))]  # type: ignore[arg-type]  # no row is broken
+    rows = [one for _, record in read_rows([path]) for one in form.convert(dict(record))]  # type: ignore[arg-type]  # no row is broken
+    return list(map(checked_row, rows))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import checked_row
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
@@ -45,7 +46,7 @@ def converted(file: str) -> list[Any]:
             rows += FORMATS[file.partition("/")[0]].convert(record)
         except RolloutError as error:
             rows.append(error)
-    return [str(row) if isinstance(row, RolloutError) else row for row in rows]
+    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
 
 
 def said(question: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:

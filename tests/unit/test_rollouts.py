@@ -41,7 +41,7 @@ def test_rows_become_samples(tmp_path: Path) -> None:
     assert isinstance(first, Sample)
     assert (first.prompt, first.response) == ("why?", "because")
     assert (first.env_reward, first.group) == (1.0, "7")
-    assert first.extra == {"lang": "en", "reward": 1, "task_id": 7}
+    assert first.extra == {"lang": "en", "reward": 1, "task_id": 7, "env_reward": 1.0}
     assert isinstance(second, Sample)
     assert (second.env_reward, second.group) == (None, None)
     assert second.reference == {"a": 1}
@@ -52,7 +52,7 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
     one = lines(tmp_path, {"response": "a"}, b"{torn\n", {"response": "b"})
     two = lines(tmp_path / "b", b"\n", {"response": "c"})
     found = list(read_samples([one, two]))
-    assert [getattr(s, "index", None) for _, s in found] == [0, None, 2, 3]
+    assert [getattr(s, "original_index", None) for _, s in found] == [0, None, 2, 3]
     assert [where.rpartition(":")[2] for where, _ in found] == ["1", "2", "3", "2"]
 
 
@@ -65,8 +65,8 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
         (b"\xff\xfe{}\n", "not a JSON object"),
         (b'{"a": ' * 100_000 + b"\n", "nested too deeply"),
         ({"messages": "[" * 100_000}, "text but not JSON"),
-        ({"messages": 7}, "'messages' must be a list"),
-        ({"messages": ["hi"]}, "'messages' must be a list"),
+        ({"messages": 7}, "messages: must be a list"),
+        ({"messages": ["hi"]}, "messages.0: must be a chat message"),
         ({"messages": "{"}, "text but not JSON"),
         ({"response": 7}, "'response' must be text, got int: 7"),
         ({"response": "r", "prompt": 7}, "'prompt' must be text"),
@@ -88,7 +88,7 @@ def test_columns_that_say_nothing_are_one_message(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rollouts.jsonl: is in no known format.*columns: x, y"):
         list(read_samples([path]))
     [(_, error)] = read_samples([path], {"messages": "x"})
-    assert "'messages' must be a list" in str(error)
+    assert "messages: must be a list" in str(error)
 
 
 def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_messages_and_prompts_as_trainers_store_them() -> None:
     row = {"messages": json.dumps(CHAT), "prompt": CHAT[:2]}
     sample = sample_from_row(row, 0, {})
     assert sample.messages == CHAT
-    assert json.loads(sample.prompt or "") == CHAT[:2]
+    assert (sample.prompt, sample.opening_turns) == ("why?", 2)
     completion = sample_from_row({"response": CHAT[4:]}, 0, {})
     assert completion.response == "because"
 

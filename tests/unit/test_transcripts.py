@@ -120,7 +120,7 @@ from adjudge.types import Sample
 
 store, index = TranscriptStore(Path(sys.argv[1]), run="r"), 0
 while True:
-    store.add_sample(index, Sample(index=index, response=f"text {index} " * 50))
+    store.add_sample(index, Sample(index, response=f"text {index} " * 50))
     store.add_calls(index, "g", [JudgeCall(messages=[], reply=f"reply {index}")])
     index += 1
     if index % 200 == 0:

@@ -168,10 +168,12 @@ def test_bad_columns_are_named() -> None:
 
 
 def test_finish_reason_is_known_where_the_end_tokens_are() -> None:
-    trainer = Trainer(eos_token_ids=[2, 3])
+    trainer = Trainer(eos_token_ids=[2, 3], max_completion_length=2)
     ids = {"completion_ids": [[5, 3]], "trainer": trainer}
     assert fields("b", **ids)["finish_reason"] == "stop"
     assert fields("b", **ids | {"completion_ids": [[5, 5]]})["finish_reason"] == "length"
+    # It ended before its limit, by a text that stops.
+    assert fields("b", **ids | {"completion_ids": [[5]]})["finish_reason"] == "stop"
     assert "finish_reason" not in fields("b", **ids | {"completion_ids": [[]]})
     assert "finish_reason" not in fields("b", completion_ids=[[5, 3]])
 

@@ -98,4 +98,4 @@ def test_ranks_as_rewards() -> None:
 
 def test_sample_fields_leave_out_what_is_absent() -> None:
     sample = Sample(original_index=3, response="yes", extra={"lang": "en", "response": "shadowed"})
-    assert sample.fields() == {"index": 3, "response": "yes", "lang": "en"}
+    assert sample.fields() == {"response": "yes", "lang": "en"}

@@ -175,7 +175,9 @@ def test_an_episode_as_a_sample() -> None:
     columns = {"reference": "r", "response": "not this", "env_reward": 9.0}
     episode = Episode("x", 4, messages, rewards=[0.5, 0.25], columns=columns)
     extra = {"reference": "r", "env_reward": 0.75}
-    assert episode_to_sample(episode, 7, 2) == RewardSample(7, 2, "start", "last", messages, extra)
+    assert episode_to_sample(episode, 7, 2) == RewardSample(
+        7, 2, "start", "last", messages, extra, opening_turns=2
+    )
     silent = episode_to_sample(Episode("x", 4, messages[:2]), 0, 0)
     assert (silent.response, (silent.extra or {})["env_reward"]) == ("", None)
 

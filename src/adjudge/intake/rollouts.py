@@ -18,7 +18,7 @@ from adjudge.messages import content_text, last_question, parse_conversation, pr
 Turns = list[dict[str, Any]]
 
 
-class Rollout(NamedTuple):
+class RolloutParts(NamedTuple):
     """The parts of a sample that come from the rollout; see :class:`~adjudge.types.Sample`."""
 
     prompt: str | None
@@ -27,7 +27,7 @@ class Rollout(NamedTuple):
     opening_turns: int | None
 
 
-def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) -> Rollout:
+def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) -> RolloutParts:
     """What a policy made of a prompt; each is a text or a list of chat messages.
 
     A prompt that a chat template rendered is read back into its messages where that is certain,
@@ -49,7 +49,7 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:
-            return Rollout(prompt, response, None, None)
+            return RolloutParts(prompt, response, None, None)
         answer = [{"role": "assistant", "content": response}]
     else:
         answer = check_turns(completion, "completion")
@@ -58,10 +58,10 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
         response = last_said(answer) or ""
         if before is None:
             before = prompt_messages(prompt) if isinstance(prompt, str) else []
-    return Rollout(last_question(before), response, [*before, *answer], len(before))
+    return RolloutParts(last_question(before), response, [*before, *answer], len(before))
 
 
-def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollout:
+def read_conversation(messages: Any, opening_turns: int | None = None) -> RolloutParts:
     """A rollout that is one conversation, of which ``opening_turns`` stand before the policy.
 
     Without that number the response is the assistant's last turn, and the prompt what the user
@@ -70,18 +70,18 @@ def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollou
     turns = check_turns(messages, "messages")
     if opening_turns is not None:
         before, said = turns[:opening_turns], turns[opening_turns:]
-        return Rollout(last_question(before), last_said(said) or "", turns, opening_turns)
+        return RolloutParts(last_question(before), last_said(said) or "", turns, opening_turns)
     last = _last_turn(turns)
     if last is None:
-        return Rollout(last_question(turns), None, turns, None)
-    return Rollout(last_question(turns[:last]), last_said(turns), turns, None)
+        return RolloutParts(last_question(turns), None, turns, None)
+    return RolloutParts(last_question(turns[:last]), last_said(turns), turns, None)
 
 
 def check_turns(value: Any, name: str) -> Turns:
     """Chat messages as a list; raises :class:`RolloutError` for a value that is none."""
     if not isinstance(value, list | tuple):
         raise RolloutError(
-            f"{name}: must be text or a list of chat messages (found {type(value).__name__})"
+            f"{name}: must be a list of chat messages (found {type(value).__name__})"
         )
     for place, turn in enumerate(value):
         if not isinstance(turn, Mapping) or not isinstance(turn.get("role"), str):

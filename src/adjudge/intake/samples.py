@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.rollouts import Rollout, first_turn, read_rollout
+from adjudge.intake.rollouts import RolloutParts, first_turn, read_rollout
 from adjudge.types import Sample
 
 
@@ -37,7 +37,9 @@ def make_sample(
     return sample_of_rollout(index, place, rollout, extra)
 
 
-def sample_of_rollout(index: int, place: int, rollout: Rollout, extra: Mapping[str, Any]) -> Sample:
+def sample_of_rollout(
+    index: int, place: int, rollout: RolloutParts, extra: Mapping[str, Any]
+) -> Sample:
     """A rollout that was read, with its other fields."""
     prompt, response, messages, opening_turns = rollout
     return Sample(index, place, prompt, response, messages, extra, opening_turns=opening_turns)
@@ -62,6 +64,8 @@ def compute_prompt_key(sample: Sample) -> str | None:
     if opening is None:
         return None
     beside = {name: sample.extra[name] for name in _BESIDE if sample.extra.get(name)}
+    if isinstance(opening, str) and not beside:
+        return opening
     return _encode([opening, beside] if beside else opening)
 
 

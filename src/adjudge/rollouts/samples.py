@@ -19,7 +19,7 @@ from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
 from adjudge.intake.rollouts import (
-    Rollout,
+    RolloutParts,
     check_turns,
     last_said,
     read_conversation,
@@ -117,7 +117,9 @@ def sample_from_row(
     return sample
 
 
-def _read_parts(messages: Any, prompt: Any, response: Any, opening_turns: Any) -> Rollout | None:
+def _read_parts(
+    messages: Any, prompt: Any, response: Any, opening_turns: Any
+) -> RolloutParts | None:
     """The rollout of a row; ``None`` where it has neither a conversation nor a response."""
     if prompt is not None and not isinstance(prompt, str | list):
         raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")

@@ -47,7 +47,6 @@ from adjudge.graders.llm.trained_judge_prompts import (
 )
 from adjudge.judge_evaluation.benchmarks.items import flip_verdict
 from adjudge.messages import content_text
-from adjudge.text import THINK_OPEN
 from adjudge.verdicts import UnreadableReply
 from adjudge_lab import synthetic
 from adjudge_lab.judge_training.dataset import (
@@ -398,13 +397,6 @@ def prompt_lengths(questions: EncodedRows[JudgeQuestion]) -> dict[str, Any]:
     middle = lengths[(len(lengths) - 1) // 2]
     found = {"mean": fmean(lengths), "least": lengths[0], "median": middle, "most": lengths[-1]}
     return {"unit": "tokens", "prompts": found}
-
-
-def template_opens_thinking(tokenizer: Any) -> bool:
-    """Whether the chat template writes ``<think>`` itself where the judge's turn begins."""
-    turns = [{"role": "user", "content": "."}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    return bool(text.rstrip().endswith(THINK_OPEN))
 
 
 def check_form_tags(encoder: ConversationEncoder, judge: JudgeFile) -> None:

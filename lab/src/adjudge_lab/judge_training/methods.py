@@ -23,6 +23,7 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.graders.llm.trained_judge import card_prompt
+from adjudge.intake.thinking import template_opens_thinking
 from adjudge.stats.agreement import calibrate_ratings, calibrate_scores, measure_pairs
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
@@ -50,7 +51,6 @@ from adjudge_lab.judge_training.judge_questions import (
     make_demonstrations,
     make_questions,
     prompt_lengths,
-    template_opens_thinking,
     tokenize_prompts,
 )
 from adjudge_lab.judge_training.judgement_rewards import (

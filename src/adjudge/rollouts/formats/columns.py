@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import is_not_finite_text
+from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.completions import completion_row
@@ -127,6 +127,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("response", "completion", "output", "generation", "prediction"),
         *("model_output", "model_response", "generated_text"),
     ),
+    "reference": REFERENCE_COLUMNS,
     "group": (
         "group",
         "group_id",
@@ -167,6 +168,8 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             values = [row[column] for row in rows if row.get(column) is not None]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
+            if name == "label" and not _are_texts(values):
+                continue  # a class or a verdict, not an answer
             if _FITS[field](values):
                 guessed[field] = column
                 break
@@ -190,6 +193,10 @@ def _are_prompts(values: Sequence[Any]) -> bool:
     return _are_texts(values) or _are_conversations(values)
 
 
+def _are_present(values: Sequence[Any]) -> bool:
+    return not all(map(is_nothing, values))
+
+
 def _are_ids(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str | int) for value in values)
 
@@ -208,6 +215,7 @@ _FITS = {
     "messages": _are_conversations,
     "prompt": _are_prompts,
     "response": _are_texts,
+    "reference": _are_present,
     "group": _are_ids,
     "env_reward": _are_numbers,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.rollouts import Rollout, read_rollout
+from adjudge.intake.rollouts import RolloutParts, read_rollout
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.chat import Message, read_messages
 
@@ -30,6 +30,6 @@ def conversation_row(before: list[Message], completion: Any) -> Row:
     return completion_row(before, completion)
 
 
-def rollout_row(rollout: Rollout) -> Row:
+def rollout_row(rollout: RolloutParts) -> Row:
     """The columns that a rollout has."""
     return {name: value for name, value in rollout._asdict().items() if value is not None}

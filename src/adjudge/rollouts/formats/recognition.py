@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import is_nothing
+from adjudge.intake.columns import REFERENCE_COLUMNS, is_nothing
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
@@ -89,11 +89,16 @@ class FileReading:
             yield apply_mapping(named, source, self.mapping)
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:
-        """The guesses that hold in a row: nobody said that its group and reward are there."""
+        """The guesses that hold in a row: nobody said that its group and reward are there.
+
+        The reference is chosen row by row where rows become samples, unless its column's name is
+        written in another way.
+        """
         return {
             name: column
             for name, column in self.guessed.items()
-            if name not in ("group", "env_reward") or fits_field(name, row.get(column))
+            if (name not in ("group", "env_reward") or fits_field(name, row.get(column)))
+            and not (name == "reference" and column in REFERENCE_COLUMNS)
         }
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:

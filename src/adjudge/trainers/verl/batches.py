@@ -206,7 +206,7 @@ class RowReader:
     ) -> None:
         self.tokenizer, self.source_key, self.limit = tokenizer, source_key, limit
         self._tokens = ThinkTokens(tokenizer)
-        self._ends = end_token_ids(tokenizer)
+        self._ends = _find_end_tokens(tokenizer)
         self._references = ReferenceChoice(_log.warning, "Put it into reward_model.ground_truth.")
         self.without_messages: str | None = None
         self._told = False
@@ -323,7 +323,7 @@ def _said(message: Mapping[str, Any]) -> tuple[Any, str]:
     return message.get("role"), content_text(message.get("content"))
 
 
-def end_token_ids(tokenizer: Any) -> set[int]:
+def _find_end_tokens(tokenizer: Any) -> set[int]:
     """All tokens that end a turn: the tokenizer's own, and those that chat templates use."""
     found = {tokenizer.eos_token_id}
     known = getattr(tokenizer, "all_special_tokens", None) or ()
