@@ -13,7 +13,10 @@ from adjudge.cli.options import RAY, RayAddress
 from adjudge.cli.settings import settings_options
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
+from adjudge.rewards.spec import RewardSpec
+from adjudge.runs.judge_calls import estimate_calls
 from adjudge.service.settings import ServiceSettings
+from adjudge.types import RewardSample
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.backend import Backend
@@ -149,7 +152,7 @@ def serve_command(
             "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "
             "--ray. Add --ray, or remove them."
         )
-    for line in _list_lost_fields(local, formats):
+    for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
@@ -157,12 +160,28 @@ def serve_command(
     run_service(backend, settings, ready, formats=formats, until_eof=until_eof)
 
 
-def _list_lost_fields(backend: Backend, formats: Sequence[WireFormat]) -> Iterator[str]:
-    """Formats that cannot carry what the spec reads, in a line each."""
+_CHAT = [{"role": "user", "content": "text"}, {"role": "assistant", "content": "text"}]
+
+
+def _list_lost_fields(
+    target: str, backend: Backend, formats: Sequence[WireFormat]
+) -> Iterator[str]:
+    """Formats whose requests cannot carry what the spec ``target`` reads, in a line each."""
     find = getattr(backend, "list_lost_fields", None)
-    for one in formats if find is not None and backend.compares_groups is None else ():
+    if not target.endswith(".toml") or find is None or backend.compares_groups is not None:
+        return
+    for one in formats:
         carries = getattr(one, "carries", None)
-        if carries is not None and (lost := [*find(carries)]):
+        if carries is None:
+            continue
+        fields = {name: _CHAT if name == "messages" else "text" for name in carries}
+        lost, sample = list(find(fields)), RewardSample(0, 0, None, None, None, fields)
+        try:
+            asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
+            lost += [f"graders.{name}: {found.why}" for name, found in asked.items() if found.why]
+        except ConfigError as error:  # a template's field that no request here has
+            lost.append(str(error))
+        if lost:
             yield (
                 f"{one.path}: its requests have only {', '.join(carries)}, and the spec needs "
                 f"more: {'; '.join(lost)}"

@@ -90,9 +90,9 @@ class DampedBackend:
         """See :class:`SpecBackend`."""
         return list(getattr(self._backend, "grader_names", ()))
 
-    def list_lost_fields(self, carried: Sequence[str]) -> Iterator[str]:
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
         """See :class:`SpecBackend`."""
-        yield from getattr(self._backend, "list_lost_fields", lambda _: ())(carried)
+        yield from getattr(self._backend, "list_lost_fields", lambda _: ())(item)
 
     async def start(self) -> None:
         """See :class:`~adjudge.service.backend.Backend`."""
@@ -189,9 +189,9 @@ class SpecBackend:
             return f"missing.policy = {self.spec.missing.policy!r}"
         return None
 
-    def list_lost_fields(self, carried: Sequence[str]) -> Iterator[str]:
-        """What the spec reads and a sample of the fields ``carried`` alone has not, in words."""
-        mode, item = self.spec.reward.combine_mode, dict.fromkeys(carried, "")
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
+        """What the spec reads and a sample of the fields ``item`` alone has not, in words."""
+        mode = self.spec.reward.combine_mode
         if mode != "replace" and "env_reward" not in item:
             yield f"reward.combine_mode = {mode!r} needs env_reward"
         for entry in self.spec.graders:
@@ -203,10 +203,8 @@ class SpecBackend:
                 yield f"{where}: mapper reads {lost[0]}"
                 continue
             try:
-                fields = ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
-                if (check := getattr(grader, "check_fields", None)) is not None:
-                    check(fields)
-            except (ConfigError, GradingFailure) as error:
+                ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
+            except GradingFailure as error:
                 yield f"{where}: {error}"
 
     async def start(self) -> None:

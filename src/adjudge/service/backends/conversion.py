@@ -96,8 +96,8 @@ def request_to_sample(
 ) -> RewardSample:
     """A request as the sample that graders see; ``place`` is its index in batch and group.
 
-    ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are further
-    fields; what the request itself says goes before them. ``images`` are image parts,
+    ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are
+    further fields; what the request itself says goes before them. ``images`` are image parts,
     which a prompt shows by ``{images}``; without ``messages`` they also follow the prompt in
     ``query``, which judges are shown. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
