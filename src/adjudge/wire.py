@@ -6,7 +6,6 @@ and no score: a judge that failed has said nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,21 +16,23 @@ from adjudge.types import GraderError
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 
-ReferenceAnswer = str | int | float | bool | list[str] | None
+MAX_NESTING_DEPTH = 64
+"""How deep lists and objects may be nested in what a request brings along."""
 
 
 class JudgeRequest(msgspec.Struct, omit_defaults=True):
     """``POST /judge``: one completion to be judged.
 
-    ``answer`` is the reference, if there is one, and ``answer_type`` says how to compare with it
-    (``NUMBER``, ``MULTIPLE_CHOICE``, …). ``metadata`` holds further fields of the sample by name;
-    ``messages`` an agent's whole conversation; ``images`` base64 or ``data:`` URIs, never
-    addresses. ``request_id`` comes back with the response.
+    ``answer`` is the reference, any JSON value, and reaches the graders as it was sent; ``null`` is
+    no reference. ``answer_type`` says how to compare with it (``NUMBER``, ``MULTIPLE_CHOICE``, …).
+    ``metadata`` holds further fields of the sample by name; ``messages`` an agent's whole
+    conversation; ``images`` base64 or ``data:`` URIs, never addresses. ``request_id`` comes back
+    with the response.
     """
 
     prompt: str
     completion: str
-    answer: ReferenceAnswer = None
+    answer: Any = None
     answer_type: str | None = None
     request_id: str | None = None
     metadata: dict[str, Any] | None = None
@@ -112,18 +113,3 @@ class BatchResponse(msgspec.Struct, omit_defaults=True):
 
     responses: list[JudgeResponse]
     warnings: list[str] | None = None
-
-
-def answer_text(answer: ReferenceAnswer | Sequence[str]) -> str | None:
-    """A reference as text; the parts of a list are joined.
-
-    >>> answer_text(4), answer_text(["a", "b"]), answer_text(None)
-    ('4', 'a, b', None)
-    """
-    if answer is None or isinstance(answer, str):
-        return answer
-    if isinstance(answer, bool):
-        return "true" if answer else "false"
-    if isinstance(answer, int | float):
-        return str(answer)
-    return ", ".join(answer)

@@ -16,7 +16,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
 from adjudge.service.backends.conversion import read_answer, request_to_sample, to_data_uri
-from adjudge.wire import JudgeRequest, answer_text
+from adjudge.wire import JudgeRequest
 
 _text = st.text(max_size=20) | st.just("\ud800")
 _scalars = st.none() | st.booleans() | st.integers() | st.floats() | _text
@@ -30,7 +30,7 @@ _requests = st.builds(
     JudgeRequest,
     prompt=_text,
     completion=_text,
-    answer=st.none() | _text | st.integers() | st.booleans() | st.lists(_text, max_size=2),
+    answer=_json,
     answer_type=st.none() | st.sampled_from(["NUMBER", "ANY", "ODD"]),
     request_id=st.none() | _text,
     metadata=st.none() | st.dictionaries(st.sampled_from(_NAMES) | _text, _json, max_size=4),
@@ -58,7 +58,7 @@ def test_a_request_says_what_its_sample_is_and_metadata_fills_in(
         "prompt": request.prompt,
         "response": request.completion,
         "messages": request.messages,
-        "reference": answer_text(request.answer),
+        "reference": request.answer,
         "answer_type": request.answer_type,
     }
     given_ = request.metadata or {}

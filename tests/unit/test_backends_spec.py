@@ -306,7 +306,7 @@ def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:
         finally:
             await loaded.aclose()
 
-    assert run(used())[0].score == 0.0  # a list is one reference: "4, 5"
+    assert run(used())[0].score == 1.0
     with pytest.raises(ConfigError, match="takes no arguments"):
         load_backend(str(path), ServiceSettings(), arguments={"a": "b"})
     with refuses("'reward'"):

@@ -64,7 +64,7 @@ def error(response: JudgeResponse) -> tuple[ErrorKind, str]:
 def test_the_shape_of_the_guide_works() -> None:
     right, other = answered(
         "YourJudgeModel",
-        ask("The answer is **boxed{4}**", answer=4, request_id="1"),
+        ask("The answer is **boxed{4}**", answer="4", request_id="1"),
         ask("five", request_id="2"),
         model_path="some/model",
     )
@@ -88,12 +88,11 @@ def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
 
 def test_score_gets_what_its_signature_takes_and_says_all_it_knows() -> None:
     request = ask("4", answer=[1, "b"], answer_type="NUMBER", request_id="r", metadata={"k": 1})
-    request.answer = ["1", "b"]
     [response] = answered("ByType", request)
     assert response == JudgeResponse(
         score=1.0,
         request_id="r",
-        explanation="'1, b' ['k'] 0 r",
+        explanation="[1, 'b'] ['k'] 0 r",
         detailed_scores={"correctness": 1.0, "clarity": None},
         confidence=0.25,
         metadata={"shard": 3},

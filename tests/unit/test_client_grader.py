@@ -61,7 +61,7 @@ def test_a_sample_as_a_request(service: StandIn) -> None:
             "completion": "aaa",
             "answer": ["x", "y"],
             "answer_type": "ANY",
-            "metadata": {"level": 5},
+            "metadata": {"index": 3, "group": "g", "env_reward": 1.0, "level": 5, "answer": None},
             "messages": messages,
             "images": ["aGk="],
         }
@@ -82,10 +82,11 @@ def test_other_shapes_of_samples(service: StandIn) -> None:
     sent = [(one["prompt"], one["completion"], one.get("answer")) for one in service.requests]
     assert sorted(sent, key=str) == [
         ("", "", None),
-        ("q", "a", '{"b":[1]}'),
         ("q", "a", 4),
+        ("q", "a", gold),
     ]
-    assert not any("metadata" in one for one in service.requests if one["prompt"])
+    [row] = [one for one in service.requests if one.get("answer") == gold]
+    assert row["metadata"] == {"answer": gold}
     (found,) = graded(service.url, {"prompt": "q"})
     assert isinstance(found, GraderError)
     assert (found.kind, "response" in found.error) == ("invalid_input", True)

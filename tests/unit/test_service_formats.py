@@ -252,7 +252,7 @@ def test_slime_answers_a_group_with_a_list() -> None:
 def test_slime_takes_chat_messages() -> None:
     chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
     _, _, [request] = ask(Slime(), {"prompt": chat, "response": "four", "label": {"x": 1}})
-    assert (request.prompt, request.answer) == ("Q", '{"x":1}')
+    assert (request.prompt, request.answer) == ("Q", {"x": 1})
     assert request.messages == [*chat, {"role": "assistant", "content": "four"}]
 
 

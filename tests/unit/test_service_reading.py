@@ -14,7 +14,6 @@ from adjudge.engine.child_server import settings_arguments
 from adjudge.errors import ErrorKind
 from adjudge.service.backend import AnswerRate, check_response
 from adjudge.service.requests import (
-    MAX_NESTING_DEPTH,
     AsgiReceive,
     BodyMemoryLimit,
     RequestRefused,
@@ -24,7 +23,7 @@ from adjudge.service.requests import (
     read_body,
 )
 from adjudge.service.settings import ServiceSettings
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
+from adjudge.wire import MAX_NESTING_DEPTH, ErrorInfo, JudgeRequest, JudgeResponse
 
 
 def body_of(*parts: bytes, limit: int = 10, headers: Any = ()) -> bytes:
@@ -136,6 +135,7 @@ def test_nesting_is_limited_where_anything_may_stand() -> None:
     check_request(JudgeRequest("p", "c", metadata={"a": deep(MAX_NESTING_DEPTH - 2)}), 100)
     for fields in (
         {"metadata": {"a": deep(MAX_NESTING_DEPTH)}},
+        {"answer": deep(MAX_NESTING_DEPTH + 1)},
         {"messages": [{"a": deep(MAX_NESTING_DEPTH)}]},
     ):
         with pytest.raises(RequestRefused) as refused:

@@ -16,6 +16,7 @@ from adjudge.installation import install_command
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.service.settings import ServiceSettings
+from adjudge.types import RewardSample
 
 if TYPE_CHECKING:  # what it needs comes with the extra `server`
     from adjudge.service.backend import Backend
@@ -138,11 +139,10 @@ def serve_command(
         "arguments": _parse_arguments(arg or ()),
         "damping": None if damping is None else Damping.parse(damping),
     }
-    backend: Backend
+    backend = local = load_backend(target, settings, **given)
     if ray:
         from adjudge.service.ray_backend import RayBackend, ReplicaSettings  # noqa: PLC0415
 
-        load_backend(target, settings, **given)  # complains here, in words, if it must
         least, most = _replica_range(replicas, min_replicas, max_replicas)
         there = ReplicaSettings(least, most, gpus=replica_gpus, address=ray_address)
         backend = RayBackend(target, settings, there, **given)
@@ -152,9 +152,7 @@ def serve_command(
             "--replicas, --min-replicas, --max-replicas, --replica-gpus and --ray-address: need "
             "--ray. Add --ray, or remove them."
         )
-    else:
-        backend = load_backend(target, settings, **given)
-    for line in _list_refused_formats(target, formats):
+    for line in _list_lost_fields(target, local, formats):
         errors().print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     if not as_json:
         errors().print(f"[dim]loading {clean(target)}[/]")
@@ -162,30 +160,32 @@ def serve_command(
     run_service(backend, settings, ready, formats=formats, until_eof=until_eof)
 
 
-def _list_refused_formats(target: str, formats: Sequence[WireFormat]) -> Iterator[str]:
-    """Formats whose requests lack what a grader of the spec ``target`` needs, in a line each.
+_CHAT = [{"role": "user", "content": "text"}, {"role": "assistant", "content": "text"}]
 
-    LLaMA-Factory's client takes a refusal for an answer, and ends with ``KeyError: 'scores'``.
-    """
-    from adjudge.service.backends.conversion import request_to_sample  # noqa: PLC0415
-    from adjudge.service.formats.trainers import LlamaFactory  # noqa: PLC0415
 
-    if not target.endswith(".toml"):
+def _list_lost_fields(
+    target: str, backend: Backend, formats: Sequence[WireFormat]
+) -> Iterator[str]:
+    """Formats whose requests cannot carry what the spec ``target`` reads, in a line each."""
+    find = getattr(backend, "list_lost_fields", None)
+    if not target.endswith(".toml") or find is None or backend.compares_groups is not None:
         return
     for one in formats:
-        if isinstance(one, LlamaFactory):
-            [request] = one.requests(b'{"messages": ["text"]}')
-            sample, why = request_to_sample(request), ""
-            try:
-                asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
-                why = next((f"{name}: {est.why}" for name, est in asked.items() if est.why), "")
-            except ConfigError as error:  # a template's field that no request here has
-                why = str(error)
-            if why:
-                yield (
-                    f"{one.path}: every request will be refused, because {one.trainer} sends whole "
-                    f"texts alone, and a grader needs more: {why}"
-                )
+        carries = getattr(one, "carries", None)
+        if carries is None:
+            continue
+        fields = {name: _CHAT if name == "messages" else "text" for name in carries}
+        lost, sample = list(find(fields)), RewardSample(0, 0, None, None, None, fields)
+        try:
+            asked = estimate_calls(RewardSpec.load(target), [sample], ["0"])
+            lost += [f"graders.{name}: {found.why}" for name, found in asked.items() if found.why]
+        except ConfigError as error:  # a template's field that no request here has
+            lost.append(str(error))
+        if lost:
+            yield (
+                f"{one.path}: its requests have only {', '.join(carries)}, and the spec needs "
+                f"more: {'; '.join(lost)}"
+            )
 
 
 def _replica_range(exactly: int | None, least: int | None, most: int | None) -> tuple[int, int]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import logging
+import math
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -23,8 +26,8 @@ from adjudge.graders.base import BaseGrader
 from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
-from adjudge.types import GraderScore, Provenance
-from adjudge.wire import JudgeRequest
+from adjudge.types import GraderScore, Provenance, finite_number
+from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -90,8 +93,7 @@ def _fetch_health(address: str) -> ServiceInfo | None:
     return found if found.model_loaded else None
 
 
-_FIELDS_NOT_SENT = ("index", "group", "env_reward", "prompt", "response", "reference")
-_REQUEST_FIELDS = ("messages", "answer_type", "images", "metadata")
+_log = logging.getLogger("adjudge")
 
 
 def make_service_spec(url: str) -> RewardSpec:
@@ -121,9 +123,9 @@ class ServedGrader(BaseGrader):
     and ``api_key_env`` as in :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached:
     equal completions are asked about once each.
 
-    Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer (what is no
-    text, number or list of texts as JSON), ``answer_type``, ``images``; all others that JSON can
-    hold go along in ``metadata`` by name. Raises ``GradingFailure`` with the kind that the
+    Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer,
+    ``answer_type``, ``images``; all others go along in ``metadata`` by name, ``env_reward`` too
+    (:func:`fields_to_request`). Raises ``GradingFailure`` with the kind that the
     service gave, or that of what happened on the way, and ``ConfigError`` when the service's spec
     compares groups. Metadata: ``detailed_scores``,
     ``confidence`` and ``model_version`` where the service says them.
@@ -189,50 +191,67 @@ class ServedGrader(BaseGrader):
 
 
 def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
-    """A sample's fields as a request; raises ``GradingFailure(invalid_input)`` for no sample."""
-    prompt, response, messages = (fields.get(name) for name in ("prompt", "response", "messages"))
-    if messages is None and (prompt is None or response is None):
-        lacks = "prompt" if prompt is None else "response"
+    """A sample's fields as a request: all that graders see in process, each value as it is.
+
+    NaN becomes ``null``, and so does an infinite number in a column: JSON has neither. A column
+    that JSON cannot hold (an image object, bytes, an array) is left out, and a warning names it
+    once; a grader that needs it answers ``invalid_input``. Raises ``GradingFailure(invalid_input)``
+    for no sample, and for a reference or messages that JSON cannot hold.
+    """
+    own = {name: fields.get(name) for name in ("prompt", "response", "reference", "messages")}
+    if own["messages"] is None and (own["prompt"] is None or own["response"] is None):
+        lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
-    reference = fields.get("reference")
-    more = {
-        name: value
-        for name, value in fields.items()
-        if name not in (*_FIELDS_NOT_SENT, *_REQUEST_FIELDS)
-        and value is not None
-        and value is not reference  # under the name of its column
-        and _is_json(value)
-    }
-    metadata = fields.get("metadata")
-    if isinstance(metadata, Mapping):
-        more = {**metadata, **more}
+    for name in ("reference", "messages"):
+        if not _is_json(own[name]):
+            problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
+    if isinstance(own["reference"], float) and math.isnan(own["reference"]):
+        own["reference"] = None
+    kind, images = fields.get("answer_type"), fields.get("images")
+    own["answer_type"] = kind if isinstance(kind, str) else None
+    is_encoded = isinstance(images, list) and all(isinstance(one, str) for one in images)
+    own["images"] = images if is_encoded else None
+    columns = {}
+    for name, value in fields.items():
+        if name == "env_reward" and not _is_json(value):
+            value = finite_number(value)  # noqa: PLW2901  (of any library)
+        if own.get(name) is not None:
+            continue
+        if _is_json(value):
+            columns[name] = value
+        else:
+            _warn_left_out(name, type(value).__name__)
     return JudgeRequest(
-        prompt="" if prompt is None else prompt,
-        completion="" if response is None else response,
-        answer=_to_answer(reference),
-        answer_type=fields.get("answer_type"),
-        metadata=more or None,
-        messages=messages,
-        images=fields.get("images"),
+        prompt="" if own["prompt"] is None else own["prompt"],
+        completion="" if own["response"] is None else own["response"],
+        answer=own["reference"],
+        answer_type=own["answer_type"],
+        metadata=columns or None,
+        messages=own["messages"],
+        images=own["images"],
     )
 
 
-def _to_answer(reference: Any) -> Any:
-    if reference is None or isinstance(reference, str | int | float):
-        return reference
-    if isinstance(reference, list) and all(isinstance(one, str) for one in reference):
-        return reference
-    try:
-        return msgspec.json.encode(reference).decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, f"the reference cannot be sent: {error}"
-        ) from None
+_SCALARS = {type(None), str, int, float, bool}
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
+def _is_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> bool:
+    """Whether ``value`` arrives as it is, but that a tuple arrives as a list."""
+    if type(value) in _SCALARS:
+        return True
+    if type(value) not in (list, tuple, dict) or not depth:
         return False
-    return True
+    if type(value) is dict:
+        if not {*map(type, value)} <= {str}:
+            return False
+        value = [*value.values()]
+    return {*map(type, value)} <= _SCALARS or all(_is_json(one, depth - 1) for one in value)
+
+
+@cache
+def _warn_left_out(column: str, kind: str) -> None:
+    """Name a column that is not sent, once."""
+    _log.warning(
+        "column %r is not sent to the judge service: JSON cannot hold its values (%s). A grader "
+        "that needs the column gives no score. This is logged once.", column, kind)  # fmt: skip

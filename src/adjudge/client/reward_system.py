@@ -34,7 +34,7 @@ from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.types import GraderScore
-from adjudge.wire import JudgeRequest, JudgeResponse, answer_text
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ async def compute_rule_score(request: JudgeRequest) -> GraderScore:
         raise GradingFailure(ErrorKind.INVALID_INPUT, "there is no answer for a rule to compare")
     return await _answer_grader().aevaluate(
         response=request.completion,
-        reference=answer_text(request.answer),
+        reference=request.answer,
         answer_type=kind if kind is None else _ANSWER_TYPE_ALIASES.get(kind, kind),
     )
 

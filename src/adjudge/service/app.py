@@ -168,7 +168,7 @@ class Service:
                 "or with NeMo-Gym's _ng_group_id and _ng_rollout_index",
             )
         for request in requests:
-            if request.metadata or request.messages or request.images:
+            if not _is_plain(request):
                 check_request(request, self._max_image)
         responses = await self._batcher.score(requests)
         for response in responses:
@@ -404,6 +404,12 @@ def _decode_strictly(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T | Non
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _is_plain(request: JudgeRequest) -> bool:
+    """Whether it brings texts and numbers only, so that nothing in it has to be looked through."""
+    parts = request.metadata or request.messages or request.images
+    return not (parts or isinstance(request.answer, list | dict))
 
 
 def _failure_reply(failure: GradingFailure) -> _Reply:

@@ -8,7 +8,6 @@ while waiting, and a sample that never comes costs the others ``group_timeout_s`
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -152,10 +151,13 @@ class GroupJudge:
             outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
             if any(entry.scope == "event" for entry in self._alone):
                 events = GraderError("events", *failure)
-        env = (sample.extra or {}).get("env_reward")
-        number = float(env) if isinstance(env, int | float) and math.isfinite(env) else None
         return GradedSample(
-            sample.original_index, sample.group_index, group, number, outcome, events
+            sample.original_index,
+            sample.group_index,
+            group,
+            sample.env_reward,
+            outcome,
+            events,
         )
 
 

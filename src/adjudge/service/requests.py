@@ -19,13 +19,10 @@ import msgspec
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.service.settings import SERVICE_KEY_VARIABLE, ServiceSettings
-from adjudge.wire import JudgeRequest
+from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
-MAX_NESTING_DEPTH = 64
-"""How deep lists and objects may be nested in what a request brings along."""
-
 MAX_PARTS = 10_000
 """How many messages, images or keys of ``metadata`` one sample may have."""
 
@@ -205,9 +202,9 @@ def check_request(request: JudgeRequest, max_image: int) -> None:
     for name in ("metadata", "messages", "images"):
         if (found := len(getattr(request, name) or ())) > MAX_PARTS:
             raise _invalid_body(413, f"{name}: found {found}, at most {MAX_PARTS} in one sample")
-    if request.metadata or request.messages:
-        _check_depth(request.metadata)
-        _check_depth(request.messages)
+    for brought in (request.metadata, request.messages, request.answer):
+        if brought.__class__ in _CONTAINERS:
+            _check_depth(brought)
     for image in request.images or ():
         _check_image(image, max_image)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSpec, check_machine, is_trained_judge
+from adjudge.runner.binding import ArgumentBinding
 from adjudge.service.backend import Backend
 from adjudge.service.backends.conversion import (
     request_error_response,
@@ -89,6 +90,10 @@ class DampedBackend:
         """See :class:`SpecBackend`."""
         return list(getattr(self._backend, "grader_names", ()))
 
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
+        """See :class:`SpecBackend`."""
+        yield from getattr(self._backend, "list_lost_fields", lambda _: ())(item)
+
     async def start(self) -> None:
         """See :class:`~adjudge.service.backend.Backend`."""
         await self._backend.start()
@@ -157,7 +162,7 @@ class SpecBackend:
         spec.refuse_schedules("a judge service", "Give the grader a number.")
         self.spec = adapt_spec(spec)
         self._judges = self.spec.build_judges()
-        graders = self.spec.build_graders(self._judges)
+        self._graders = graders = self.spec.build_graders(self._judges)
         check_machine(self.spec, graders)
         self.function = SpecRewardFunction(self.spec, graders=graders)
         self.name = spec.where
@@ -183,6 +188,24 @@ class SpecBackend:
         if self.spec.missing.policy in ("drop_group", "fallback"):
             return f"missing.policy = {self.spec.missing.policy!r}"
         return None
+
+    def list_lost_fields(self, item: Mapping[str, Any]) -> Iterator[str]:
+        """What the spec reads and a sample of the fields ``item`` alone has not, in words."""
+        mode = self.spec.reward.combine_mode
+        if mode != "replace" and "env_reward" not in item:
+            yield f"reward.combine_mode = {mode!r} needs env_reward"
+        for entry in self.spec.graders:
+            if entry.scope != "outcome":  # an event's fields are made of the messages
+                continue
+            grader, where = self._graders[entry.name], f"graders.{entry.name}"
+            mapped = [path.partition(".")[0] for path in (entry.mapper or {}).values()]
+            if lost := [field for field in mapped if field not in item]:
+                yield f"{where}: mapper reads {lost[0]}"
+                continue
+            try:
+                ArgumentBinding(entry.name, grader, entry.mapper).arguments(item, 0)
+            except GradingFailure as error:
+                yield f"{where}: {error}"
 
     async def start(self) -> None:
         """Load the judges that are models of this machine; raises :class:`ConfigError`."""

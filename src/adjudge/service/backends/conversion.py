@@ -26,7 +26,7 @@ from adjudge.types import (
     RewardResult,
     Sample,
 )
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, answer_text
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 _MAGIC_BYTES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -94,8 +94,8 @@ _MESSAGE_LIMIT = 500
 def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float = 8.0) -> Sample:
     """A request as the sample that graders see; ``place`` is its index in batch and group.
 
-    ``completion`` is ``response``, ``answer`` is ``reference`` (as text). The keys of ``metadata``
-    are further fields; what the request itself says goes before them. ``images`` are image parts,
+    ``completion`` is ``response``, ``answer`` is ``reference``. The keys of ``metadata`` are
+    further fields; what the request itself says goes before them. ``images`` are image parts,
     which a prompt shows by ``{images}``; without ``messages`` they also follow the prompt in
     ``query``, which judges are shown. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
@@ -103,7 +103,7 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
         "prompt": request.prompt,
         "response": request.completion,
         "messages": request.messages,
-        "reference": answer_text(request.answer),
+        "reference": request.answer,
         "answer_type": request.answer_type,
     }
     if request.images:

@@ -25,7 +25,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import import_named
 from adjudge.service.backends.conversion import read_answer, request_failure_response, to_data_uri
 from adjudge.service.settings import ServiceSettings
-from adjudge.wire import JudgeRequest, JudgeResponse, answer_text
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 REQUEST_FIELDS = (
     "prompt",
@@ -43,13 +43,13 @@ REQUEST_FIELDS = (
 def extract_fields(request: JudgeRequest, max_image_mb: float) -> dict[str, Any]:
     """A request as the keyword arguments of :data:`REQUEST_FIELDS`.
 
-    ``answer`` is text or ``None``; ``metadata`` a dict, ``images`` a list of ``data:`` URIs, both
+    ``answer`` is as it was sent; ``metadata`` a dict, ``images`` a list of ``data:`` URIs, both
     perhaps empty. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
     return {
         "prompt": request.prompt,
         "completion": request.completion,
-        "answer": answer_text(request.answer),
+        "answer": request.answer,
         "answer_type": request.answer_type,
         "metadata": dict(request.metadata or {}),
         "images": [to_data_uri(image, max_image_mb) for image in request.images or ()],

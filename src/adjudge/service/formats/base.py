@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind
 from adjudge.service.requests import RequestRefused, check_request, error_body
-from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse, ReferenceAnswer
+from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
 ScoreFunction = Callable[[Sequence[JudgeRequest]], Awaitable[list[JudgeResponse]]]
 """Judges requests: one response each, in order; a score that is a number, or an error."""
@@ -51,6 +51,8 @@ class Format(ABC):
 
     path: str
     trainer: str
+    carries: tuple[str, ...] | None = None
+    """The fields of a sample that a request can have; ``None``: any."""
 
     async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:
         """The HTTP status and the JSON body; raises only what ``score`` raises."""
@@ -117,12 +119,6 @@ def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
     return None
 
 
-def label_to_answer(label: ReferenceLabel) -> ReferenceAnswer:
-    """A label as reference: none where it is null or empty, JSON where it is an object."""
-    if label is None or label == "":
-        return None
-    if isinstance(label, str | int | float | bool):
-        return label
-    if isinstance(label, list) and all(isinstance(part, str) for part in label):
-        return label
-    return _encode(label).decode()
+def label_to_answer(label: ReferenceLabel) -> Any:
+    """A label as reference: none where it is an empty text, else as it was sent."""
+    return None if label == "" else label

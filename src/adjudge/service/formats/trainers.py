@@ -145,6 +145,7 @@ class OpenRLHF(Format):
 
     path = "/get_reward"
     trainer = "OpenRLHF"
+    carries = ("prompt", "response", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The completions cut out of the texts; what cannot be cut is refused, never guessed."""
@@ -200,6 +201,7 @@ class Slime(Format):
 
     path = "/slime"
     trainer = "slime"
+    carries = ("prompt", "response", "messages", "reference")
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
@@ -252,6 +254,7 @@ class LlamaFactory(Format):
 
     path = "/llamafactory"
     trainer = "LLaMA-Factory"
+    carries = ("response",)
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The whole texts."""
