@@ -17,6 +17,7 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.intake.rollouts import RolloutParts, read_rollout
 from adjudge.text import replace_surrogates
 from adjudge.types import (
     GradedSample,
@@ -100,9 +101,6 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
     ``query``, which judges are shown. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
     own: dict[str, Any] = {
-        "prompt": request.prompt,
-        "response": request.completion,
-        "messages": request.messages,
         "reference": request.answer,
         "answer_type": request.answer_type,
     }
@@ -113,8 +111,16 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
             own["query"] = [{"type": "text", "text": request.prompt}, *parts]
     said = {name: value for name, value in own.items() if value is not None}
     fields = {**(request.metadata or {}), **said}
-    messages = fields.pop("messages", None)
-    return Sample(place, place, fields.pop("prompt"), fields.pop("response"), messages, fields)
+    read = _read_parts(request)
+    return Sample(place, place, read.prompt, read.response, read.messages, fields)
+
+
+def _read_parts(request: JudgeRequest) -> RolloutParts:
+    """The rollout of a request; texts may be as a chat template rendered them."""
+    if request.messages is None:
+        return read_rollout(request.prompt, request.completion)
+    # Who sends messages without a prompt has none: the wire has no other word for it.
+    return RolloutParts(request.prompt or None, request.completion, request.messages, None)
 
 
 def _image_part(uri: str) -> dict[str, Any]:

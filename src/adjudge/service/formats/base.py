@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, RolloutError
+from adjudge.intake.rollouts import read_rollout
 from adjudge.service.requests import RequestRefused, check_request, error_body
 from adjudge.wire import ErrorInfo, JudgeRequest, JudgeResponse
 
@@ -83,6 +84,17 @@ class Format(ABC):
         """The answer when one has none."""
         status = 422 if failure.kind in _OWN_FAULT or failure.local else 503
         return status, _encode({"error": failure})
+
+
+def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> JudgeRequest:
+    """A request about a prompt and its completion, texts or messages, as all doors read them."""
+    try:
+        parts = read_rollout(prompt, completion)
+    except RolloutError as error:
+        raise invalid_request(str(error)) from None
+    return JudgeRequest(
+        parts.prompt or "", parts.response or "", answer, messages=parts.messages, **more
+    )
 
 
 def refusal_reply(refused: RequestRefused) -> tuple[int, bytes]:

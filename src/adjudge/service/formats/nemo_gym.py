@@ -20,8 +20,9 @@ from typing import Any
 
 import msgspec
 
+from adjudge.intake.columns import find_reference
 from adjudge.intake.rollouts import last_said
-from adjudge.messages import content_text
+from adjudge.messages import content_text, last_question
 from adjudge.service.formats.base import Format, ScoreFunction, label_to_answer
 from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
@@ -63,13 +64,6 @@ def _add_tool_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> N
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
 
 
-def user_text(messages: Iterable[Mapping[str, Any]]) -> str:
-    """What the user said, turns apart by an empty line."""
-    said = [m["content"] for m in messages if m["role"] == "user" and m["content"]]
-    return "\n\n".join(said)
-
-
-_REFERENCES = ("expected_answer", "reference", "ground_truth", "answer", "label", "solution")
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
     "reward",
@@ -114,8 +108,8 @@ _encode_row = msgspec.json.encode
 class NemoGym(Format):
     """``{"responses_create_params", "response", …}`` to the same with ``reward``.
 
-    The row's other fields, and those in ``verifier_metadata``, are the sample's; the first there is
-    of ``expected_answer``, ``reference``, ``ground_truth``, ``answer``, ``label`` is the reference.
+    The row's other fields, and those in ``verifier_metadata``, are the sample's; the reference is
+    one of them as in every door (:data:`~adjudge.intake.columns.REFERENCE_COLUMNS`).
     ``mark_failures``: a failed judge is Gym's own mark instead of an error. A row with
     ``_ng_group_id`` and ``_ng_rollout_index`` is a sample of its group, for specs that compare.
     """
@@ -132,11 +126,11 @@ class NemoGym(Format):
         before = chat_messages(asked.responses_create_params.input)
         after = chat_messages(asked.response.output)
         fields = _row_fields(decode_body(_row_decoder, body))
-        reference = next((fields[name] for name in _REFERENCES if name in fields), None)
+        reference = find_reference(fields)
         sample: dict[str, Any] = {
-            "prompt": user_text(before),
+            "prompt": last_question(before) or "",
             "completion": last_said(after) or "",
-            "answer": label_to_answer(reference),
+            "answer": None if reference is None else label_to_answer(fields[reference]),
             "metadata": fields or None,
             "messages": [*before, *after],
         }

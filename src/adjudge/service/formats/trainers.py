@@ -24,12 +24,12 @@ from typing import Any
 import msgspec
 
 from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
-from adjudge.messages import content_text
 from adjudge.service.formats.base import (
     Format,
     ReferenceLabel,
     invalid_request,
     label_to_answer,
+    rollout_request,
 )
 from adjudge.service.requests import decode_body
 from adjudge.wire import JudgeRequest, JudgeResponse
@@ -179,7 +179,7 @@ def _openrlhf_request(place: int, query: str, prompt: str, label: ReferenceLabel
             f"query[{place}]: does not begin with its prompt, so the completion cannot be cut out. "
             "Send in prompts the text that was tokenised"
         )
-    return JudgeRequest(prompt, completion, label_to_answer(label))
+    return rollout_request(prompt, completion, label_to_answer(label))
 
 
 class _SlimeSample(msgspec.Struct):
@@ -227,13 +227,7 @@ class SlimeWithParts(Slime):
 
 
 def _slime_request(sample: _SlimeSample) -> JudgeRequest:
-    reference = label_to_answer(sample.label)
-    if isinstance(sample.prompt, str):
-        return JudgeRequest(sample.prompt, sample.response, reference)
-    asked = [m for m in sample.prompt if m.get("role") == "user"]
-    prompt = "\n\n".join(content_text(message.get("content")) for message in asked)
-    messages = [*sample.prompt, {"role": "assistant", "content": sample.response}]
-    return JudgeRequest(prompt, sample.response, reference, messages=messages)
+    return rollout_request(sample.prompt, sample.response, label_to_answer(sample.label))
 
 
 class _LlamaFactoryRequest(msgspec.Struct):
