@@ -26,7 +26,7 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.view.index import STD_EPSILON
 from adjudge.stats.estimates import np
-from adjudge.types import Sample
+from adjudge.types import Sample, finite_number
 
 NOT_A_NUMBER = "not_a_number"
 """The kind of a reward that is NaN, infinite, null or not there in a dump."""
@@ -366,11 +366,21 @@ def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping)
-    tables, keys = 0, dict[str, None]()
+    tables, keys, own = 0, dict[str, None](), False
     for sample in reader:
         if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
             tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
-        yield from_sample(sample, names.name(sample))
+        own = own or _has_own_reward(sample, reader, mapping)
+        rollout = from_sample(sample, names.name(sample))
+        if own:  # a trainer's dump that has the environment's reward beside its own
+            rollout.env_reward, rollout.reward = rollout.reward, _own_reward(sample)
+            rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
+        yield rollout
+    if own:
+        run.notes.append(
+            "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
+            "column with -m env_reward=COLUMN."
+        )
     if tables:
         name = "score" if "score" in keys else next(iter(keys), "NAME")
         run.notes.append(
@@ -382,6 +392,20 @@ def _read_dump(
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
     for title, files in reader.count_formats().items():
         run.formats[title] = run.formats.get(title, 0) + files
+
+
+def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, str]) -> bool:
+    """Whether a row has both ``reward`` and ``env_reward``, read by the names of its columns."""
+    reading = next(reversed(reader.readings.values()))
+    if reading.format is not None or "env_reward" in {**mapping, **reading.guessed}:
+        return False
+    found = sample.extra.get("reward")
+    return sample.env_reward is not None and isinstance(found, bool | int | float)
+
+
+def _own_reward(sample: Sample) -> float | None:
+    """The number in a row's own column ``reward``; ``None`` where it is missing."""
+    return finite_number(sample.extra.get("reward"))
 
 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:

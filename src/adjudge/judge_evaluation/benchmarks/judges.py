@@ -20,6 +20,7 @@ from adjudge.graders.llm.comparison import PairJudge
 from adjudge.graders.llm.judge_grader import conversation_query, read_turns
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard, read_card
+from adjudge.intake.samples import make_sample
 from adjudge.judge_evaluation.benchmarks.benchmark_data import hash_file, item_digest
 from adjudge.judge_evaluation.benchmarks.items import (
     MAX_ABSOLUTE_SCORE,
@@ -189,15 +190,9 @@ def spec_grader(
 
 def _conversation_fields(messages: Sequence[Message]) -> dict[str, Any]:
     turns = list(messages)
-    fields: dict[str, Any] = {"messages": turns}
-    before, last = turns[:-1], turns[-1] if turns else {}
-    if last.get("role") == "assistant":
-        fields["response"] = last.get("content")
-    fields["query"] = conversation_query(read_turns(before))
-    said = [turn.get("content") for turn in before if turn.get("role") == "user"]
-    if said:
-        fields["prompt"] = said[-1]
-    return fields
+    before, last = turns[:-1], turns[-1:]
+    sample = make_sample(0, 0, before, last, {"query": conversation_query(read_turns(before))})
+    return sample.fields()
 
 
 EvaluationMode = Literal["pointwise", "pairwise"]

@@ -8,7 +8,6 @@ from typing import Any
 from adjudge.config import format_setting
 from adjudge.judge_evaluation.diff.numbers import sample_numbers, worst_changes
 from adjudge.judge_evaluation.diff.pairing import PairedRuns
-from adjudge.messages import content_text, parse_conversation
 from adjudge.report.elements import (
     Element,
     bold,
@@ -337,10 +336,8 @@ def describe_worst(runs: PairedRuns, most: int) -> list[dict[str, Any]]:
 def _texts(sample: Sample | None) -> dict[str, Any]:
     if sample is None:
         return {"prompt": None, "response": None, "messages": None}
-    chat = parse_conversation(sample.prompt) if sample.prompt else None
-    prompt = "\n".join(content_text(one.get("content")) for one in chat) if chat else sample.prompt
     return {
-        "prompt": _clip(prompt or "", _TEXT_CHARS),
+        "prompt": _clip(sample.prompt or "", _TEXT_CHARS),
         "response": _clip(sample.response or "", _TEXT_CHARS),
         "messages": len(sample.messages or ()),
     }

@@ -21,6 +21,7 @@ from adjudge.graders.base import is_listwise
 from adjudge.graders.llm.comparison import ListwiseGrader, PairJudge, PairwiseGrader
 from adjudge.graders.llm.multi_judge import MultiJudge
 from adjudge.graders.llm.rubric import RubricGrader
+from adjudge.intake.samples import make_sample
 from adjudge.judge_evaluation.probes.items import ProbeItem, ProbeTopic
 from adjudge.rubrics import Rubric
 from adjudge.stats import mean_of_all
@@ -125,14 +126,10 @@ class ProbedGrader:
         return fields
 
     def _one(self, item: ProbeItem, response: str) -> dict[str, Any]:
-        asked = {"role": "user", "content": item.prompt}
-        return {
-            **item.fields,
-            "prompt": item.prompt,
-            "query": item.prompt,
-            "response": response,
-            "messages": [asked, {"role": "assistant", "content": response}],
-        }
+        asked = [{"role": "user", "content": item.prompt}]
+        answer = [{"role": "assistant", "content": response}]
+        sample = make_sample(0, 0, asked, answer, {**item.fields, "query": item.prompt})
+        return sample.fields()
 
     def _group(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
         members = [self._one(item, text) for text in (question.response, question.other)]
