@@ -18,6 +18,8 @@ import msgspec
 from pydantic import (
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     TypeAdapter,
     ValidationError,
     field_serializer,
@@ -29,7 +31,14 @@ from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
-from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
+from adjudge.graders.registry import (
+    build_grader,
+    describe_object,
+    is_grader,
+    list_parameters,
+    load_grader_class,
+    name_type,
+)
 from adjudge.judges.base import ChatModel, digest_source
 from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
@@ -106,7 +115,10 @@ _plain_weight = TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=Fa
 
 
 class GraderEntry(ConfigTable):
-    """One ``[[graders]]`` table: these keys, and the parameters of its type."""
+    """One ``[[graders]]`` table: these keys, and the parameters of its type.
+
+    In Python ``type`` may be a function, a class or a grader object; it reads as its name.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -118,6 +130,22 @@ class GraderEntry(ConfigTable):
     mapper: dict[str, str] | None = None
     judge: str | list[str] | None = None
     panel: PanelSettings | None = None
+    _object: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_object(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        given = data.get("type") if isinstance(data, Mapping) else None
+        if isinstance(given, str) or not is_grader(given):
+            return handler(data)
+        entry = handler({**data, "type": name_type(given)})
+        entry._object = given  # noqa: SLF001  (its own)
+        return entry
+
+    @property
+    def grader_type(self) -> Any:
+        """What the type means: the object that was given for it, else its name."""
+        return self.type if self._object is None else self._object
 
     @field_validator("name")
     @classmethod
@@ -332,7 +360,7 @@ class RewardSpec(ConfigFile):
     def build_grader(self, entry: GraderEntry, judges: Mapping[str, ChatModel]) -> Any:
         """The grader object of one entry; raises :class:`ConfigError`."""
         return build_grader(
-            entry.type,
+            entry.grader_type,
             entry.name,
             entry.model_extra or {},
             where=f"{self.where}: graders.{entry.name}",
@@ -345,7 +373,7 @@ class RewardSpec(ConfigFile):
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
         where = f"{self.where}: graders.{entry.name}: type"
-        cls = load_grader_class(entry.type, self.source_folder, where=where)
+        cls = load_grader_class(entry.grader_type, self.source_folder, where=where)
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
@@ -477,6 +505,9 @@ def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
     speaks for itself. A journal or run folder of another fingerprint is another run.
     """
     said = [__version__, spec.hash]
+    said += [
+        describe_object(one.grader_type) for one in spec.graders if one.grader_type is not one.type
+    ]
     for name in sorted(graders):
         said += _grader_fingerprints(name, graders[name])
     return _short_digest(said)
