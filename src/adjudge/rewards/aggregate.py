@@ -108,7 +108,7 @@ def _collect_values(
             continue
         result = results[term.name]
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
-            value = _scaled_score(result, normalise)
+            value: float | GraderError = _scaled_score(result, normalise)
         else:
             value = _term_value(term, result, normalise)
         if not isinstance(value, float):
