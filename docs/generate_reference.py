@@ -47,7 +47,7 @@ same in a terminal; `adjudge graders --json` has it as data.
   in `mapper`, such as `mapper = {{ response = "answer" }}`. A sample without a needed field gets no
   score (`invalid_input`).
 * **Mode**: a pointwise grader scores one response; a listwise one ranks a whole group.
-* **Range**: `by spec` where the parameters set it.
+* **Range**: `by spec` where the parameters set it. Where they do not, the scores count as they are.
 * **Role**: a `score` enters the average, a `gate` multiplies it, a `penalty` is added to it.
 * Keys that each table takes beside its parameters (`name`, `weight`, `scope`, `mapper`, `judge`, …)
   are in [the reward spec](spec.md#graders).

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.graders.base import BaseGrader
+from adjudge.graders.registry import is_grader, name_grader
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
 from adjudge.runs.graded_run import GradedRun
@@ -26,8 +28,9 @@ from adjudge.types import Sample
 
 _log = logging.getLogger("adjudge")
 
-AnySpec = RewardSpec | Mapping[str, Any] | Path | str
-"""A reward spec, the tables of one, its file, or the address of a judge service."""
+AnySpec = RewardSpec | Mapping[str, Any] | Path | str | Callable[..., Any] | BaseGrader
+"""A reward spec, the tables of one, its file, or the address of a judge service; or one grader: a
+function, a class or object of :class:`~adjudge.BaseGrader`, another callable object."""
 
 
 def grade(
@@ -50,7 +53,8 @@ def grade(
 
     ``rollouts``: files, folders or patterns, in any format that ``adjudge grade`` reads; or
     mappings or :class:`Sample` objects in memory: a list, a Hugging Face dataset, a table of
-    pandas, Polars or Arrow. ``spec``: a :class:`RewardSpec`, the same as a mapping, or its file.
+    pandas, Polars or Arrow. ``spec``: a :class:`RewardSpec`, the same as a mapping, or its file;
+    or one grader, as a function, a class or an object.
     Fields and columns are those of ``adjudge grade``; ``mapping`` names the column of a field:
     ``{"messages": "traj"}``.
 
@@ -76,7 +80,7 @@ def grade(
     if not 1 <= draws <= MOST_DRAWS:
         raise ConfigError(f"draws: must be between 1 and {MOST_DRAWS} (found {draws})")
     paths, rows, by_name = _split_input(rollouts)
-    loaded = RewardSpec.from_dict(spec) if isinstance(spec, Mapping) else load_spec(spec)
+    loaded = load_spec(_read_spec(spec))
     job = GradingJob(
         paths=paths,
         rows=rows,
@@ -115,7 +119,7 @@ def _note_how_to_resume(folder: Path | None) -> Iterator[None]:
 
 
 def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) -> Any:
-    """A reward spec as a reward function.
+    """A reward spec, or one grader, as a reward function.
 
     Without ``trainer`` it is a :class:`~adjudge.api.SpecReward`: prompts and completions in, a
     list of rewards out, ``None`` for a missing one. With ``trainer`` it is what that trainer takes:
@@ -129,13 +133,21 @@ def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) ->
     >>> reward(["2 + 2?", "2 + 2?"], ["4", "5"], reference=["4", "4"])
     [1.0, 0.0]
     """
-    if isinstance(spec, Mapping):
-        spec = RewardSpec.from_dict(spec)
+    spec = _read_spec(spec)
     if trainer is not None:
         return make_trainer_reward(spec, trainer, **options)
     if options:
         raise ConfigError(f"make_reward: {', '.join(options)}: need trainer=…. Give one.")
     return SpecReward(spec)
+
+
+def _read_spec(given: AnySpec) -> RewardSpec | Path | str:
+    """The spec of tables or of one grader; a spec, or what names its file, as it is."""
+    if isinstance(given, Mapping):
+        return RewardSpec.from_dict(given)
+    if isinstance(given, RewardSpec | Path | str) or not is_grader(given):
+        return cast("RewardSpec | Path | str", given)
+    return RewardSpec.from_dict({"graders": [{"name": name_grader(given), "type": given}]})
 
 
 class SpecReward:

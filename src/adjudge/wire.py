@@ -30,7 +30,7 @@ class JudgeRequest(msgspec.Struct, omit_defaults=True):
     with the response.
     """
 
-    prompt: str
+    prompt: str | None
     completion: str
     answer: Any = None
     answer_type: str | None = None
@@ -88,7 +88,7 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     ``detailed_scores`` are the graders' own, by name; ``confidence`` in [0, 1] where the judge
     gives one; ``metadata`` has ``latency`` in seconds and ``model_version``. ``warnings`` names
     keys of the request that nothing reads. ``reward_components``: where several graders count, what
-    each brings to the score, normalised and not weighted, in the order of the spec.
+    each brings to the score, normalised by its range and not weighted, in the order of the spec.
     """
 
     score: float | None = None

@@ -31,6 +31,10 @@ ROWS: list[dict[str, Any]] = [
 REWARDS = [0.5, -0.5, 0.0, 0.0]
 
 
+def count_letters(response: str) -> int:
+    return len(response)
+
+
 class Frame:
     """As much of a pandas table as is read: missing values are NaN, cells may be arrays."""
 
@@ -352,3 +356,17 @@ def test_a_summary_warns_of_products_with_a_negative_environments_reward() -> No
     run = adjudge.grade(rows, {**EXACT, "reward": {"combine_mode": "multiply"}})
     assert run.rewards == [-2.0, 3.0]
     assert any("negative in 1 of 2 samples" in one for one in run.summary["warnings"])
+
+
+def test_a_summary_says_of_a_grader_without_a_range_that_its_scores_count_as_they_are() -> None:
+    mine = {"name": "mine", "type": f"{__name__}:count_letters"}
+    alone = adjudge.grade(ROWS, {"graders": [mine]})
+    assert alone.rewards == [1.0, 1.0, 1.0, 1.0]
+    assert alone.summary["graders"]["mine"]["unscaled"]
+    assert not any("score_range" in one for one in alone.summary["warnings"])
+    mixed = adjudge.grade(ROWS, {"graders": [mine, *RULE["graders"]]}).summary
+    assert [mixed["graders"][name]["unscaled"] for name in ("mine", "right")] == [True, False]
+    assert sum("mine has no score_range" in one for one in mixed["warnings"]) == 1
+    scaled = adjudge.grade(ROWS, {"graders": [mine | {"score_range": [0, 2]}]})
+    assert scaled.rewards == [0.5, 0.5, 0.5, 0.5]
+    assert not scaled.summary["graders"]["mine"]["unscaled"]

@@ -17,6 +17,7 @@ from adjudge import (
     RewardResult,
     RewardSample,
     Role,
+    RuleGrader,
 )
 from adjudge.rewards import check_results
 
@@ -86,14 +87,6 @@ def test_a_report_only_grader_makes_no_reward_missing() -> None:
     assert (result.details or {})["seen"]["kind"] == "budget"
 
 
-def test_averaging_needs_a_range_or_no_normalising() -> None:
-    graders = {"a": FunctionGrader(lambda s: s)}
-    with refuses("spec.graders.a"):
-        build(graders)
-    made = build(graders, reward={"normalise": False})
-    assert values(made.compute(samples({"s": 17.0}))) == [17.0]
-
-
 class Scalar:
     """A number of another library."""
 
@@ -115,8 +108,10 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
 
 def test_open_ends_may_be_written_as_infinities() -> None:
     for open_end in ((0.0, math.inf), (-math.inf, 0.0), (-math.inf, math.inf)):
-        with refuses("spec.graders.j"):
-            build({"j": scored(score_range=open_end)})
+        made = build({"j": scored(score_range=open_end)})
+        assert values(made.compute(samples({"s": 0.0}))) == [0.0]
+    with refuses("spec.graders.j.score_range"):
+        build({"j": scored(score_range=(-math.inf, 1.0))}, missing={"suspect": "min"})
 
 
 @pytest.mark.parametrize("step", ["centre", "rloo", "z_score", "rank", "best_bonus"])
@@ -249,3 +244,49 @@ def test_without_a_group_step_a_group_of_one_is_nothing_to_say(
 ) -> None:
     build({"j": scored()}).compute(samples({"s": 0.5}))
     assert not caplog.messages
+
+
+def test_a_grader_without_a_range_counts_as_it_is() -> None:
+    plain = FunctionGrader(lambda s: s)
+    rows = samples({"s": 7.0, "t": 3.0}, {"s": -2.0, "t": 1.0})
+    assert values(build({"mine": plain}).compute(rows)) == [7.0, -2.0]
+    mixed = build({"mine": plain, "t": FunctionGrader(lambda t: t, score_range=(1, 5))})
+    assert values(mixed.compute(rows)) == [(7.0 + 0.5) / 2, -1.0]
+    half_open = FunctionGrader(lambda s: s, score_range=(None, 9.0))
+    assert values(build({"mine": half_open}).compute(rows)) == [7.0, -2.0]
+    assert mixed.components(
+        asyncio.run(mixed.grade([one for group in rows.values() for one in group], ["a", "a"]))
+    ) == [{"mine": 7.0, "t": 0.5}, {"mine": -2.0, "t": 0.0}]
+
+
+class Unbounded(RuleGrader):
+    """A rule without a range."""
+
+    def evaluate(self, s: float) -> float:
+        return s
+
+
+@pytest.mark.parametrize(
+    ("reward", "missing"),
+    [
+        ({"aggregate": "min"}, {}),
+        ({}, {"suspect": "min"}),
+        ({}, {"policy": "fallback", "fallback": "mine"}),
+    ],
+)
+def test_what_needs_a_range_names_the_grader_that_has_none(
+    reward: dict[str, Any], missing: dict[str, Any]
+) -> None:
+    graders = {"mine": Unbounded("mine"), "judge": scored()}
+    with refuses("spec.graders.mine.score_range"):
+        build(graders, reward=reward, missing=missing)
+    ranged = Unbounded("mine")
+    ranged.score_range = (0.0, 1.0)
+    build({**graders, "mine": ranged}, reward=reward, missing=missing)
+    build(graders, reward={**reward, "normalise": False}, missing=missing)
+
+
+def test_the_minimum_of_scores_that_all_count_as_they_are() -> None:
+    graders = {"s": FunctionGrader(lambda s: s), "t": FunctionGrader(lambda t: t)}
+    made = build(graders, reward={"aggregate": "min"})
+    assert values(made.compute(samples({"s": 7.0, "t": 3.0}))) == [3.0]

@@ -55,7 +55,7 @@ def test_defaults(tmp_path: Path) -> None:
         ('[[graders]]\nname = "a"\ntype = "nowhere:Grader"', "cannot be imported"),
         (
             '[[graders]]\nname = "a"\ntype = "json:JSONDecoder"',
-            r"must be a function, or a class with aevaluate .found 'json:JSONDecoder', of",
+            r"or a class with aevaluate .found 'json:JSONDecoder', of",
         ),
         (LOOP + "[reward]\nevent_weight = 1.0", r"reward\.event_weight"),
         (LOOP + "[reward]\noutcome_weight = 0.0", "no grader counts"),

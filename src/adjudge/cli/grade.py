@@ -55,6 +55,7 @@ from adjudge.runs.judge_calls import (
     hedge_note,
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
+from adjudge.runs.summary import UNSCALED
 
 _ESTIMATE_ROWS = 200
 _SKIPPED_SHOWN = 3
@@ -152,6 +153,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     if spent := describe_spending(summary):
         console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():
+        if grader.get("unscaled"):
+            console.print(f"[dim]{clean(name)}: {UNSCALED}[/]")
         if grader["judge"] and (note := hedge_note(name, grader["judge"])):
             console.print(f"[dim]{escape(note)}[/]")
     if noise := summary.get("noise"):

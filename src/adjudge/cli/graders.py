@@ -49,7 +49,7 @@ def graders(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Show this type in full, or a class as 'module:Class' [default: list all types]."
+            help="Show this type in full, or your own as 'module:name' [default: list all types]."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -59,8 +59,9 @@ def graders(
     Example: adjudge graders action_loop
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
-    the same table of the spec. For a class of your own, write type = "my_module:MyGrader". Types of
-    installed packages come last; they are imported when one is named.
+    the same table of the spec. For a class or function of your own, write type = "my_module:name".
+    Scores of one without a range count as they are; a function takes score_range = [low, high].
+    Types of installed packages come last; they are imported when one is named.
     """
     described = {one: describe(one) for one in ([name] if name else SHIPPED)}
     if name is None:
@@ -133,9 +134,11 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def range_text(described: dict[str, Any]) -> str:
-    """A described type's range; empty for one that ranks."""
+    """A described type's range; ``none`` where nothing can set one, empty for one that ranks."""
     if described["range"] is None:
-        return "by spec" if described["role"] == Role.SCORE else ""
+        if described["role"] != Role.SCORE:
+            return ""
+        return "none" if described["parameters"] == [] else "by spec"
     low, high = ("∞" if end is None else f"{end:g}".replace("-", "−") for end in described["range"])
     return f"{'−' if low == '∞' else ''}{low} to {high}"
 
@@ -155,8 +158,8 @@ def _print_all(described: dict[str, dict[str, Any]]) -> None:
     answer = str(columns[-1].heading)
     console.print(Table(columns, rows, drop=("judge", "range"), keep=(answer,)))
     console.print(
-        "\n[dim]judge ✓: asks a judge. range by spec: its parameters set it. "
-        "adjudge graders TYPE shows one in full.[/]"
+        "\n[dim]judge ✓: asks a judge. range by spec: its parameters set it. Without a range "
+        "scores count as they are. adjudge graders TYPE shows one in full.[/]"
     )
 
 

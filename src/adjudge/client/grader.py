@@ -223,7 +223,7 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         else:
             _warn_left_out(name, type(value).__name__)
     return JudgeRequest(
-        prompt="" if own["prompt"] is None else own["prompt"],
+        prompt=own["prompt"],
         completion="" if own["response"] is None else own["response"],
         answer=own["reference"],
         answer_type=own["answer_type"],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,30 +105,65 @@ class Parameter:
 
 
 def load_grader_class(
-    type_name: str, folder: Path | None = None, *, where: str = "type"
+    grader_type: Any, folder: Path | None = None, *, where: str = "type"
 ) -> type[Any]:
     """The class behind a ``type``: a shipped name, ``module:Class``, or an installed name.
 
-    A function of the user's own is made a class of :class:`~adjudge.FunctionGrader`, whose
+    In Python the class or object itself may stand for its name. A function of the user's own, or
+    another callable object, is made a class of :class:`~adjudge.FunctionGrader`, whose
     parameters ``score_range`` and ``blocking`` a spec may set. ``folder`` (the spec's) and the
     working directory are searched for own modules after the installed ones. Raises
     :class:`ConfigError` that begins with ``where``.
     """
-    found: Any = load_extension(
-        GRADER_GROUP, type_name, where=where, folder=folder, shipped=SHIPPED
-    )
-    if inspect.isfunction(found):
-        module = type_name.partition(":")[0] if ":" in type_name else found.__module__
-        return _make_function_class(found, module)
-    if not (isinstance(found, type) and hasattr(found, "aevaluate")):
+    found: Any = grader_type
+    if isinstance(found, str):
+        found = load_extension(GRADER_GROUP, found, where=where, folder=folder, shipped=SHIPPED)
+    if hasattr(found, "aevaluate") and (isinstance(found, type) or found is grader_type):
+        return found if isinstance(found, type) else type(found)
+    if isinstance(found, type) or not callable(found):
         raise ConfigError(
-            f"{where}: must be a function, or a class with aevaluate "
-            f"(found {type_name!r}, of type {type(found).__name__})"
+            f"{where}: must be a function or another callable object, or a class with aevaluate "
+            f"(found {name_type(grader_type)!r}, of type {type(found).__name__})"
         )
-    return found
+    return _make_function_class(found, name_type(grader_type).partition(":")[0])
 
 
-@cache
+def is_grader(given: Any) -> bool:
+    """Whether an object can be a grader: a function, a class, a grader that is built."""
+    return callable(given) or hasattr(given, "aevaluate")
+
+
+def name_type(grader_type: Any) -> str:
+    """``module:name`` of a function, class or object; of a name the name itself."""
+    if isinstance(grader_type, str):
+        return grader_type
+    named = grader_type if hasattr(grader_type, "__qualname__") else type(grader_type)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def name_grader(given: Any) -> str:
+    """What a function, class or object is called as a grader."""
+    own = getattr(given, "name", None)
+    name = own if isinstance(own, str) and own else name_type(given).rpartition(".")[2]
+    return re.sub(r"[^\w.-]+", "_", name.rpartition(":")[2]).strip("_") or "grader"
+
+
+def describe_object(given: Any) -> str:
+    """What the answers of a function or object depend on beside its file, without addresses."""
+    code = getattr(given, "__code__", None)
+    if isinstance(given, type):
+        said: Any = ""
+    elif code is None:
+        said = sorted(vars(given).items()) if hasattr(given, "__dict__") else given
+        said = [said, repr(given)]  # a partial function has its arguments there
+    else:
+        cells = [cell.cell_contents for cell in given.__closure__ or ()]
+        said = [code.co_code.hex(), code.co_consts, code.co_names, given.__defaults__, cells]
+        if (owner := getattr(given, "__self__", None)) is not None:
+            said.append(describe_object(owner))
+    return name_type(given) + re.sub(r" at 0x[0-9a-fA-F]+", "", repr(said))
+
+
 def _make_function_class(function: Callable[..., Any], module: str) -> type[FunctionGrader]:
     """A grader class that calls ``function``, which a spec finds in ``module``."""
 
@@ -146,7 +182,7 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
             return FunctionGrader, (*facts, self.role, self.blocking)
 
     made = FunctionOfAModule
-    made.__name__ = made.__qualname__ = function.__name__
+    made.__name__ = made.__qualname__ = getattr(function, "__name__", type(function).__name__)
     made.__module__, made.__doc__ = module, function.__doc__ or ""
     return made
 
@@ -166,7 +202,7 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
 
 
 def build_grader(
-    type_name: str,
+    grader_type: Any,
     name: str,
     given: Mapping[str, Any],
     *,
@@ -184,7 +220,7 @@ def build_grader(
     Raises :class:`ConfigError`.
     """
     if panel is None and (judge is None or isinstance(judge, str)):
-        return _build_one(type_name, name, given, where, folder, judges, judge)
+        return _build_one(grader_type, name, given, where, folder, judges, judge)
     from adjudge.graders.llm.multi_judge import MultiJudge  # noqa: PLC0415  (most ask one judge once)
 
     if judge is None and len(judges) > 1:
@@ -193,7 +229,9 @@ def build_grader(
             f"For all of them: judge = {json.dumps(list(judges))}"
         )
     named = [judge] if isinstance(judge, str) else list(judge or judges)
-    members = {one: _build_one(type_name, name, given, where, folder, judges, one) for one in named}
+    members = {
+        one: _build_one(grader_type, name, given, where, folder, judges, one) for one in named
+    }
     try:
         return MultiJudge(members, name, **(panel or {}))
     except ConfigError as error:
@@ -201,7 +239,7 @@ def build_grader(
 
 
 def _build_one(
-    type_name: str,
+    grader_type: Any,
     name: str,
     given: Mapping[str, Any],
     where: str,
@@ -210,7 +248,12 @@ def _build_one(
     judge: str | None,
 ) -> Any:
     """A grader that asks at most one judge."""
-    cls = load_grader_class(type_name, folder, where=f"{where}: type")
+    cls, type_name = (
+        load_grader_class(grader_type, folder, where=f"{where}: type"),
+        name_type(grader_type),
+    )
+    if isinstance(grader_type, cls):
+        return _take_built(grader_type, name, [*given, *(["judge"] if judge else [])], where)
     known = {parameter.name: parameter for parameter in list_parameters(cls)}
     values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
@@ -231,6 +274,19 @@ def _build_one(
             f"{where}: {type_name!r} cannot be created: {type(error).__name__}: {error}"
         ) from error
     grader.name = name
+    return grader
+
+
+def _take_built(grader: Any, name: str, keys: Sequence[str], where: str) -> Any:
+    """A grader that the caller has built, under the name of its entry."""
+    if keys:
+        raise ConfigError(
+            f"{where}: {keys[0]}: has no effect on a grader that is built. Give it to the "
+            f"constructor of {type(grader).__name__}, or give the class as type."
+        )
+    if getattr(grader, "name", None) != name:
+        grader = copy.copy(grader)  # the caller may use the same object elsewhere
+        grader.name = name
     return grader
 
 
@@ -267,7 +323,10 @@ def _judge_argument(
     if judges:
         names = ", ".join(judges)
         raise ConfigError(f"{where}: judge: is required where there are several (allowed: {names})")
-    raise ConfigError(f"{where}: needs a judge. Add a [judges.main] table (type, model).")
+    raise ConfigError(
+        f"{where}: {JUDGE_PARAMETER}: is a judge, and there is none. Add a [judges.main] table "
+        "(type, model)."
+    )
 
 
 def _validate_value(parameter: Parameter, value: Any, where: str, folder: Path | None) -> Any:

@@ -45,7 +45,8 @@ def aggregate(
 ) -> float | GraderError:
     """One number for one sample, or the ``GraderError`` that makes it missing.
 
-    Scores (normalised to [0, 1] unless ``normalise`` is false) are combined by ``method``:
+    Scores (normalised to [0, 1] unless ``normalise`` is false or the grader has no finite range)
+    are combined by ``method``:
 
     * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
@@ -107,7 +108,7 @@ def _collect_values(
             continue
         result = results[term.name]
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
-            value = _scaled_score(term, result, normalise)
+            value: float | GraderError = _scaled_score(result, normalise)
         else:
             value = _term_value(term, result, normalise)
         if not isinstance(value, float):
@@ -129,20 +130,14 @@ def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> f
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
     if result.cause is Cause.CANDIDATE and term.weight < 0 and term.worst is not None:
         return term.worst  # the grader's minimum would spare it what the points take away
-    return _scaled_score(term, result, normalise)
+    return _scaled_score(result, normalise)
 
 
-def _scaled_score(term: AggregateTerm, result: GraderScore, normalise: bool) -> float | GraderError:
+def _scaled_score(result: GraderScore, normalise: bool) -> float:
     if result.role is not Role.SCORE or not normalise:
         return result.score
     value = result.normalized
-    if value is None:
-        return GraderError(
-            term.name,
-            ErrorKind.UNSUPPORTED,
-            "has no finite score_range to normalise by; set one, or normalise = false",
-        )
-    return value
+    return result.score if value is None else value  # without a range there is nothing to scale by
 
 
 def _join_failures(failures: Sequence[GraderError]) -> GraderError:

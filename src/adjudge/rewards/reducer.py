@@ -43,6 +43,7 @@ from adjudge.types import (
     RewardPart,
     RewardResult,
     Role,
+    finite_range,
 )
 
 _score_logger = logging.getLogger("adjudge.rubric")
@@ -460,7 +461,7 @@ def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | 
     if role == Role.GATE:
         return 0.0
     ends = getattr(grader, "score_range", None) or (None, None)
-    if role == Role.SCORE and normalise:
+    if role == Role.SCORE and normalise and finite_range(ends):
         ends = (0.0, 1.0)
     end = ends[weight < 0]
     return None if end is None or math.isinf(end) else float(end)

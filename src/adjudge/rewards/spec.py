@@ -5,6 +5,7 @@ Also what only a spec's built graders can tell: whether they fit it, and what th
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ import msgspec
 from pydantic import (
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     TypeAdapter,
     ValidationError,
     field_serializer,
@@ -28,7 +31,14 @@ from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
-from adjudge.graders.registry import build_grader, list_parameters, load_grader_class
+from adjudge.graders.registry import (
+    build_grader,
+    describe_object,
+    is_grader,
+    list_parameters,
+    load_grader_class,
+    name_type,
+)
 from adjudge.judges.base import ChatModel, digest_source
 from adjudge.judges.endpoint.connections import open_cache
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
@@ -105,7 +115,10 @@ _plain_weight = TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=Fa
 
 
 class GraderEntry(ConfigTable):
-    """One ``[[graders]]`` table: these keys, and the parameters of its type."""
+    """One ``[[graders]]`` table: these keys, and the parameters of its type.
+
+    In Python ``type`` may be a function, a class or a grader object; it reads as its name.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -117,6 +130,22 @@ class GraderEntry(ConfigTable):
     mapper: dict[str, str] | None = None
     judge: str | list[str] | None = None
     panel: PanelSettings | None = None
+    _object: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_object(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        given = data.get("type") if isinstance(data, Mapping) else None
+        if isinstance(given, str) or not is_grader(given):
+            return handler(data)
+        entry = handler({**data, "type": name_type(given)})
+        entry._object = given  # noqa: SLF001  (its own)
+        return entry
+
+    @property
+    def grader_type(self) -> Any:
+        """What the type means: the object that was given for it, else its name."""
+        return self.type if self._object is None else self._object
 
     @field_validator("name")
     @classmethod
@@ -331,7 +360,7 @@ class RewardSpec(ConfigFile):
     def build_grader(self, entry: GraderEntry, judges: Mapping[str, ChatModel]) -> Any:
         """The grader object of one entry; raises :class:`ConfigError`."""
         return build_grader(
-            entry.type,
+            entry.grader_type,
             entry.name,
             entry.model_extra or {},
             where=f"{self.where}: graders.{entry.name}",
@@ -344,7 +373,7 @@ class RewardSpec(ConfigFile):
     def asks_judge(self, entry: GraderEntry) -> bool:
         """Whether an entry's class takes a chat model; raises :class:`ConfigError`."""
         where = f"{self.where}: graders.{entry.name}: type"
-        cls = load_grader_class(entry.type, self.source_folder, where=where)
+        cls = load_grader_class(entry.grader_type, self.source_folder, where=where)
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
@@ -476,6 +505,9 @@ def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
     speaks for itself. A journal or run folder of another fingerprint is another run.
     """
     said = [__version__, spec.hash]
+    said += [
+        describe_object(one.grader_type) for one in spec.graders if one.grader_type is not one.type
+    ]
     for name in sorted(graders):
         said += _grader_fingerprints(name, graders[name])
     return _short_digest(said)
@@ -543,6 +575,8 @@ def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         _check_grader(spec, entry, graders[entry.name])
     if spec.reward.aggregate == "points":
         _check_points(spec, graders)
+    if spec.reward.aggregate == "min":
+        _check_minimum(spec, graders)
     if spec.missing.fallback is not None:
         _check_fallback_grader(spec, graders[spec.missing.fallback])
 
@@ -586,18 +620,55 @@ def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
     if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
         raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {lowest})")
     needs_range = entry.counts or entry.name == spec.missing.fallback
-    if not spec.reward.normalise or listwise or role is not Role.SCORE or not needs_range:
-        return
-    if finite_range(getattr(grader, "score_range", None)) is None:
-        if entry.type == "rubric":
-            raise ConfigError(
-                f"{where}: signed points have no finite score_range to normalise by. Set clip = "
-                "true, so that a negative sum counts as 0, or [reward] normalise = false."
-            )
+    if needs_range and _lacks_range(spec, grader):
+        _check_unscaled(spec, entry, grader, where)
+
+
+def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: str) -> None:
+    """A grader without a finite range counts as it is, but where a scale is needed."""
+    if entry.type == "rubric":
         raise ConfigError(
-            f"{where}: has no finite score_range to normalise by. Set one on the grader, or "
-            "[reward] normalise = false."
+            f"{where}: signed points have no finite score_range to normalise by. Set clip = "
+            "true, so that a negative sum counts as 0, or [reward] normalise = false."
         )
+    worst = (getattr(grader, "score_range", None) or (None, None))[min(entry.weights) < 0]
+    why = None
+    if entry.name == spec.missing.fallback:
+        why = "missing.fallback, whose scores take the place of rewards"
+    elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
+        why = "missing.suspect = 'min', which gives a failure the lowest score"
+    if why is not None:
+        raise ConfigError(f"{where}.score_range: is required by {why}. Give [low, high].")
+
+
+def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
+    """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
+    return (
+        spec.reward.normalise
+        and not is_listwise(grader)
+        and getattr(grader, "role", Role.SCORE) == Role.SCORE
+        and finite_range(getattr(grader, "score_range", None)) is None
+    )
+
+
+def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The graders without a range, whose scores count as they are.
+
+    Each has the names of the normalised ones of its scope, beside which its scores count.
+    """
+    scored = [
+        entry
+        for entry in spec.graders
+        if entry.counts and getattr(graders[entry.name], "role", Role.SCORE) == Role.SCORE
+    ]
+    lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
+    return {
+        entry.name: [
+            one.name for one in scored if one.scope == entry.scope and one.name not in lacking
+        ]
+        for entry in scored
+        if entry.name in lacking
+    }
 
 
 def _check_role(grader: Any, where: str) -> Role:
@@ -605,6 +676,16 @@ def _check_role(grader: Any, where: str) -> Role:
         return Role(getattr(grader, "role", Role.SCORE))
     except ValueError as error:
         raise ConfigError(f"{where}: role: {error} (allowed: {', '.join(Role)})") from None
+
+
+def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
+    essential = {entry.name for entry in spec.graders if entry.essential}
+    for name, beside in find_unscaled(spec, graders).items():
+        if beside and (not essential or (name in essential and essential.intersection(beside))):
+            raise ConfigError(
+                f"{spec.where}: graders.{name}.score_range: is required by aggregate = 'min', "
+                f"which compares its scores with those of {beside[0]} in [0, 1]. Give [low, high]."
+            )
 
 
 def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:

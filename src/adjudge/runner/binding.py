@@ -14,7 +14,7 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,8 @@ class ArgumentBinding:
     def __init__(self, name: str, grader: Any, mapper: Mapper | None) -> None:
         self._mapper = mapper
         parameters = _grader_parameters(name, grader)
+        if isinstance(grader, FunctionGrader):
+            _refuse_trainer_form(name, parameters, mapper)
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self._names = tuple(p.name for p in named)
@@ -266,6 +268,26 @@ class ArgumentBinding:
         found = {argument: get_path(item, path) for argument, path in mapper.items()}
         rest = {name: value for name, value in item.items() if name not in found}
         return rest | {name: value for name, value in found.items() if value is not MISSING}
+
+
+_TRAINER_PARAMETERS = {"completions": "TRL", "solution_str": "verl"}
+"""Parameters that only a reward function written for a trainer has."""
+
+
+def _refuse_trainer_form(
+    name: str, parameters: Sequence[inspect.Parameter], mapper: Mapper | None
+) -> None:
+    """A reward function in a trainer's own form would find none of its fields, in any trainer."""
+    for one in parameters:
+        trainer = _TRAINER_PARAMETERS.get(one.name)
+        if trainer is not None and (
+            mapper is None or (isinstance(mapper, Mapping) and one.name not in mapper)
+        ):
+            raise ConfigError(
+                f"graders.{name}.{one.name}: is a parameter of reward functions for {trainer}, "
+                "and no field of a sample. Name fields of one sample (prompt, response, messages, "
+                f'reference, columns), or map it: mapper = {{ {one.name} = "response" }}.'
+            )
 
 
 def _grader_parameters(name: str, grader: Any) -> list[inspect.Parameter]:

@@ -21,7 +21,7 @@ import msgspec
 
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.spec import GraderEntry, RewardSpec
+from adjudge.rewards.spec import GraderEntry, RewardSpec, find_unscaled
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
 from adjudge.text import encode_exactly
@@ -214,6 +214,8 @@ class MissingWatch:
 
 NOT_APPLICABLE_SHARE = 0.2
 """From here on it is said that a grader had nothing to judge."""
+UNSCALED = "no finite range: its scores count as they are"
+"""Of a grader that ``[reward] normalise`` leaves as it is."""
 CONSTANT_SAMPLES = 20
 """So many samples with one score: it is said that the grader tells none apart."""
 SUSPECT_SHARE = 0.1
@@ -296,7 +298,12 @@ class _GraderTotals:
         self._calls.add(result)
 
     def summarise(
-        self, env: Sequence[float | None], groups: Sequence[int], not_drawn: int
+        self,
+        env: Sequence[float | None],
+        groups: Sequence[int],
+        not_drawn: int,
+        *,
+        unscaled: bool,
     ) -> dict[str, Any]:
         """The grader's part of ``summary.json``."""
         score_range = getattr(self._grader, "score_range", None)
@@ -308,6 +315,7 @@ class _GraderTotals:
             "role": str(Role(getattr(self._grader, "role", Role.SCORE))),
             "weight": self._entry.weight_at(0),  # a schedule's first
             "score_range": list(score_range) if score_range else None,
+            "unscaled": unscaled,
             "scored": present,
             **spread,
             "missing": len(self.scores) - present - not_drawn,
@@ -330,6 +338,7 @@ class GradingTotals:
 
     def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         self._spec = spec
+        self._unscaled = find_unscaled(spec, graders)
         self._numbers: dict[str, int] = {}
         self.groups = array("l")
         self.env_rewards, self.rewards = NumberColumn(), NumberColumn()
@@ -403,7 +412,8 @@ class GradingTotals:
         drawn = sum(self._drawn)
         watch = self._missing_predictors()
         of_graders = {
-            name: one.summarise(env, groups, count - drawn) for name, one in self._graders.items()
+            name: one.summarise(env, groups, count - drawn, unscaled=name in self._unscaled)
+            for name, one in self._graders.items()
         }
         # A reward that the environment's is part of agrees with it by construction.
         compared = env if self._spec.reward.combine_mode == "replace" else []
@@ -438,6 +448,7 @@ class GradingTotals:
                 *(one.sentence for one in watch.predictors()),
                 *_not_applicable(of_graders, drawn),
                 *_constant_scores(of_graders),
+                *_unscaled_scores(self._unscaled),
                 *_negative_products(env if self._spec.reward.combine_mode == "multiply" else ()),
             ],
             "elapsed_s": round(elapsed_s, 3),
@@ -519,6 +530,15 @@ def _constant_scores(graders: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield (
                 f"{name} gave {found['min']:g} to every sample, which tells no rollouts apart; "
                 "read some of its reasons"
+            )
+
+
+def _unscaled_scores(unscaled: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for name, beside in unscaled.items():
+        if beside:
+            yield (
+                f"{name} has no score_range: its scores count unscaled beside scores in [0, 1] "
+                f"({', '.join(beside)}); give score_range = [low, high] to scale them"
             )
 
 

@@ -183,7 +183,7 @@ def compute_route_key(request: JudgeRequest) -> RouteKey:
     if isinstance(request, GroupRequest):
         run = (request.metadata or {}).get("run_id")
         return f"group {run} {request.group_id}"[:600]
-    return blake2b(encode_exactly(request.prompt), digest_size=8).hexdigest()
+    return blake2b(encode_exactly(request.prompt or ""), digest_size=8).hexdigest()
 
 
 class RayBackend:

@@ -281,9 +281,9 @@ class ScalarGrader(JudgeGrader):
     Fields: ``response`` (else the last thing said in ``messages``), and what it answers: the
     conversation before the response in ``messages``, else ``prompt``.
 
-    Its raw output has no range. Either state one, ``score_range``, outside of which is
-    ``out_of_range``; or ``activation = "sigmoid"``: 1/(1 + e^−x), the probability of winning
-    against an output of 0 under Bradley-Terry, range [0, 1]; or set ``[reward] normalise = false``.
+    Its raw output has no range, and counts as it is. ``score_range`` states one, outside of which
+    is ``out_of_range``; ``activation = "sigmoid"`` makes it 1/(1 + e^−x), the probability of
+    winning against an output of 0 under Bradley-Terry, range [0, 1].
 
     Metadata: ``raw`` (the output, under ``sigmoid``), ``truncated_tokens`` where the judge did not
     see all. ``view`` and ``truncated``: what it sees of the response. Thinking that never ended is

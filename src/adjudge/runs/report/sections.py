@@ -30,6 +30,7 @@ from adjudge.report.page import (
     Tile,
 )
 from adjudge.report.table import Column, Table, numeric
+from adjudge.runs.summary import UNSCALED
 from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
 
 # The sentences say what the agreement numbers of a run say. No text of a sample enters here.
@@ -348,6 +349,8 @@ def _grader_description(of: Mapping[str, Any]) -> str:
         parts.append(f"weight {of['weight']:g}")
     if of.get("score_range"):
         parts.append("range " + " to ".join(_bound(x) for x in of["score_range"]))
+    if of.get("unscaled"):
+        parts.append(UNSCALED)
     return " · ".join(parts)
 
 

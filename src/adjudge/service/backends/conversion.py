@@ -108,7 +108,7 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
         parts = [_image_part(to_data_uri(image, max_image_mb)) for image in request.images]
         own["images"] = parts
         if not request.messages and "query" not in (request.metadata or {}):
-            own["query"] = [{"type": "text", "text": request.prompt}, *parts]
+            own["query"] = [{"type": "text", "text": request.prompt or ""}, *parts]
     said = {name: value for name, value in own.items() if value is not None}
     fields = {**(request.metadata or {}), **said}
     read = _read_parts(request)
@@ -119,8 +119,7 @@ def _read_parts(request: JudgeRequest) -> RolloutParts:
     """The rollout of a request; texts may be as a chat template rendered them."""
     if request.messages is None:
         return read_rollout(request.prompt, request.completion)
-    # Who sends messages without a prompt has none: the wire has no other word for it.
-    return RolloutParts(request.prompt or None, request.completion, request.messages, None)
+    return RolloutParts(request.prompt, request.completion, request.messages, None)
 
 
 def _image_part(uri: str) -> dict[str, Any]:

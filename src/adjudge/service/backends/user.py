@@ -47,7 +47,7 @@ def extract_fields(request: JudgeRequest, max_image_mb: float) -> dict[str, Any]
     perhaps empty. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
     return {
-        "prompt": request.prompt,
+        "prompt": request.prompt or "",
         "completion": request.completion,
         "answer": request.answer,
         "answer_type": request.answer_type,

@@ -92,9 +92,7 @@ def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> J
         parts = read_rollout(prompt, completion)
     except RolloutError as error:
         raise invalid_request(str(error)) from None
-    return JudgeRequest(
-        parts.prompt or "", parts.response or "", answer, messages=parts.messages, **more
-    )
+    return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
 
 
 def refusal_reply(refused: RequestRefused) -> tuple[int, bytes]:

@@ -128,7 +128,7 @@ class NemoGym(Format):
         fields = _row_fields(decode_body(_row_decoder, body))
         reference = find_reference(fields)
         sample: dict[str, Any] = {
-            "prompt": last_question(before) or "",
+            "prompt": last_question(before),
             "completion": last_said(after) or "",
             "answer": None if reference is None else label_to_answer(fields[reference]),
             "metadata": fields or None,

@@ -1,0 +1,200 @@
+"""Graders that a program gives as functions, classes and objects; the fields they get."""
+
+import asyncio
+import functools
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.refusals import refuses
+
+import adjudge
+from adjudge import BaseGrader, FunctionGrader, RewardSpec, RuleGrader
+from adjudge.errors import RunFolderError
+
+ROWS = [{"prompt": "p", "response": "yes"}, {"prompt": "p", "response": "no, never"}]
+
+
+def length(response: str) -> int:
+    return len(response)
+
+
+async def length_awaited(response: str) -> int:
+    return len(response)
+
+
+def scaled_length(response: str, factor: float) -> float:
+    return factor * len(response)
+
+
+class Length(BaseGrader):
+    def __init__(self, factor: float = 1.0, name: str = "") -> None:
+        super().__init__(name)
+        self.factor = factor
+
+    async def aevaluate(self, response: str) -> float:
+        return self.factor * len(response)
+
+
+class LengthRule(RuleGrader):
+    def evaluate(self, response: str) -> float:
+        return float(len(response))
+
+
+@dataclass
+class Callable:
+    """Not hashable, and without a name."""
+
+    factors: list[float] = field(default_factory=lambda: [1.0])
+
+    def __call__(self, response: str) -> float:
+        return self.factors[0] * len(response)
+
+
+class Needs(BaseGrader):
+    def __init__(self, words: list[str]) -> None:
+        super().__init__("needs")
+
+    async def aevaluate(self, response: str) -> float:
+        return 0.0
+
+
+class NeedsJudge(Needs):
+    def __init__(self, model: Any) -> None:
+        super().__init__([])
+
+
+FORMS: dict[str, tuple[Any, str]] = {
+    "function": (length, "length"),
+    "async function": (length_awaited, "length_awaited"),
+    "lambda": (lambda response: 1.0 * len(response), "lambda"),
+    "partial": (functools.partial(scaled_length, factor=1.0), "partial"),
+    "callable object": (Callable(), "Callable"),
+    "bound method": (Callable().__call__, "call"),
+    "class": (Length, "Length"),
+    "object": (Length(1.0), "Length"),
+    "named object": (Length(1.0, "how long"), "how_long"),
+    "rule": (LengthRule, "LengthRule"),
+    "wrapped function": (FunctionGrader(length), "length"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grader_may_take_the_place_of_a_spec(form: str) -> None:
+    grader, name = FORMS[form]
+    run = adjudge.grade(ROWS, grader)
+    assert run.rewards == [3.0, 9.0]
+    assert list(run.rows[0].scores) == [name]
+    assert run.rows[0].scores[name] == 3.0
+    assert adjudge.make_reward(grader)(["p", "p"], ["yes", "no, never"]) == [3.0, 9.0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grader_may_be_the_type_of_an_entry(form: str) -> None:
+    entry = {"name": "mine", "type": FORMS[form][0]}
+    [first, second] = adjudge.grade(ROWS, {"graders": [entry]}).rows
+    assert (first.scores, second.scores) == ({"mine": 3.0}, {"mine": 9.0})
+
+
+def test_an_entry_sets_the_parameters_of_a_class_or_function_and_not_of_an_object() -> None:
+    given = Length(2.0, "own")
+    entries = [
+        {"name": "class", "type": Length, "factor": 2.0},
+        {"name": "object", "type": given},
+        {"name": "function", "type": length, "score_range": [0, 10]},
+    ]
+    [row, _] = adjudge.grade(ROWS, {"graders": entries}).rows
+    assert row.scores == {"class": 6.0, "object": 6.0, "function": 3.0}
+    assert row.reward == pytest.approx((6.0 + 6.0 + 0.3) / 3)
+    assert given.name == "own"
+    for key in ("factor", "judge"):
+        entry = {"name": "mine", "type": given, key: "main"}
+        judge = {"type": "scripted", "script": "x"}
+        with refuses(f"spec.graders.mine.{key}"):
+            adjudge.grade(ROWS, {"graders": [entry], "judges": {"main": judge}})
+
+
+def test_a_class_that_needs_arguments_is_refused_by_their_names() -> None:
+    with refuses("spec.graders.Needs.words"):
+        adjudge.grade(ROWS, Needs)
+    with refuses("spec.graders.NeedsJudge.model"):
+        adjudge.make_reward(NeedsJudge)
+
+
+@pytest.mark.parametrize("given", [5, None, Callable, object()])
+def test_what_can_be_no_grader_is_refused(given: Any) -> None:
+    with pytest.raises(adjudge.ConfigError):
+        adjudge.grade(ROWS, {"graders": [{"name": "mine", "type": given}]})
+
+
+def test_another_object_is_another_run(tmp_path: Path) -> None:
+    adjudge.grade(ROWS, Length(1.0), output=tmp_path / "run")
+    assert adjudge.grade(ROWS, Length(1.0), output=tmp_path / "run").rewards == [3.0, 9.0]
+    with pytest.raises(RunFolderError):
+        adjudge.grade(ROWS, Length(2.0), output=tmp_path / "run")
+    adjudge.grade(ROWS, Callable([1.0]).__call__, output=tmp_path / "method")
+    with pytest.raises(RunFolderError):
+        adjudge.grade(ROWS, Callable([2.0]).__call__, output=tmp_path / "method")
+
+
+def test_a_spec_with_an_object_is_pickled_with_it() -> None:
+    spec = RewardSpec.from_dict({"graders": [{"name": "mine", "type": Length(2.0)}]})
+    assert pickle.loads(pickle.dumps(spec)).build_graders()["mine"].factor == 2.0
+    assert spec.graders[0].type == f"{__name__}:Length"
+
+
+def in_every_door(grader: Any, **column: list[Any]) -> dict[str, list[float | None]]:
+    """The rewards of two samples, from rows, from a call, and from TRL's call."""
+    prompts, answers = ["p", "q"], ["yes", "no, never"]
+    spec = {"graders": [{"name": "mine", "type": grader}]}
+    values = zip(prompts, answers, *column.values(), strict=True)
+    rows = [dict(zip(("prompt", "response", *column), one, strict=True)) for one in values]
+    found = {
+        "grade": adjudge.grade(rows, spec).rewards,
+        "make_reward": adjudge.make_reward(spec)(prompts, answers, **column),
+    }
+    trl = adjudge.make_reward(spec, trainer="trl")
+    called = trl(prompts=prompts, completions=answers, completion_ids=[[1], [2]], **column)
+    found["trl"] = asyncio.run(called)
+    return found
+
+
+def test_a_functions_parameters_name_the_same_fields_in_every_door() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def plain(prompt: str, response: str, reference: str, level: int, absent: int = 7) -> float:
+        seen.append((prompt, response, reference, level, absent))
+        return level
+
+    found = in_every_door(plain, reference=["r", "s"], level=[1, 2])
+    assert list(found.values()) == 3 * [[1.0, 2.0]]
+    assert sorted(seen) == sorted(3 * [("p", "yes", "r", 1, 7), ("q", "no, never", "s", 2, 7)])
+
+
+def of_trl(prompts: list[str], completions: list[str], **kwargs: Any) -> list[float]:
+    return [0.0 for _ in completions]
+
+
+def of_verl(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None
+) -> float:
+    return float(solution_str == ground_truth)
+
+
+@pytest.mark.parametrize(("grader", "name"), [(of_trl, "completions"), (of_verl, "solution_str")])
+def test_a_reward_function_of_a_trainer_is_refused_in_every_door(grader: Any, name: str) -> None:
+    spec = {"graders": [{"name": "mine", "type": grader}]}
+    with refuses(f"graders.mine.{name}"):
+        adjudge.grade(ROWS, spec)
+    for options in ({}, {"trainer": "trl"}):
+        with refuses(f"graders.mine.{name}"):
+            adjudge.make_reward(spec, **options)
+
+
+def test_a_mapper_makes_a_trainers_function_a_grader() -> None:
+    mapper = {"solution_str": "response", "ground_truth": "reference", "data_source": "source"}
+    rows = [{"prompt": "p", "response": "4", "reference": "4", "source": "s"}]
+    spec = {"graders": [{"name": "mine", "type": of_verl, "mapper": mapper}]}
+    assert adjudge.grade(rows, spec).rewards == [1.0]
