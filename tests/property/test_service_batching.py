@@ -51,7 +51,7 @@ class Backend:
             assert one.request_id is not None
             self.answered[one.request_id] += 1
         return [
-            JudgeResponse(float("nan") if one.completion == "nan" else float(one.prompt))
+            JudgeResponse(float("nan") if one.completion == "nan" else float(one.prompt or "nan"))
             for one in requests
         ]
 
@@ -105,7 +105,7 @@ def test_every_request_has_exactly_its_own_answer(
             assert (answer.score is None) != (answer.error is None)
             if answer.error is None:
                 assert request.completion in {"fine", "slow"}
-                assert answer.score == float(request.prompt)
+                assert answer.score == float(request.prompt or "nan")
             elif answer.error.kind is not ErrorKind.TIMEOUT:
                 expected = {"poison": ErrorKind.BUG, "nan": ErrorKind.OUT_OF_RANGE}
                 assert answer.error.kind is expected[request.completion]

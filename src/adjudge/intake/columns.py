@@ -19,6 +19,9 @@ REFERENCE_COLUMNS = (
 """The columns that may be the ``reference``: the first of them that a row has."""
 
 
+_COLUMNS, _OWN_NAME = set(REFERENCE_COLUMNS), ["reference"]
+
+
 def is_nothing(value: Any) -> bool:
     """Whether a value stands for none: null, NaN as tables write it, an empty text or list."""
     if value is None or value is MISSING:
@@ -53,6 +56,13 @@ class ReferenceChoice:
 
     def set(self, columns: dict[str, Any], *, fixed: bool = False) -> None:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
+        present = [name for name in columns if name in _COLUMNS]
+        if present == _OWN_NAME and not fixed:  # as in most rows
+            value = columns["reference"]
+            if value.__class__ is str and value:
+                return
+        if not present:
+            return
         if fixed:
             if is_nothing(columns.get("reference", MISSING)):
                 columns.pop("reference", None)
@@ -63,8 +73,8 @@ class ReferenceChoice:
             return
         value = columns[chosen]
         columns["reference"] = value
-        for other in REFERENCE_COLUMNS[REFERENCE_COLUMNS.index(chosen) + 1 :]:
-            if other in columns and (chosen, other) not in self._seen:
+        for other in present:
+            if other not in (chosen, "reference") and (chosen, other) not in self._seen:
                 self._check_other(chosen, other, value, columns[other])
 
     def _check_other(self, chosen: str, other: str, value: Any, passed: Any) -> None:

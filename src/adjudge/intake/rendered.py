@@ -27,12 +27,17 @@ END_TOKENS = (
 )
 
 
+LAST_SIGNS = {token[-1] for token in END_TOKENS}
+
+
 def strip_end_tokens(text: str) -> str:
     """``text`` without the end-of-turn and padding tokens after its last word.
 
     >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
     'It is <b>four</b>.'
     """
+    if (text[-1:] if not text[-1:].isspace() else text.rstrip()[-1:]) not in LAST_SIGNS:
+        return text
     end, opened = len(text), text.find("<s>")
     while True:
         last = end
@@ -49,6 +54,9 @@ _TEMPLATES = (
     ("<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
 )
 """What begins a message, ends its role and ends the message: ChatML (Qwen) and Llama 3."""
+
+_LONGEST_TAIL = 96
+"""Characters that hold the assistant's role and what templates write after it."""
 
 _ROLES = ("system", "user", "assistant", "tool")
 _THINKING = ("", "<think>\n", "<think>\n\n</think>\n\n")
@@ -67,6 +75,8 @@ def read_rendered_prompt(text: str) -> list[dict[str, Any]] | None:
     >>> read_rendered_prompt("system\nBe brief.\nuser\nWhy?\nassistant\n")[1]
     {'role': 'user', 'content': 'Why?'}
     """
+    if "assistant" not in text[-_LONGEST_TAIL:]:
+        return None
     for opening, middle, ending in _TEMPLATES:
         if opening in text:
             return _split_rendered(text, opening, middle, ending)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
-from adjudge.intake.rendered import read_rendered_prompt, strip_end_tokens
+from adjudge.intake.rendered import LAST_SIGNS, read_rendered_prompt, strip_end_tokens
 from adjudge.intake.thinking import mark_thinking, opens_thinking
 from adjudge.messages import content_text, last_question, parse_conversation, prompt_messages
 
@@ -27,6 +27,23 @@ class RolloutParts(NamedTuple):
     opening_turns: int | None
 
 
+_RENDERED_ENDS = {"t", ">", "]"}
+"""What a prompt may end with that a chat template rendered: the assistant's role, or a tag."""
+
+
+def is_plain(prompt: Any, completion: Any) -> bool:
+    """Whether both are texts of which nothing is to be read: most rows of files are such."""
+    if prompt.__class__ is not str or completion.__class__ is not str:
+        return False
+    end, last = prompt[-1:], completion[-1:]
+    return (
+        (end if end > " " else prompt.rstrip()[-1:]) not in _RENDERED_ENDS
+        and (last if last > " " else completion.rstrip()[-1:]) not in LAST_SIGNS
+        and prompt[:1] != "["
+        and "THINK]" not in completion
+    )
+
+
 def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) -> RolloutParts:
     """What a policy made of a prompt; each is a text or a list of chat messages.
 
@@ -40,6 +57,8 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     >>> read_rollout(talk, [call, {"role": "tool", "content": "4"}]).response
     ''
     """
+    if not thinks and is_plain(prompt, completion):
+        return RolloutParts(prompt, completion, None, None)
     before: Turns | None = None
     if isinstance(prompt, str):
         thinks = opens_thinking(prompt) if thinks is None else thinks

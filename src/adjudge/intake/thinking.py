@@ -15,6 +15,7 @@ from adjudge.text import THINK_CLOSE, THINK_OPEN
 
 _OPENINGS = {"[THINK]": THINK_OPEN}
 _CLOSINGS = {"[/THINK]": THINK_CLOSE}
+_OPENING_TAGS = (THINK_OPEN, *_OPENINGS)
 _TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE, **_OPENINGS, **_CLOSINGS}
 
 
@@ -24,8 +25,7 @@ def opens_thinking(prompt: str) -> bool:
     >>> opens_thinking("<|im_start|>assistant\n<think>\n")
     True
     """
-    tail = prompt[-64:].rstrip()
-    return tail.endswith((THINK_OPEN, *_OPENINGS))
+    return prompt[-32:].rstrip().endswith(_OPENING_TAGS)
 
 
 def template_opens_thinking(tokenizer: Any, options: Mapping[str, Any] | None = None) -> bool:
@@ -49,7 +49,7 @@ def mark_thinking(text: str, opened: bool = False) -> str:
     >>> mark_thinking("[THINK]So 4.[/THINK]4")
     '<think>So 4.</think>4'
     """
-    if "[/THINK]" in text or text.lstrip().startswith("[THINK]"):
+    if "THINK]" in text and ("[/THINK]" in text or text.lstrip().startswith("[THINK]")):
         for tag, usual in (*_OPENINGS.items(), *_CLOSINGS.items()):
             text = text.replace(tag, usual)
     if opened and not text.lstrip().startswith(THINK_OPEN):

@@ -21,6 +21,7 @@ from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_rew
 from adjudge.intake.rollouts import (
     RolloutParts,
     check_turns,
+    is_plain,
     last_said,
     read_conversation,
     read_rollout,
@@ -100,20 +101,29 @@ def sample_from_row(
     extra fields under their own name, those mapped to messages, prompt or response excepted.
     """
     columns = apply_mapping(row, row, mapping) if mapping else dict(row)
-    said = [columns.pop(name, None) for name in ("messages", "prompt", "response")]
-    columns.pop("index", None)
-    opening_turns, group = columns.pop("opening_turns", None), columns.pop("group", None)
+    take = columns.pop
+    messages, prompt, response = (
+        take("messages", None),
+        take("prompt", None),
+        take("response", None),
+    )
+    opening_turns, group = take("opening_turns", None), _parse_group(take("group", None))
+    take("index", None)
     references.set(columns)
-    if (reward := read_env_reward(columns.pop("env_reward", None))) is not None:
-        columns["env_reward"] = reward
-    rollout = _read_parts(said[0], said[1], said[2], opening_turns)
+    if "env_reward" in columns:
+        columns["env_reward"] = read_env_reward(columns["env_reward"])
+        if columns["env_reward"] is None:
+            del columns["env_reward"]
+    if messages is None and is_plain(prompt, response):
+        return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
+    rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
     sample = sample_of_rollout(index, 0, rollout, columns)
-    sample.group, sample.where = _parse_group(group), where
+    sample.group, sample.where = group, where
     return sample
 
 
@@ -157,8 +167,8 @@ def _parse_messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _parse_group(value: Any) -> str | None:
-    if value is None:
-        return None
+    if value is None or value.__class__ is str:
+        return value
     if isinstance(value, float) and math.isnan(value):
         return None  # how pandas writes "none"
     if isinstance(value, str | int | float | bool):
@@ -220,9 +230,12 @@ class SampleReader:
         for reading, rows in self._read_files():
             by_name = reading.is_by_name
             for where, record in rows:
+                if by_name and record.__class__ is dict and record.get("response") is not None:
+                    yield where, self._as_sample(record, index, where)  # as most rows are
+                    index, number = index + 1, number + 1
+                    continue
                 one_row = isinstance(record, RolloutError) or (
-                    by_name
-                    and (record.get("response") is not None or RESPONSE_LISTS.isdisjoint(record))
+                    by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
                 for row in (record,) if one_row else self._convert(where, record, reading, number):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
