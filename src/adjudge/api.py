@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import is_grader, name_grader
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.samples import sample_from_row
+from adjudge.rollouts.samples import GroupNames, sample_from_row
 from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import GradingJob, grade_rollouts
 from adjudge.runs.noise import MOST_DRAWS
@@ -208,31 +206,13 @@ def _make_batch(
             name: _plain_value(sized[name][i] if name in sized else values)
             for name, values in columns.items()
         }
-        if completion is None or (len(completion) == 0 and not isinstance(completion, str)):
-            sample = Sample(i, is_lost=True)  # nothing came: nothing to grade
-        else:
-            turns = {"messages": None, "prompt": prompts[i], "response": completion}
-            sample = sample_from_row({**row, **turns}, i)
+        lost = completion is None or (len(completion) == 0 and not isinstance(completion, str))
+        turns = {"messages": None, "prompt": prompts[i], "response": "" if lost else completion}
+        sample = sample_from_row({**row, **turns}, i)
+        sample.is_lost = lost
         samples.append(sample)
-    return samples, _name_groups(prompts, [sample.group for sample in samples])
-
-
-def _name_groups(prompts: Sequence[Any], named: Sequence[str | None]) -> list[str]:
-    """The group of each sample: the one that is named, else that of its whole prompt."""
-    made: dict[str | bytes, str] = {}
-    taken, groups = set(named), list[str]()
-    for prompt, group in zip(prompts, named, strict=True):
-        if group is not None:
-            groups.append(group)
-            continue
-        key = prompt if isinstance(prompt, str) else msgspec.json.encode(prompt)
-        if key not in made:
-            name = f"(prompt {len(made)})"
-            while name in taken:
-                name = f"({name})"
-            made[key] = name
-        groups.append(made[key])
-    return groups
+    names = GroupNames()
+    return samples, [names.name(sample) for sample in samples]
 
 
 def _is_column(values: Any) -> bool:

@@ -57,6 +57,35 @@ def mark_thinking(text: str, opened: bool = False) -> str:
     return text
 
 
+class ThinkingWatch:
+    """Says once that some texts are read as plain although the policy seems to think.
+
+    A turn that ends its thinking and never began it shows that a template opens it; a turn without
+    a tag is then perhaps one that was cut inside its thinking, which nobody can tell.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say: Callable[[str], None] | None = say
+        self._closed = self._plain = False
+
+    def see(self, response: str) -> None:
+        """Look at the next response."""
+        if self._say is None or THINK_OPEN in response:
+            return
+        if THINK_CLOSE in response:
+            self._closed = True
+        else:
+            self._plain = True
+        if self._closed and self._plain:
+            self._say(
+                "response: some end a thinking that they do not begin, so the chat template begins "
+                "it; others have no tag at all and are read as plain text, though their thinking "
+                "may have been cut. Give prompts as the template rendered them, or responses with "
+                "their opening <think>."
+            )
+            self._say = None
+
+
 class Thinking(NamedTuple):
     """What is known of a policy's thinking: tags that are special tokens, and the template.
 

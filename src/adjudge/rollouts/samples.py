@@ -27,6 +27,7 @@ from adjudge.intake.rollouts import (
     read_rollout,
 )
 from adjudge.intake.samples import compute_divergence, compute_prompt_key, sample_of_rollout
+from adjudge.intake.thinking import ThinkingWatch
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
@@ -209,6 +210,7 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
+        self._thinking = ThinkingWatch(_log.warning)
         self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
     def __iter__(self) -> Iterator[Sample]:
@@ -253,9 +255,12 @@ class SampleReader:
         if isinstance(row, RolloutError):
             return row if str(row).startswith(where) else RolloutError(str(row), where=where)
         try:
-            return sample_from_row(row, index, where=where, references=self._references)
+            sample = sample_from_row(row, index, where=where, references=self._references)
         except RolloutError as error:
             return RolloutError(str(error), where=where)
+        if sample.response:
+            self._thinking.see(sample.response)
+        return sample
 
     def _convert(
         self, where: str, record: Any, reading: FileReading, number: int

@@ -21,6 +21,7 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.intake.columns import ReferenceChoice
 from adjudge.intake.samples import make_sample
+from adjudge.intake.thinking import ThinkingWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
@@ -85,6 +86,7 @@ class Adapter:
         self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
         self.columns = check_columns(columns)
         self._warned: set[str] = set()
+        self._thinking_watch = ThinkingWatch(self.warn)
         self._references = ReferenceChoice(self.warn, "Name it with columns={{'reference': '{}'}}.")
         if self.call_holds == "one sample":
             self._check_one_sample()
@@ -131,7 +133,10 @@ class Adapter:
         ``thinks``: whether the chat template opens the policy's thinking, where that is known.
         """
         self.set_reference(fields)
-        return make_sample(index, place, prompt, completion, fields, thinks=thinks)
+        sample = make_sample(index, place, prompt, completion, fields, thinks=thinks)
+        if thinks is None and sample.response:
+            self._thinking_watch.see(sample.response)
+        return sample
 
     def set_reference(self, fields: dict[str, Any]) -> None:
         """Put the row's reference into its ``fields``: the first there is of its columns."""

@@ -15,54 +15,25 @@ who ask for it: ``--format nemo-gym-marked``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
 from adjudge.intake.rollouts import last_said
-from adjudge.messages import content_text, last_question
-from adjudge.service.formats.base import Format, ScoreFunction, label_to_answer
+from adjudge.messages import last_question
+from adjudge.rollouts.formats.chat import read_response_items, request_messages
+from adjudge.service.formats.base import (
+    Format,
+    ScoreFunction,
+    invalid_request,
+    label_to_answer,
+)
 from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
-
-_ROLES = {"developer": "system"}
-
-
-def chat_messages(items: str | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages, tool calls and their results, in order; reasoning is left out.
-
-    >>> chat_messages([{"role": "developer", "content": [{"type": "input_text", "text": "hi"}]}])
-    [{'role': 'system', 'content': 'hi'}]
-    """
-    if isinstance(items, str):
-        return [{"role": "user", "content": items}]
-    messages: list[dict[str, Any]] = []
-    for item in items:
-        kind = item.get("type") or "message"
-        if kind == "message" and isinstance(item.get("role"), str):
-            role = _ROLES.get(item["role"], item["role"])
-            messages.append({"role": role, "content": content_text(item.get("content"))})
-        elif kind == "function_call":
-            _add_tool_call(messages, item)
-        elif kind == "function_call_output":
-            output = content_text(item.get("output"))
-            called = str(item.get("call_id") or "")
-            messages.append({"role": "tool", "tool_call_id": called, "content": output})
-    return messages
-
-
-def _add_tool_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """A call of the turn that the last message is, else of a turn without text."""
-    function = {"name": str(item.get("name")), "arguments": str(item.get("arguments") or "")}
-    call = {"id": str(item.get("call_id") or ""), "type": "function", "function": function}
-    if messages and messages[-1]["role"] == "assistant":
-        messages[-1].setdefault("tool_calls", []).append(call)
-    else:
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-
 
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
@@ -123,8 +94,12 @@ class NemoGym(Format):
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The one rollout."""
         asked = decode_body(_nemo_decoder, body)
-        before = chat_messages(asked.responses_create_params.input)
-        after = chat_messages(asked.response.output)
+        given = asked.responses_create_params.input
+        try:
+            before = request_messages({"input": given}, "responses_create_params")
+            after = read_response_items(asked.response.output, "response.output")
+        except RolloutError as error:
+            raise invalid_request(str(error)) from None
         fields = _row_fields(decode_body(_row_decoder, body))
         reference = find_reference(fields)
         sample: dict[str, Any] = {

@@ -1,0 +1,75 @@
+"""What intake decides that no door shows by itself: what is said once, and what a reward is."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import adjudge
+from adjudge.audit.rollouts import AuditedRun, read_audited
+from adjudge.rollouts.samples import GroupNames, read_samples
+from adjudge.types import Sample
+
+ANSWER = {"graders": [{"name": "right", "type": "string_match"}]}
+
+
+def write(folder: Path, *rows: dict[str, object]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    return path
+
+
+def test_a_column_that_is_passed_over_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"prompt": "2 + 2?", "response": "4", "solution": "so 4", "answer": "4"}] * 3
+    with caplog.at_level(logging.WARNING):
+        assert adjudge.grade(rows, ANSWER, progress=False).rewards == [1.0, 1.0, 1.0]
+    said = [one.getMessage() for one in caplog.records if "passed over" in one.getMessage()]
+    assert len(said) == 1
+    assert "'answer'" in said[0]
+    assert "'solution'" in said[0]
+
+
+def test_texts_that_may_be_cut_thinking_are_spoken_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reward = adjudge.make_reward(ANSWER, trainer="trl")
+    talk = [[{"role": "user", "content": "2 + 2?"}]] * 3
+    said = [[{"role": "assistant", "content": text}] for text in ("hm</think>4", "4", "hm")]
+    with caplog.at_level(logging.WARNING):
+        found = adjudge.engine.loop.run_blocking(
+            reward(prompts=talk, completions=said, completion_ids=[[1]] * 3, answer=["4"] * 3)
+        )
+    assert found == [1.0, 1.0, 0.0]
+    assert sum("plain text" in one.getMessage() for one in caplog.records) == 1
+
+
+def test_conversations_that_go_on_with_other_questions_are_other_groups(tmp_path: Path) -> None:
+    def talk(country: str, answer: str) -> dict[str, object]:
+        turns = ["Capital of France?", "Paris.", f"And of {country}?", answer]
+        roles = ["user", "assistant"] * 2
+        return {"messages": [{"role": r, "content": c} for r, c in zip(roles, turns, strict=True)]}
+
+    path = write(tmp_path, *(talk(c, a) for c in ("Italy", "Spain") for a in ("Rome", "Madrid")))
+    names = GroupNames()
+    groups = [names.name(one) for _, one in read_samples([path]) if isinstance(one, Sample)]
+    assert groups[0] == groups[1] != groups[2] == groups[3]
+    assert "-m group=COLUMN" in names.source
+
+
+def test_an_audit_is_of_the_trainers_own_reward(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "q", "response": f"a {n}", "reward": reward, "env_reward": 1.0}
+        for n, reward in enumerate((0.9, 0.2, 0.8, None))
+    ]
+    path = write(tmp_path, *rows)
+    run = AuditedRun()
+    found = list(read_audited([path], {}, run))
+    assert [(one.reward, one.env_reward) for one in found] == [
+        (0.9, 1.0), (0.2, 1.0), (0.8, 1.0), (None, 1.0),
+    ]  # fmt: skip
+    assert len(run.notes) == 1
+    mapped = list(read_audited([path], {"env_reward": "env_reward"}, AuditedRun()))
+    assert [one.reward for one in mapped] == [1.0] * 4
