@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from adjudge.types import Sample
 ANSWER = {"graders": [{"name": "right", "type": "string_match"}]}
 
 
-def write(folder: Path, *rows: dict[str, object]) -> Path:
+def write(folder: Path, *rows: Mapping[str, object]) -> Path:
     path = folder / "rows.jsonl"
     path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
     return path
