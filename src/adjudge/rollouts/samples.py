@@ -52,8 +52,8 @@ def read_samples(
 
     ``paths`` are files, folders or patterns. Each file's format is recognised by its content
     (:mod:`adjudge.rollouts.formats`); ``mapping`` names where a field comes from instead:
-    ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.index`` counts samples over all files,
-    broken rows included.
+    ``{"messages": "traj", "answer": "info.gold"}``. ``Sample.original_index`` counts
+    samples over all files, broken rows included.
     """
     yield from SampleReader(paths, mapping or {}).read()
 

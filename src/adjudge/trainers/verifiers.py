@@ -42,7 +42,7 @@ class AdjudgeJudgeConfig(vf.JudgeConfig):  # type: ignore[misc]  # not installed
     """``spec``: the reward spec's file, else ``ADJUDGE_SPEC`` names it.
 
     ``reference_field``: the task's field that graders get as ``reference``; without it the first
-    there is of ``reference``, ``ground_truth``, ``answer``, ``solution``. ``name`` and ``weight``
+    there is of :data:`~adjudge.intake.columns.REFERENCE_COLUMNS`. ``name`` and ``weight``
     as in every judge; ``model``, ``sampling`` and addresses are the spec's and not read here.
     """
 

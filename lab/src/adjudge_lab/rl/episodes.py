@@ -43,8 +43,8 @@ def episode_to_sample(episode: Episode, place: int, group_index: int) -> Sample:
     """What graders see of ``episode``, at ``place`` in its batch, ``group_index`` in its group.
 
     ``prompt`` is the last message of the user before the policy's first, ``None`` without one;
-    ``response`` the last text of the policy, empty where it said nothing. ``extra`` has the
-    episode's columns, except those that are about the rollout itself, and ``env_reward``, its
+    ``response`` the policy's last turn, empty where it called a tool or said nothing. ``extra`` has
+    the episode's columns, except those that are about the rollout itself, and ``env_reward``, its
     return (``None`` where the environment pays none).
     """
     opening = first_turn(episode.messages)
