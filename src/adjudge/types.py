@@ -380,7 +380,10 @@ class Sample(msgspec.Struct):
         return "ended_in_tool_call" if called else "empty"
 
     def fields(self) -> dict[str, Any]:
-        """The sample as one flat mapping, which graders pick their arguments from."""
+        """The sample as one flat mapping, which graders pick their arguments from.
+
+        ``ending`` is a field where the policy's last turn in a conversation has no words.
+        """
         flat = dict(self.extra)
         if self.prompt is not None:
             flat["prompt"] = self.prompt
@@ -388,6 +391,8 @@ class Sample(msgspec.Struct):
             flat["response"] = self.response
         if self.messages is not None:
             flat["messages"] = self.messages
+            if self.response == "":
+                flat["ending"] = self.ending
         if self.group is not None:
             flat["group"] = self.group
         return flat

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from adjudge.datasets.files import read_rows
 from adjudge.engine.loop import run_all
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, RolloutError
+from adjudge.intake.columns import find_reference
 from adjudge.rubrics import Criterion, rubric_from
 from adjudge.types import MISSING, GraderError, Message, get_path
 
@@ -301,14 +302,12 @@ class DatasetTask:
         return episode
 
 
-_REFERENCE_COLUMNS = ("ground_truth", "answer", "solution")
-
-
 def read_dataset(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSONL or Parquet file for :class:`DatasetTask`.
 
-    ``reference`` is the column of that name, else the first there is of ``ground_truth``,
-    ``answer``, ``solution``. Raises :class:`~adjudge.errors.ConfigError` naming the row.
+    ``reference`` is the column that it is in every door
+    (:data:`~adjudge.intake.columns.REFERENCE_COLUMNS`). Raises
+    :class:`~adjudge.errors.ConfigError` naming the row.
     """
     rows = [_checked_row(where, row) for where, row in read_rows([path])]
     if not rows:
@@ -329,10 +328,8 @@ def _checked_row(where: str, row: dict[str, Any] | RolloutError) -> dict[str, An
             f"{where}: prompt: must be a text or chat messages (found {found}; columns: "
             f"{', '.join(sorted(row))})"
         )
-    if "reference" not in row:
-        named = next((name for name in _REFERENCE_COLUMNS if name in row), None)
-        row = row if named is None else {**row, "reference": row[named]}
-    return row
+    named = find_reference(row)
+    return row if named is None else {**row, "reference": row[named]}
 
 
 RUBRIC_COLUMNS = ("rubrics", "reward_model.rubrics", "extra_info.reward_model.rubrics")

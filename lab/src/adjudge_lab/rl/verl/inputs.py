@@ -24,6 +24,7 @@ from typing import Any
 from adjudge.errors import ConfigError
 from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
+from adjudge.intake.columns import find_reference
 from adjudge.messages import content_text
 from adjudge.rewards.spec import RewardSpec
 from adjudge.text import encode_exactly
@@ -198,16 +199,13 @@ def _with_absolute_paths(run: RunFile, entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-_REFERENCE_COLUMNS = ("reference", "ground_truth")
-
-
 class VerlRows:
     """What verl is given to train on and to validate with, for a run of single turns.
 
     ``train`` has the prompts of all steps one after another, so that verl, without shuffling,
     takes the order that ``training.seed`` means; ``validation`` has the held-out ones. A row is
-    ``prompt`` (chat messages), ``data_source``, ``reward_model`` (``ground_truth``: the column
-    ``reference``, else ``ground_truth``) and ``extra_info`` (``index`` and all other columns).
+    ``prompt`` (chat messages), ``data_source``, ``reward_model`` (``ground_truth``: the reference)
+    and ``extra_info`` (``index`` and all other columns).
     Raises :class:`~adjudge.errors.ConfigError`.
     """
 
@@ -264,9 +262,8 @@ class VerlRows:
         episode = self._begun[seed]
         columns = {name: value for name, value in episode.columns.items() if name != "reference"}
         # Whatever stands in reward_model is what graders get under both names.
-        truth = next(
-            (episode.columns[name] for name in _REFERENCE_COLUMNS if name in episode.columns), None
-        )
+        named = find_reference(episode.columns)
+        truth = None if named is None else episode.columns[named]
         return {
             "prompt": episode.messages,
             "data_source": self._run.env_name,
