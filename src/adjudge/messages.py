@@ -18,7 +18,8 @@ from adjudge.errors import ErrorKind, GradingFailure
 def content_text(content: Any) -> str:
     """The text of a message's ``content``: a string, null, or a list of content parts.
 
-    Parts that are not text (images, audio) and those of thinking contribute nothing.
+    Parts that are not text (images, audio) and those of thinking contribute nothing. Raises
+    ``GradingFailure(invalid_input)`` for content that is neither.
     """
     if content is None:
         return ""
@@ -26,7 +27,9 @@ def content_text(content: Any) -> str:
         return content
     if isinstance(content, list):
         return "".join(_part_text(part) for part in content)
-    return str(content)
+    raise _invalid_messages(
+        f"a message's content must be text or a list of parts, not a {type(content).__name__}"
+    )
 
 
 _THINKING_PARTS = ("thinking", "reasoning", "redacted_thinking")

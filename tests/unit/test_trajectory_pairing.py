@@ -104,12 +104,13 @@ def test_the_former_function_call_form_is_read() -> None:
         ("as is", "as is"),
         (None, ""),
         ([{"type": "text", "text": "a "}, {"type": "image_url"}, {"text": "b"}], "a b"),
-        (12, "12"),
     ],
 )
 def test_observations_of_every_form(content: Any, text: str) -> None:
     trajectory = parse_trajectory([turn(call("f", "a")), result(content, "a")])
     assert pairs(trajectory) == [("f", text)]
+    with pytest.raises(GradingFailure):
+        parse_trajectory([turn(call("f", "a")), result(12, "a")])
 
 
 def test_arguments_and_names_may_be_missing() -> None:

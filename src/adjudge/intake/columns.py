@@ -103,14 +103,17 @@ def read_env_reward(value: Any) -> float | None:
 
     A table's cell may be text. Raises :class:`RolloutError` for what is no number.
     """
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return None
     if is_not_finite_text(value):  # null in a JSON file, too
         return None
-    if isinstance(value, bool | int | float | Decimal | str):
-        with suppress(OverflowError, ValueError):
-            if math.isfinite(number := float(value)):
+    with suppress(OverflowError, ValueError, TypeError):
+        if isinstance(value, str | Decimal) or hasattr(value, "__float__"):  # of any library
+            number = float(value)
+            if math.isfinite(number):
                 return number
+            if math.isnan(number):
+                return None
     raise RolloutError(f"'env_reward' must be a finite number, got {describe_value(value)}")
 
 
