@@ -64,11 +64,11 @@ def test_a_trajectory_with_a_reward_of_the_flow_stays() -> None:
 def test_graders_see_the_conversation_or_the_task() -> None:
     evaluator = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT))
     task = SimpleNamespace(instruction="from the task", metadata={"answer": "4"})
-    sample = evaluator._sample(task, trajectory("four").steps[0])
+    sample = evaluator._sample(task, trajectory("four").steps)
     assert (sample.prompt, sample.response) == ("2 + 2?", "four")
     assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
     assert sample.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
-    sample = evaluator._sample(task, trajectory("four", chat=None).steps[0])
+    sample = evaluator._sample(task, trajectory("four", chat=None).steps)
     assert (sample.prompt, sample.response, sample.messages) == ("from the task", "four", None)
 
 

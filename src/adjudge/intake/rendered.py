@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 # Named one by one: a policy's own markup (`</answer>`, a tool call's closing tag) must stay.
@@ -81,6 +82,14 @@ def read_rendered_prompt(text: str) -> list[dict[str, Any]] | None:
         if opening in text:
             return _split_rendered(text, opening, middle, ending)
     return _split_bare(text)
+
+
+def decode_prompt(tokenizer: Any, ids: Sequence[int]) -> str:
+    """A prompt's text: with special tokens where they say whose turn each is, else without."""
+    whole: str = tokenizer.decode(ids, skip_special_tokens=False)
+    if read_rendered_prompt(whole) is not None:
+        return whole
+    return str(tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def _split_rendered(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.intake.thinking import ThinkTokens, opens_thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
@@ -44,7 +45,8 @@ class _ArealAdapter(Adapter):
         fields = self.select_fields(row)
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
-            sample = self.make_sample(0, 0, messages, answer, fields)
+            thinks = opens_thinking(prompt)
+            sample = self.make_sample(0, 0, messages, answer, fields, thinks=thinks)
         else:
             sample = self.make_sample(0, 0, prompt, response, fields)
         return await self.ascore([sample], [group])
@@ -101,7 +103,7 @@ def workflow_class() -> type[Any]:
         async def _judge(
             self, prompt: str, _: str, __: list[int], completion_ids: list[int], /, **row: Any
         ) -> float:
-            answer = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
+            answer = ThinkTokens(self.tokenizer).decode(completion_ids)
             group = str(workflow_context.get().task_id)
             scored = await self.adapter.judge(prompt, answer, row, group)
             tracker = stats_tracker.get(workflow_context.stat_scope())

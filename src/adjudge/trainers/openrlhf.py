@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.intake.thinking import ThinkTokens
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
 from adjudge.trainers.adapter import Adapter, make_missing_failure
@@ -150,12 +151,12 @@ class GroupExecution(Adapter):
     async def _judge(
         self, outputs: Sequence[dict[str, Any]], prompt: str, label: Any, tokenizer: Any
     ) -> None:
-        fields = self.select_fields(_columns(label))
+        fields, think_tokens = self.select_fields(_columns(label)), ThinkTokens(tokenizer)
         samples = []
         for place, output in enumerate(outputs):
             [(start, end)] = output["action_ranges"]
             tokens = output["observation_tokens"][start:end]
-            text = tokenizer.decode(tokens, skip_special_tokens=True)
+            text = think_tokens.decode(tokens)
             ended = {"finish_reason": "length" if output["truncated"] else "stop"}
             samples.append(self.make_sample(place, place, prompt, text, fields | ended))
         results = (await self.ascore(samples, ["0"] * len(samples))).results

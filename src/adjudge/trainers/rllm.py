@@ -10,7 +10,7 @@ there a judge that raises is silently the sum of the steps' rewards, 0.0, so not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.trainers.adapter import Adapter
@@ -40,7 +40,7 @@ class AdjudgeEvaluator(Adapter):
         if not judged:  # a flow that made nothing, or rewards of its own: nobody reads this one
             return EvalOutput(reward=0.0, is_correct=False)
         group = str(episode.id).rpartition(":")[0]  # of task and number
-        scored = self.score([self._sample(task, judged[-1].steps[-1])], [group])
+        scored = self.score([self._sample(task, judged[-1].steps)], [group])
         [result] = scored.results
         named = self.sample_metrics(scored).items()
         signals = [Signal(name=name, value=value) for name, value in named]
@@ -52,7 +52,9 @@ class AdjudgeEvaluator(Adapter):
             return EvalOutput(reward=0.0, is_correct=False, signals=signals)  # adjudge: meant
         return EvalOutput(reward=result.score, is_correct=result.score > 0, signals=signals)
 
-    def _sample(self, task: Any, step: Any) -> Any:
+    def _sample(self, task: Any, steps: Sequence[Any]) -> Any:
+        """The last step, before which other steps may have spoken."""
+        step = steps[-1]
         columns: Mapping[str, Any] = getattr(task, "metadata", None) or {}
         fields = self.select_fields(columns)
         ended = getattr(step.model_output, "finish_reason", None)
@@ -60,7 +62,10 @@ class AdjudgeEvaluator(Adapter):
             fields["finish_reason"] = ended
         chat = step.chat_completions
         if len(chat) > 1 and chat[-1].get("role") == "assistant":
-            return self.make_sample(0, 0, list(chat[:-1]), [chat[-1]], fields)
+            opening = list(steps[0].chat_completions[:-1])
+            if not opening or chat[: len(opening)] != opening:  # another conversation
+                opening = list(chat[:-1])
+            return self.make_sample(0, 0, opening, list(chat[len(opening) :]), fields)
         return self.make_sample(0, 0, task.instruction, step.model_response, fields)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from adjudge.errors import ConfigError
 from adjudge.intake.columns import find_finish_reason
+from adjudge.intake.rendered import read_rendered_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.intake.thinking import Thinking, ThinkTokens
 from adjudge.messages import prompt_messages
@@ -260,6 +261,8 @@ def _conversation(prompt: Any, messages: Any) -> tuple[list[dict[str, Any]], lis
             f"completion (found a {type(messages).__name__})"
         )
     before = prompt_messages(prompt)
+    if isinstance(prompt, str):
+        before = read_rendered_prompt(prompt) or before
     if messages and messages[0]["role"] == "assistant":
         return before, messages
     # What it returns is the whole conversation, whose prompt it may have changed.

@@ -50,7 +50,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.columns import ReferenceChoice, find_finish_reason
-from adjudge.intake.rendered import END_TOKENS
+from adjudge.intake.rendered import END_TOKENS, decode_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.intake.samples import make_sample
 from adjudge.intake.thinking import ThinkTokens, opens_thinking
@@ -377,8 +377,7 @@ class _Prompts:
 
     def text(self, place: int, group: str) -> str:
         if group not in self._texts:
-            ids = self.ids(place)
-            self._texts[group] = self._tokenizer.decode(ids, skip_special_tokens=True)
+            self._texts[group] = decode_prompt(self._tokenizer, self.ids(place))
         return self._texts[group]
 
     def opens_thinking(self, place: int, group: str) -> bool:

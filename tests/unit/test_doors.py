@@ -1,0 +1,345 @@
+"""The table of rollouts through every door that needs no trainer: the samples are the same."""
+
+import asyncio
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import doors
+from tests.doors import LIMIT, SPEC, Characters, Door, Rollout, Talk, columns_of, looking
+from tests.unit.test_areal_adapter import logged  # noqa: F401  (a fixture)
+from tests.unit.test_slime_adapter import Sample as SlimeSample
+from tests.unit.test_slime_adapter import Status, arguments
+
+from adjudge import grade, make_reward
+from adjudge.client.grader import fields_to_request
+from adjudge.intake.samples import compute_prompt_key
+from adjudge.rollouts.formats.chat import read_response_items
+from adjudge.rollouts.samples import SampleReader, sample_from_row
+from adjudge.service.backends.conversion import request_to_sample
+from adjudge.trainers import openrlhf, roll, skyrl
+from adjudge.trainers.recorder import FlightRecorder
+from adjudge.types import Sample
+from adjudge.wire import JudgeRequest
+
+# --- rows, and the function of a spec -------------------------------------------------------------
+
+
+def rows(make: Any) -> Any:
+    """A door of rows in memory."""
+
+    def give(rollouts: list[Rollout]) -> list[Sample]:
+        with looking() as found:
+            table = [{**one.columns, **make(one)} for one in rollouts]
+            assert grade(table, SPEC, progress=False).broken == []
+        return found
+
+    return give
+
+
+def messages_row(one: Rollout) -> dict[str, Any]:
+    return {"messages": one.talk, "opening_turns": len(one.before)}
+
+
+def prompt_row(one: Rollout) -> dict[str, Any]:
+    return {"prompt": one.shown, "response": one.response if one.is_text else one.said}
+
+
+def give_file(rollouts: list[Rollout]) -> list[Sample]:
+    with TemporaryDirectory() as folder, looking() as found:
+        lines = [json.dumps(one.columns | messages_row(one)) for one in rollouts]
+        (path := Path(folder) / "rollouts.jsonl").write_text("\n".join(lines))
+        assert grade(path, SPEC, progress=False).broken == []
+    return found
+
+
+def give_function(rollouts: list[Rollout]) -> list[Sample]:
+    both = [one.shown for one in rollouts], [one.said for one in rollouts]
+    with looking() as found:
+        make_reward(SPEC)(*both, **columns_of(rollouts))
+    return found
+
+
+def give_service(rollouts: list[Rollout]) -> list[Sample]:
+    requests = [fields_to_request(one.fields()) for one in give_function(rollouts)]
+    bodies = map(msgspec.json.encode, requests)
+    return [request_to_sample(msgspec.json.decode(one, type=JudgeRequest)) for one in bodies]
+
+
+# --- TRL ------------------------------------------------------------------------------------------
+
+
+def encode(one: Rollout, text: str) -> list[int]:
+    return Characters(one.special).encode(text)
+
+
+def read_back(one: Rollout) -> str:
+    """What a trainer decodes of the policy's turn, without special tokens."""
+    return Characters(one.special).decode(encode(one, one.text), skip_special_tokens=True)
+
+
+def call_trl(
+    rollouts: list[Rollout],
+    prompts: Any,
+    completions: Any,
+    ids: Any,
+    record: Any = None,
+    **more: Any,
+) -> list[Sample]:
+    opens, special = (any(getattr(one, name) for one in rollouts) for name in ("opens", "special"))
+    trainer = SimpleNamespace(
+        processing_class=Characters(special, opens), max_completion_length=LIMIT, eos_token_id=1,
+        rollout_func=print if more else None, num_generations=1, num_generations_eval=1,
+        model=SimpleNamespace(training=True), accelerator=SimpleNamespace(process_index=0),
+    )  # fmt: skip
+    log_metric = MethodType(lambda *_: None, trainer)
+    told = {"trainer_state": SimpleNamespace(global_step=1), "log_metric": log_metric}
+    reward = make_reward(SPEC, trainer="trl", record=record)
+    with looking() as found:
+        asyncio.run(reward(prompts, completions, ids, **told, **columns_of(rollouts), **more))
+    return found
+
+
+def give_chats(rollouts: list[Rollout], record: Any = None) -> list[Sample]:
+    said = [doors.policy(read_back(one)) for one in rollouts]
+    completions = [
+        one.said if not one.is_text else turn["content"] if one.is_rendered else [turn]
+        for one, turn in zip(rollouts, said, strict=True)
+    ]
+    ids = [encode(one, one.text if one.is_text else "a few turns") for one in rollouts]
+    return call_trl(rollouts, [one.shown for one in rollouts], completions, ids, record)
+
+
+def give_texts(rollouts: list[Rollout]) -> list[Sample]:
+    ids = [encode(one, one.text) for one in rollouts]
+    prompts = [one.rendered for one in rollouts]
+    return call_trl(rollouts, prompts, list(map(read_back, rollouts)), ids)
+
+
+def give_messages(rollouts: list[Rollout]) -> list[Sample]:
+    prompts, blank = [one.shown for one in rollouts], ["(all turns)"] * len(rollouts)
+    said = [one.said for one in rollouts]
+    return call_trl(rollouts, prompts, blank, [[1]] * len(rollouts), messages=said)
+
+
+def give_masks(rollouts: list[Rollout]) -> list[Sample]:
+    ids, masks = [], []
+    for one in rollouts:
+        texts = [one.text] if one.is_text else [f"{turn['content']}<eos>" for turn in one.said]
+        parts = [encode(one, text) for text in texts]
+        ids.append(list(chain(*parts)))
+        both = zip(one.said, parts, strict=True)
+        masks.append([int(turn["role"] == "assistant") for turn, part in both for _ in part])
+    prompts, blank = [one.shown for one in rollouts], ["(all turns)"] * len(rollouts)
+    return call_trl(rollouts, prompts, blank, ids, tool_mask=masks)
+
+
+def give_recorder(rollouts: list[Rollout]) -> list[Sample]:
+    with TemporaryDirectory() as folder:
+        give_chats(rollouts, recorder := FlightRecorder(folder))
+        recorder.close()
+        lines = (Path(folder) / "rollouts.jsonl").read_bytes().splitlines()
+    return [sample_from_row(msgspec.json.decode(line), 0) for line in lines]
+
+
+# --- plug-ins -------------------------------------------------------------------------------------
+
+
+def each(give: Any) -> Any:
+    """A door that one rollout at a time comes through."""
+
+    def all_of_them(rollouts: list[Rollout]) -> list[Sample]:
+        with looking() as found:
+            for one in rollouts:
+                give(one)
+        return found
+
+    return all_of_them
+
+
+def give_slime(one: Rollout) -> None:
+    status = Status.TRUNCATED if one.finish == "length" else Status.COMPLETED
+    sample = SlimeSample(one.text, prompt=one.rendered, status=status, metadata={**one.columns})
+    asyncio.run(make_reward(SPEC, trainer="slime")(arguments(), sample))
+
+
+def give_openrlhf(one: Rollout) -> None:
+    prompt, ids = encode(one, one.rendered), encode(one, one.text)
+
+    async def generate() -> dict[str, Any]:
+        span, cut = (len(prompt), len(prompt + ids)), one.finish == "length"
+        return {"observation_tokens": prompt + ids, "action_ranges": [span], "truncated": cut}
+
+    door = openrlhf.GroupExecution(SPEC, "dr_grpo")
+    given = one.columns["answer"], SimpleNamespace(), Characters(one.special), generate()
+    asyncio.run(door.execute(one.rendered, *given))
+
+
+def give_swift(one: Rollout) -> None:
+    args = {"scale_rewards": "none", "advantage_estimator": "grpo", "reward_funcs": ["adjudge"]}
+    door = make_reward(SPEC, trainer="ms-swift")(args=SimpleNamespace(**args, num_generations=1))
+    row = {"messages": [*one.before, doors.policy(read_back(one))], "finish_reason": one.finish}
+    row |= {"prompt_id": "0", "request_id": "0", **one.columns}
+    asyncio.run(door([""], **{name: [value] for name, value in row.items()}))
+
+
+def give_skyrl(one: Rollout) -> None:
+    answer = [doors.policy(read_back(one))]
+    skyrl.SkyRLReward(SPEC).judge(one.before, answer, extra_info=one.columns)
+
+
+def give_rllm(one: Rollout) -> None:
+    output = SimpleNamespace(finish_reason=one.finish)
+    steps = [
+        SimpleNamespace(chat_completions=one.talk[: place + 1], model_output=output)
+        for place, turn in enumerate(one.talk)
+        if turn["role"] == "assistant" and place >= len(one.before)
+    ]
+    episode = SimpleNamespace(id="7:0", trajectories=[SimpleNamespace(steps=steps, reward=None)])
+    task = SimpleNamespace(metadata=one.columns)
+    make_reward(SPEC, trainer="rllm").evaluate(task, episode)
+
+
+def give_areal(one: Rollout) -> None:
+    tokenizer, ids = Characters(one.special), encode(one, one.text)
+    workflow = make_reward(SPEC, trainer="areal", gconfig=None, tokenizer=tokenizer)
+    row = one.columns if one.is_rendered else {"messages": one.before, **one.columns}
+    asyncio.run(workflow.async_reward_fn(one.rendered, "text", [], ids, **row))
+
+
+def give_roll(one: Rollout) -> None:
+    prompt = Characters().decode(encode(one, one.rendered), skip_special_tokens=True)
+    roll.RollAdapter(SPEC).score_rows([prompt], [read_back(one)], columns_of([one]))
+
+
+def give_tinker(one: Rollout) -> None:
+    judge = make_reward(SPEC, trainer="tinker-cookbook").judge
+    asyncio.run(judge(one.shown, one.said, finish_reason=one.finish, **one.columns))
+
+
+@pytest.fixture(autouse=True)
+def trainers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plug-ins take from AReaL and rLLM."""
+    request.getfixturevalue("logged")
+    for name in ("rllm", "rllm.eval", "rllm.eval.types"):
+        module = ModuleType(name)
+        vars(module).update(EvalOutput=SimpleNamespace, Signal=SimpleNamespace)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+WIRE = ("few-shot", "shared opening", "system only", "reference")
+DOORS = [
+    Door("rows with a prompt", rows(prompt_row), "is_plain"),
+    Door(
+        "rows with a rendered prompt",
+        rows(lambda one: {"prompt": one.rendered, "response": one.text}),
+        "is_text",
+    ),
+    Door("rows with opening_turns", rows(messages_row), "is_plain"),
+    Door(
+        "rows with messages",
+        rows(lambda one: {"messages": one.talk}),
+        "is_plain",
+        knows_opening=False,
+    ),
+    Door("a file", give_file, "is_plain"),
+    Door("make_reward", give_function, "is_plain"),
+    Door("the service", give_service, "is_plain", wire=WIRE),
+    Door("TRL, chats", doors.by_template(give_chats), finish=True),
+    Door("TRL, texts", doors.by_template(give_texts), "is_text", finish=True),
+    Door("TRL, messages of rollout_func", give_messages, "is_plain"),
+    Door("TRL, tool_mask", doors.by_template(give_masks), "has_no_tool"),
+    Door("the recorder", doors.by_template(give_recorder), finish=True),
+    Door("slime", each(give_slime), "is_text", finish=True),
+    Door("OpenRLHF", each(give_openrlhf), "is_text", finish=True),
+    Door("AReaL", each(give_areal), "is_text"),
+    Door("ms-swift", each(give_swift), "is_text is_plain", finish=True),
+    Door("SkyRL", each(give_skyrl), "is_text is_plain"),
+    Door("rLLM", each(give_rllm), "is_plain", finish=True),
+    Door("ROLL", each(give_roll), "is_text"),
+    Door("tinker-cookbook", each(give_tinker), "is_plain", finish=True),
+]
+
+
+@pytest.mark.parametrize(("door", "stratum"), doors.list_cells(DOORS))
+def test_a_sample_is_the_same_through_every_door(door: Door, stratum: str) -> None:
+    doors.check_cell(door, stratum)
+
+
+def test_every_cell_is_tested_or_cannot_be() -> None:
+    doors.check_cells(DOORS)
+    assert len(doors.TABLE) == 14
+    assert min(map(len, doors.TABLE.values())) == 4
+
+
+# --- makers' own forms ----------------------------------------------------------------------------
+
+words = st.text("abc <>?é", min_size=1, max_size=8).filter(str.strip)
+
+
+@st.composite
+def conversations(draw: Any) -> Talk:
+    """Turns as OpenAI writes them, which end in a turn of the assistant."""
+    talk: Talk = [{"role": "system", "content": draw(words)}] if draw(st.booleans()) else []
+    for number in range(draw(st.integers(1, 3))):
+        calls = [doors.call(draw(words), draw(words), number)] if draw(st.booleans()) else []
+        thought = {"reasoning_content": draw(words)} if draw(st.booleans()) else {}
+        talk += [doors.user(draw(words)), {**doors.policy(draw(words), *calls), **thought}]
+        if calls and draw(st.booleans()):
+            talk += [doors.result(draw(words), number), doors.policy(draw(words))]
+    return talk
+
+
+def to_items(talk: Talk) -> Any:
+    """The same as items of OpenAI's Responses API."""
+    for turn in talk:
+        text = turn["content"]
+        if turn["role"] == "tool":
+            call_id = turn["tool_call_id"]
+            yield {"type": "function_call_output", "call_id": call_id, "output": text}
+            continue
+        if thought := turn.get("reasoning_content"):
+            yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+        kind = "output_text" if turn["role"] == "assistant" else "input_text"
+        yield {"type": "message", "role": turn["role"], "content": [{"type": kind, "text": text}]}
+        for one in turn.get("tool_calls", ()):
+            yield {"type": "function_call", "call_id": one["id"], **one["function"]}
+
+
+def to_message(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as a message of Anthropic's API."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": turn["content"]}]
+    if turn["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": turn["tool_call_id"], "content": blocks}
+        return {"role": "user", "content": [result]}
+    if thought := turn.get("reasoning_content"):
+        blocks.insert(0, {"type": "thinking", "thinking": thought})
+    for one in turn.get("tool_calls", ()):
+        name, given = one["function"].values()
+        blocks.append(
+            {"type": "tool_use", "id": one["id"], "name": name, "input": json.loads(given)}
+        )
+    return {"role": turn["role"], "content": blocks}
+
+
+@given(conversations())
+def test_every_makers_form_gives_the_sample_of_openais_chat(talk: Talk) -> None:
+    wanted = sample_from_row({"prompt": talk[:-1], "response": talk[-1:]}, 0)
+    before, said = (read_response_items(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
+    system = "".join(one["content"] for one in talk if one["role"] == "system")
+    *asked, answer = (to_message(one) for one in talk if one["role"] != "system")
+    result = {"type": "succeeded", "message": answer}
+    batch = {"custom_id": "a", "params": {"system": system, "messages": asked}, "result": result}
+    [found] = SampleReader([], {}, rows=[("batch:1", batch)], strict=True)
+    for sample in (sample_from_row({"prompt": before, "response": said}, 0), found):
+        assert (sample.prompt, sample.response) == (wanted.prompt, wanted.response)
+        assert (sample.messages, sample.ending) == (wanted.messages, wanted.ending)
+        assert compute_prompt_key(sample) == compute_prompt_key(wanted)
