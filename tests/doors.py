@@ -350,8 +350,7 @@ Give = Callable[[list[Rollout]], list[Sample]]
 class Door:
     """``give`` puts rollouts through, of those that have all attributes that ``only`` names.
 
-    ``finish``: whether it says how a turn ended; ``knows_opening``: what is before the policy;
-    ``wire``: strata that its requests do not carry yet.
+    ``finish``: whether it says how a turn ended; ``knows_opening``: what is before the policy.
     """
 
     name: str
@@ -359,7 +358,6 @@ class Door:
     only: str = ""
     finish: bool = False
     knows_opening: bool = True
-    wire: tuple[str, ...] = ()
 
     def find_rollouts(self, stratum: str) -> list[Rollout]:
         """Those that can come through; none of a stratum that cannot be there."""
@@ -371,11 +369,8 @@ class Door:
 
 def list_cells(doors: Sequence[Door]) -> list[Any]:
     """Each door with each stratum that can come through it."""
-    fails = [pytest.mark.xfail(strict=False, reason="wire")]
     return [
-        pytest.param(
-            door, name, id=f"{door.name}: {name}", marks=fails if name in door.wire else []
-        )
+        pytest.param(door, name, id=f"{door.name}: {name}")
         for door in doors
         for name in TABLE
         if door.find_rollouts(name)

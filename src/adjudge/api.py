@@ -260,7 +260,7 @@ def _iter_records(table: Any) -> Any:
 
 def _row_of(record: Any, place: int) -> dict[str, Any]:
     if isinstance(record, Sample):
-        return {**record.fields(), "opening_turns": record.opening_turns}
+        return record.fields()
     if not isinstance(record, Mapping):
         raise ConfigError(
             f"rollouts[{place}]: must be a mapping or a Sample (found {type(record).__name__})"

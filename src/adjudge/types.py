@@ -391,6 +391,8 @@ class Sample(msgspec.Struct):
             flat["response"] = self.response
         if self.messages is not None:
             flat["messages"] = self.messages
+            if self.opening_turns is not None:
+                flat["opening_turns"] = self.opening_turns
             if self.response == "":
                 flat["ending"] = self.ending
         if self.group is not None:

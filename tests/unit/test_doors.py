@@ -235,7 +235,6 @@ def trainers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setitem(sys.modules, name, module)
 
 
-WIRE = ("few-shot", "shared opening", "system only", "reference")
 DOORS = [
     Door("rows with a prompt", rows(prompt_row), "is_plain"),
     Door(
@@ -252,7 +251,7 @@ DOORS = [
     ),
     Door("a file", give_file, "is_plain"),
     Door("make_reward", give_function, "is_plain"),
-    Door("the service", give_service, "is_plain", wire=WIRE),
+    Door("the service", give_service, "is_plain"),
     Door("TRL, chats", doors.by_template(give_chats), finish=True),
     Door("TRL, texts", doors.by_template(give_texts), "is_text", finish=True),
     Door("TRL, messages of rollout_func", give_messages, "is_plain"),

@@ -460,7 +460,8 @@ def rolling(*dataset: str) -> Trainer:
 
 def test_what_a_rollout_func_tells_is_judged() -> None:
     found = fields("Which? user The second. assistant Two.", trainer=rolling(), messages=[TOLD])
-    assert found == {"prompt": "Ask.", "response": "Two.", "messages": TOLD}
+    own = {"prompt": "Ask.", "response": "Two.", "messages": TOLD, "opening_turns": 1}
+    assert found == own
     said = fields("x", prompts=["Ask."], trainer=rolling(), messages=[TOLD[1:]])
     assert said["messages"] == TOLD
 

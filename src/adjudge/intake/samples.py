@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import read_env_reward
 from adjudge.intake.rollouts import RolloutParts, first_turn, read_rollout
 from adjudge.types import Sample
 
@@ -32,6 +33,8 @@ def make_sample(
         return Sample(index, place, text, None, None, extra, is_lost=True)
     try:
         rollout = read_rollout(prompt, completion, thinks=thinks)
+        if "env_reward" in extra:
+            extra = {**extra, "env_reward": read_env_reward(extra["env_reward"])}
     except RolloutError as error:
         return Sample(index, place, extra=extra, is_lost=True, problem=str(error))
     return sample_of_rollout(index, place, rollout, extra)

@@ -16,7 +16,7 @@ from adjudge.text import THINK_CLOSE, THINK_OPEN
 _OPENINGS = {"[THINK]": THINK_OPEN}
 _CLOSINGS = {"[/THINK]": THINK_CLOSE}
 _OPENING_TAGS = (THINK_OPEN, *_OPENINGS)
-_TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE, **_OPENINGS, **_CLOSINGS}
+THINK_TAGS = {THINK_OPEN: THINK_OPEN, THINK_CLOSE: THINK_CLOSE, **_OPENINGS, **_CLOSINGS}
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -107,9 +107,9 @@ class ThinkTokens:
     def __init__(self, tokenizer: Any) -> None:
         names = getattr(tokenizer, "all_special_tokens", None) or ()
         self._tags = {
-            int(tokenizer.convert_tokens_to_ids(name)): _TAGS[name]
+            int(tokenizer.convert_tokens_to_ids(name)): THINK_TAGS[name]
             for name in names
-            if name in _TAGS
+            if name in THINK_TAGS
         }
         self._decode: Callable[..., str] = getattr(tokenizer, "decode", str)
 

@@ -316,8 +316,6 @@ class RecorderThread:
         if messages is None:
             fields.setdefault("response", "")
         else:  # whoever reads the row takes both from there, and texts are most of it
-            if sample.opening_turns is not None:
-                fields["opening_turns"] = sample.opening_turns
             read = read_conversation(messages, sample.opening_turns)
             for name in ("response", "prompt"):
                 if name in fields and fields[name] == getattr(read, name):

@@ -18,6 +18,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.rollouts import RolloutParts, read_rollout
+from adjudge.intake.samples import sample_of_rollout
 from adjudge.text import replace_surrogates
 from adjudge.types import (
     GradedSample,
@@ -111,15 +112,16 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
             own["query"] = [{"type": "text", "text": request.prompt or ""}, *parts]
     said = {name: value for name, value in own.items() if value is not None}
     fields = {**(request.metadata or {}), **said}
-    read = _read_parts(request)
-    return Sample(place, place, read.prompt, read.response, read.messages, fields)
+    read = _read_parts(request, fields.pop("opening_turns", None))
+    return sample_of_rollout(place, place, read, fields)
 
 
-def _read_parts(request: JudgeRequest) -> RolloutParts:
+def _read_parts(request: JudgeRequest, opening_turns: Any) -> RolloutParts:
     """The rollout of a request; texts may be as a chat template rendered them."""
     if request.messages is None:
         return read_rollout(request.prompt, request.completion)
-    return RolloutParts(request.prompt, request.completion, request.messages, None)
+    turns = opening_turns if type(opening_turns) is int else None
+    return RolloutParts(request.prompt, request.completion, request.messages, turns)
 
 
 def _image_part(uri: str) -> dict[str, Any]:

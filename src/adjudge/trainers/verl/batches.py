@@ -54,7 +54,7 @@ from adjudge.intake.rendered import END_TOKENS, decode_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.intake.samples import make_sample
 from adjudge.intake.thinking import ThinkTokens, opens_thinking
-from adjudge.messages import content_text, last_question, parse_conversation
+from adjudge.messages import content_text, parse_conversation
 from adjudge.types import GraderError, RewardResult, Sample
 
 _log = logging.getLogger("adjudge")
@@ -243,9 +243,8 @@ class RowReader:
             ended = find_finish_reason(ids[place], self._ends, self.limit or width)
             if ended is not None:
                 extra["finish_reason"] = ended
-            sample = self._sample(own, text, ids[place], own_mask, prompts, place, group)
+            sample = self._sample(own, extra, text, ids[place], own_mask, prompts, place, group)
             sample.original_index, sample.group_index = place, members[group]
-            sample.extra = extra
             samples.append(sample)
             members[group] += 1
         last = [length - 1 if length else width - 1 for length in valid]
@@ -279,6 +278,7 @@ class RowReader:
     def _sample(
         self,
         own: dict[str, Any],
+        extra: dict[str, Any],
         text: str,
         ids: Sequence[int],
         mask: Sequence[int] | None,
@@ -296,7 +296,7 @@ class RowReader:
             start = len(opening or ())
             if not start or list(map(_said, given[:start])) != list(map(_said, opening or ())):
                 start = first_turn(given)
-            return make_sample(0, 0, given[:start], given[start:], {}, thinks=thinks)
+            return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:
             self.without_messages = "the last of a rollout's several outputs is not all it said"
         elif opening is None:
@@ -307,10 +307,10 @@ class RowReader:
             turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._decode)
         except GradingFailure as failure:
             self.without_messages = str(failure)
-            return Sample(prompt=last_question(opening or []), is_lost=True, problem=str(failure))
+            return Sample(extra=extra, is_lost=True, problem=str(failure))
         if opening is None and len(turns) == 1:
-            return make_sample(0, 0, before, text, {}, thinks=thinks)
-        sample = make_sample(0, 0, before, turns, {}, thinks=thinks)
+            return make_sample(0, 0, before, text, extra, thinks=thinks)
+        sample = make_sample(0, 0, before, turns, extra, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:
             sample.messages = sample.opening_turns = None
         return sample

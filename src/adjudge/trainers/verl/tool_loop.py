@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.intake.thinking import THINK_TAGS
 from adjudge.trainers.verl.versions import installed_verl
 
 _Loop: Any = object
@@ -121,7 +122,8 @@ def _without_tokens(content: Any, tokens: Sequence[str]) -> Any:
     if not isinstance(content, str):
         return content
     for token in tokens:
-        content = content.replace(token, "")
+        if token not in THINK_TAGS:  # they say where the answer begins
+            content = content.replace(token, "")
     return content.strip()
 
 
