@@ -157,7 +157,7 @@ def test_a_tool_loops_messages_are_rebuilt_from_mask_and_tags(spec: str) -> None
     assert messages[1]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"x":2}'}
     assert messages[2] == {"role": "tool", "content": "5", "tool_call_id": "call_0"}
     data.batch["response_mask"] = mask.roll(1, dims=1)  # the tags are cut by the mask
-    assert manager(spec).samples(data)[0].messages is None
+    assert manager(spec).samples(data)[0].is_lost
 
 
 def test_rewards_that_are_there_are_not_judged_again(spec: str) -> None:
