@@ -125,9 +125,7 @@ def _parse_tool_call(text: str, number: int) -> dict[str, Any] | None:
 def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
     """What came back: results of tools in the order of the turn's calls, else a user's words."""
     if not turn:
-        raise _unreadable_messages(
-            "the response_mask begins with words that the policy did not say"
-        )
+        raise _unreadable_messages("the response_mask begins with words that are not the policy's")
     results = [part for inside, part in _split_by_tag(text, "tool_response") if inside]
     if not results and not turn.get("tool_calls"):
         return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
