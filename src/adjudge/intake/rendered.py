@@ -60,8 +60,8 @@ _LONGEST_TAIL = 96
 """Characters that hold the assistant's role and what templates write after it."""
 
 _ROLES = ("system", "user", "assistant", "tool")
-_THINKING = ("", "<think>\n", "<think>\n\n</think>\n\n")
-"""What templates write after the assistant's role."""
+_THINKING = ("", "<think>", "<think></think>")
+"""What templates write after the assistant's role, without white space."""
 
 
 def read_rendered_prompt(text: str) -> list[dict[str, Any]] | None:
@@ -99,7 +99,7 @@ def _split_rendered(
     role, _, rest = parts.pop().partition(middle)
     if head.strip() not in ("", "<|begin_of_text|>") or role != "assistant":
         return None
-    if rest not in _THINKING or not parts:
+    if "".join(rest.split()) not in _THINKING or not parts:
         return None
     messages = []
     for part in parts:
@@ -111,23 +111,16 @@ def _split_rendered(
     return messages
 
 
+_BARE_ROLES = (["user"], ["system", "user"])
+
+
 def _split_bare(text: str) -> list[dict[str, Any]] | None:
-    for thinking in _THINKING:
-        if text.endswith("\nassistant\n" + thinking):
-            lines = text.removesuffix("\nassistant\n" + thinking).split("\n")
-            break
-    else:
+    asked, found, rest = text.rpartition("\nassistant\n")
+    if not found or "".join(rest.split()) not in _THINKING:
         return None
+    lines = asked.split("\n")
     roles = [place for place, line in enumerate(lines) if line in _ROLES]
-    if (
-        not roles
-        or roles[0] != 0
-        or [lines[place] for place in roles]
-        not in (
-            ["user"],
-            ["system", "user"],
-        )
-    ):
+    if roles[:1] != [0] or [lines[place] for place in roles] not in _BARE_ROLES:
         return None
     return [
         {"role": lines[start], "content": "\n".join(lines[start + 1 : end])}
