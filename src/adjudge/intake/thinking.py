@@ -70,13 +70,13 @@ class ThinkingWatch:
 
     def see(self, response: str) -> None:
         """Look at the next response."""
-        if self._say is None or THINK_OPEN in response:
-            return
-        if THINK_CLOSE in response:
-            self._closed = True
-        else:
+        if "think>" not in response:
+            if self._plain:
+                return  # as in most rows
             self._plain = True
-        if self._closed and self._plain:
+        elif THINK_OPEN not in response:
+            self._closed = True
+        if self._closed and self._plain and self._say is not None:
             self._say(
                 "response: some end a thinking that they do not begin, so the chat template begins "
                 "it; others have no tag at all and are read as plain text, though their thinking "
