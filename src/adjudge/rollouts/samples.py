@@ -29,7 +29,8 @@ from adjudge.intake.rollouts import (
 from adjudge.intake.samples import compute_divergence, compute_prompt_key, sample_of_rollout
 from adjudge.intake.thinking import ThinkingWatch
 from adjudge.messages import last_question
-from adjudge.rollouts.formats.columns import RESPONSE_LISTS, SAMPLE_FIELDS, list_columns
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.formats.columns import RESPONSE_LISTS, list_columns
 from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path

@@ -10,15 +10,10 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
 from adjudge.messages import parse_conversation
-from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
 from adjudge.text import printable
-
-SAMPLE_FIELDS = (
-    *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
-)
-"""The columns that mean something by name; every other column is an extra."""
 
 
 def list_columns(columns: Iterable[str]) -> str:

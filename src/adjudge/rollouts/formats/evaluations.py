@@ -10,12 +10,12 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.messages import parse_conversation
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
     assistant_message,
     split_reasoning,
-    tool_call,
+    tool_calls,
     tool_message,
 )
 from adjudge.rollouts.formats.fields import (
@@ -178,10 +178,7 @@ def _inspect_messages(given: Any, attachments: Record) -> list[Message]:
         role = message.get("role")
         text, reasoning = _inspect_content(message.get("content"), attachments)
         if role == "assistant":
-            calls = [
-                tool_call(call.get("id"), call.get("function"), call.get("arguments"))
-                for call in as_objects(message.get("tool_calls"))
-            ]
+            calls = tool_calls(message.get("tool_calls"), name="function")
             messages.append(assistant_message(text or (None if calls else ""), calls, reasoning))
         elif role == "tool":
             failure = as_text(as_object(message.get("error")).get("message"))
@@ -195,6 +192,7 @@ def _inspect_messages(given: Any, attachments: Record) -> list[Message]:
 
 _LM_EVAL_KEYS = {"doc", "target", "arguments", "resps", "filtered_resps"}
 _LM_EVAL_OTHER = {"doc_id", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"}
+_NO_METRICS = _LM_EVAL_KEYS | _LM_EVAL_OTHER | {*SAMPLE_FIELDS, "sample"}
 
 
 def _is_lm_eval(record: Record) -> bool:
@@ -282,17 +280,14 @@ def _lm_eval_group(record: Record) -> str | None:
 def _lm_eval_metrics(record: Record) -> Row:
     """The columns of metrics that are numbers; a corpus metric has parts that are none alone."""
     listed = record.get("metrics")
-    names = listed if isinstance(listed, list) else record.keys() - _LM_EVAL_KEYS - _LM_EVAL_OTHER
+    names = listed if isinstance(listed, list) else record
     return {
         name: record[name]
         for name in names
-        if isinstance(name, str)
-        and name not in _LM_EVAL_OTHER | _LM_EVAL_KEYS | _ROW_FIELDS
-        and is_number(record.get(name))
+        if isinstance(name, str) and name not in _NO_METRICS and is_number(record.get(name))
     }
 
 
-_ROW_FIELDS = {"messages", "prompt", "response", "reference", "group", "env_reward", "sample"}
 _MAIN_METRICS = ("acc", "exact_match", "prompt_level_strict_acc")
 _LOWER_IS_BETTER = ("perplexity", "bits_per_byte", "brier", "bias", "error", "loss")
 
