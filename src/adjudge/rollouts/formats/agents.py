@@ -26,6 +26,7 @@ from adjudge.rollouts.formats.chat import (
 )
 from adjudge.rollouts.formats.fields import (
     Record,
+    add_fields,
     are_objects,
     as_id,
     as_object,
@@ -190,17 +191,24 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     status, submission = _check_ended(info)
     if status in _BROKEN_RUNS and submission is None:
         raise RolloutError(f"the run failed (exit_status {status})")
-    instance = _instance_id(record.get("replay_config"))
-    yield make_row(
-        **answered_columns(_swe_agent_messages(as_objects(record.get("history")))),
-        group=instance,
-        env_reward=info.get("resolved", record.get("resolved")),
-        instance_id=instance,
+    yield add_fields(
+        _instance_row(
+            _swe_agent_messages(as_objects(record.get("history"))),
+            _instance_id(record.get("replay_config")),
+            info.get("resolved", record.get("resolved")),
+        ),
         exit_status=status,
         submission=submission,
         model_stats=info.get("model_stats"),
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
+    )
+
+
+def _instance_row(messages: Sequence[Message], instance: str | None, resolved: Any) -> Row:
+    """The columns of an attempt at an instance of SWE-bench."""
+    return make_row(
+        **answered_columns(messages), group=instance, instance_id=instance, env_reward=resolved
     )
 
 
@@ -316,13 +324,9 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
     steps = as_objects(record.get("trajectory"))
     rendered = any("text" in step for step in steps)
     messages = _messages_of_texts(steps) if rendered else [dict(step) for step in steps]
-    instance = as_id(record.get("instance_id"))
     outcome = "resolved" if "resolved" in record else "target"
-    yield make_row(
-        **answered_columns(messages),
-        group=instance,
-        env_reward=record.get(outcome),
-        instance_id=instance,
+    yield add_fields(
+        _instance_row(messages, as_id(record.get("instance_id")), record.get(outcome)),
         exit_status=status,
         submission=submission,
         model=as_text(record.get("model_name")) or as_text(record.get("model")),
@@ -382,13 +386,10 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
         reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
         raise RolloutError(f"the run failed: {describe_error(reason)}")
     status, submission = _check_ended(info)
-    instance = as_id(record.get("instance_id"))
     config = as_object(info.get("config"))
-    yield make_row(
-        **answered_columns(_mini_messages(given)),
-        group=instance,
-        env_reward=info.get("resolved", record.get("resolved")),
-        instance_id=instance,
+    resolved = info.get("resolved", record.get("resolved"))
+    yield add_fields(
+        _instance_row(_mini_messages(given), as_id(record.get("instance_id")), resolved),
         exit_status=status,
         submission=submission,
         model_stats=info.get("model_stats"),

@@ -124,24 +124,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "reference": REFERENCE_COLUMNS,
     "group": (
-        "group",
-        "group_id",
-        "uid",
-        "task_id",
-        "prompt_id",
-        "problem_id",
-        "question_id",
+        *("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
         "instance_id",
     ),
     "env_reward": (
-        "env_reward",
-        "reward",
-        "score",
-        "outcome",
-        "success",
-        "passed",
-        "correct",
-        "resolved",
+        *("env_reward", "reward", "score", "outcome", "success", "passed", "correct", "resolved"),
     ),
 }
 
