@@ -310,7 +310,7 @@ def test_nemo_gym_tools_are_messages() -> None:
 
 def test_nemo_gym_mark_says_by_every_means_that_the_reward_is_none() -> None:
     sent = row("fail", instance_config={"task": "keep"})
-    status, answer, _ = ask(NemoGym(mark_failures=True), sent)
+    status, answer, _ = ask(NemoGymMarked(), sent)
     assert status == 200
     assert answer["_ng_failure_class"] == "judge_failed"
     assert answer["mask_sample"] is True
