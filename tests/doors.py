@@ -104,6 +104,8 @@ def _many(
     stratum: str, before: Talk, said: Talk, response: str, ending: str = "text", late: str = ""
 ) -> Rollout:
     asked = before[-1]["content"]
+    if any("tool_calls" in turn for turn in said):  # an agent's, whose first turn begins it
+        late = ""
     return Rollout(stratum, before, said, asked, response, ending, late_prompt=late or asked)
 
 

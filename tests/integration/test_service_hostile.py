@@ -111,7 +111,7 @@ HOSTILE: dict[str, tuple[int | None, str, tuple[bytes, ...]]] = {
     "deep enough": (200, "", (nested(60),)),
     "a list": (422, "invalid_input", (request(b"[]"),)),
     "no completion": (422, "invalid_input", (request(b'{"prompt": "p"}'),)),
-    "a wrong type": (422, "invalid_input", (judged(answer={"a": 1}),)),
+    "a wrong type": (422, "invalid_input", (judged(answer_type=7),)),
     "an image by address": (422, "invalid_input", (judged(images=["http://10.0.0.1/x.png"]),)),
     "an image from a file": (422, "invalid_input", (judged(images=["file:///etc/passwd"]),)),
     "an image with a quote": (422, "invalid_input", (judged(images=["QUJD'"]),)),

@@ -306,7 +306,7 @@ def test_no_messages_break_a_grader(messages: Any) -> None:
 def test_no_arguments_or_contents_break_a_grader(made: list[tuple[str, Any, Any]]) -> None:
     messages = as_messages(made)
     for grader in GRADERS:
-        assert 0.0 <= grader.evaluate(messages).score <= 1.0
+        in_range_or_invalid(grader, messages=messages)
     for grader in REFERENCED:
         in_range_or_invalid(grader, messages=messages, reference_tool_calls=[{"name": "f"}])
 

@@ -101,18 +101,18 @@ def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:
 
 def test_messages_and_prompts_as_trainers_store_them() -> None:
     row = {"messages": json.dumps(CHAT), "prompt": CHAT[:2]}
-    sample = sample_from_row(row, 0, {})
+    sample = sample_from_row(row, 0)
     assert sample.messages == CHAT
     assert (sample.prompt, sample.opening_turns) == ("why?", 2)
-    completion = sample_from_row({"response": CHAT[4:]}, 0, {})
+    completion = sample_from_row({"response": CHAT[4:]}, 0)
     assert completion.response == "because"
 
 
 def test_equal_prompts_share_a_key() -> None:
     changed = [*CHAT[:3], {"role": "tool", "content": "other"}]
-    one, two = (sample_from_row({"messages": m}, 0, {}) for m in (CHAT, changed))
+    one, two = (sample_from_row({"messages": m}, 0) for m in (CHAT, changed))
     assert compute_prompt_key(one) == compute_prompt_key(two)
-    other = sample_from_row({"messages": [{"role": "user", "content": "how?"}]}, 0, {})
+    other = sample_from_row({"messages": [{"role": "user", "content": "how?"}]}, 0)
     assert compute_prompt_key(other) != compute_prompt_key(one)
     assert compute_prompt_key(Sample(prompt="p")) == "p"
 
@@ -137,11 +137,11 @@ def test_a_column_that_no_row_has_is_a_typing_error(tmp_path: Path) -> None:
 
 def test_odd_values_that_mean_nothing_or_break_the_row() -> None:
     row: dict[str, Any] = {"response": "r", "group": float("nan"), "env_reward": float("nan")}
-    sample = sample_from_row(row, 0, {})
+    sample = sample_from_row(row, 0)
     assert (sample.group, sample.env_reward) == (None, None)
-    assert sample_from_row({"response": "r", "env_reward": Decimal("0.5")}, 0, {}).env_reward == 0.5
+    assert sample_from_row({"response": "r", "env_reward": Decimal("0.5")}, 0).env_reward == 0.5
     with pytest.raises(RolloutError, match="finite"):
-        sample_from_row({"response": "r", "env_reward": 10**5000}, 0, {})
+        sample_from_row({"response": "r", "env_reward": 10**5000}, 0)
     assert compute_prompt_key(sample) is None
 
 

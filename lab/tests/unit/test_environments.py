@@ -118,7 +118,7 @@ def test_achievements_that_are_no_list_of_names_are_none() -> None:
 
 def test_rows_are_rollouts() -> None:
     row = asyncio.run(play(Counting(), two_words, seed=3)).row()
-    sample = sample_from_row(row, 0, {})
+    sample = sample_from_row(row, 0)
     assert sample.env_reward == 4.0
     assert sample.group == "counting 3"
     assert sample.messages == row["messages"]

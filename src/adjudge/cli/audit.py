@@ -23,7 +23,7 @@ from adjudge.audit.report import (
 from adjudge.cli.console import StageBars, clean, output, print_json
 from adjudge.cli.options import Quiet, map_option, new_folder, output_option, parse_map
 from adjudge.files import write_json
-from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 _MARKS = {"high": "[bold red]high[/]", "medium": "[yellow]medium[/]", "low": "[dim]low[/]"}

@@ -41,7 +41,7 @@ from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
-from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.recognition import FORMATS
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples

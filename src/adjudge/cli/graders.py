@@ -106,19 +106,9 @@ def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
     """The grader types of installed packages; none is imported, so little is known of them."""
     for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
         packages = " and ".join(map(describe_package, points))
-        yield (
-            name,
-            {
-                "summary": f"From {packages}.",
-                "class": points[0].value,
-                "role": None,
-                "range": None,
-                "mode": None,
-                "asks_judge": None,
-                "parameters": None,
-                "doc": None,
-            },
-        )
+        known = {"summary": f"From {packages}.", "class": points[0].value}
+        unknown = ("role", "range", "mode", "asks_judge", "parameters", "doc")
+        yield name, {**known, **dict.fromkeys(unknown)}
 
 
 def _describe_parameter(parameter: Parameter) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from adjudge.datasets.files import find_files, read_rows
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
-from adjudge.rollouts.formats.columns import SAMPLE_FIELDS, guess_mapping
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.formats.columns import guess_mapping
 from adjudge.rollouts.formats.recognition import FileReading
 from adjudge.rollouts.samples import SampleReader
 from adjudge.text import replace_surrogates

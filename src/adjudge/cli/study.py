@@ -32,7 +32,7 @@ from adjudge.judge_evaluation.swap.report import (
 from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
 from adjudge.report.elements import Element, below
 from adjudge.report.table import Table, numeric
-from adjudge.rollouts.formats.columns import SAMPLE_FIELDS
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
 
 _COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")

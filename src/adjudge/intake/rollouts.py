@@ -83,8 +83,9 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
 def read_conversation(messages: Any, opening_turns: int | None = None) -> RolloutParts:
     """A rollout that is one conversation, of which ``opening_turns`` stand before the policy.
 
-    Without that number the response is the assistant's last turn, and the prompt what the user
-    asked before that turn.
+    Without that number the response is the assistant's last turn. The prompt is what the user asked
+    before the assistant's first turn where tools are called, as agents do, and else before its
+    last: the turns of a dialogue that come before that are most often its prompt.
     """
     turns = check_turns(messages, "messages")
     if opening_turns is not None:
@@ -93,7 +94,10 @@ def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollou
     last = _last_turn(turns)
     if last is None:
         return RolloutParts(last_question(turns), None, turns, None)
-    return RolloutParts(last_question(turns[:last]), last_said(turns), turns, None)
+    start = first_turn(turns) if any(map(_calls_tools, turns)) else last
+    question = last_question(turns[:start])
+    question = last_question(turns[:last]) if question is None else question  # the agent greets
+    return RolloutParts(question, last_said(turns), turns, None)
 
 
 def check_turns(value: Any, name: str) -> Turns:
@@ -130,9 +134,13 @@ def last_said(turns: Sequence[Mapping[str, Any]]) -> str | None:
     if last is None:
         return None
     turn = turns[last]
-    if turn.get("tool_calls") or turn.get("function_call"):
+    if _calls_tools(turn):
         return ""
     return mark_thinking(content_text(turn.get("content")))
+
+
+def _calls_tools(turn: Mapping[str, Any]) -> bool:
+    return bool(turn.get("tool_calls") or turn.get("function_call"))
 
 
 def _last_turn(turns: Sequence[Mapping[str, Any]]) -> int | None:

@@ -37,7 +37,6 @@ from adjudge.types import (
     GraderScore,
     Role,
     Sample,
-    finite_number,
 )
 
 _log = logging.getLogger("adjudge")
@@ -46,6 +45,7 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
+_LEAST_WATCHED = 32
 DRAW_STEP = 2
 """From one draw of a grader to the next; a reply that cannot be read is drawn again in between."""
 
@@ -59,9 +59,8 @@ class OutageWatch:
     others say; calls may overlap.
     """
 
-    def __init__(self, max_missing: float, least: int = 32) -> None:
+    def __init__(self, max_missing: float) -> None:
         self.max_missing = max_missing
-        self._least = least
         self._calls: deque[list[bool]] = deque()
 
     def begin(self, failed: Sequence[bool]) -> list[bool]:
@@ -69,7 +68,7 @@ class OutageWatch:
         call = list(failed)
         self._calls.append(call)
         kept = sum(map(len, self._calls))
-        longest = max(self._least, *map(len, self._calls))
+        longest = max(_LEAST_WATCHED, *map(len, self._calls))
         while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
             kept -= len(self._calls.popleft())
         return call
@@ -78,7 +77,7 @@ class OutageWatch:
         """Whether ``call`` stands in an outage, as of now."""
         if not any(call):
             return False
-        window = max(len(call), self._least)
+        window = max(len(call), _LEAST_WATCHED)
         left, missing = window, 0
         for entry in reversed(self._calls):
             recent = entry[-left:] if left < len(entry) else entry
@@ -184,7 +183,6 @@ class BatchGrader:
         *,
         clock: Clock | None = None,
         journal: Journal | None = None,
-        show_progress: bool = False,
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
         draws: int = 1,
@@ -208,9 +206,7 @@ class BatchGrader:
             bound = self._group if is_listwise(config.grader) else of_scope
             bound.append(BoundGrader(entry.name, config))
         # All questions of a call are one stream, so the concurrency is the call's.
-        self._pool = WorkerPool(
-            spec.max_concurrency, journal, tally, show_progress, stop_on_auth=True
-        )
+        self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
 
     @property
     def asked_again(self) -> frozenset[str]:
@@ -289,10 +285,8 @@ class BatchGrader:
         members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
         contents: list[tuple[GradedSample, Mapping[str, Any]]] = []
         for sample, group, drawn in zip(samples, groups, sampled, strict=True):
-            env_reward = finite_number(sample.env_reward)  # a program may put anything there
-            one = GradedSample(
-                sample.original_index, sample.group_index, group, env_reward, {}, [], drawn
-            )
+            place, env_reward = sample.original_index, sample.env_reward
+            one = GradedSample(place, sample.group_index, group, env_reward, {}, [], drawn)
             call.graded.append(one)
             if not drawn or sample.is_lost:
                 failed = partial(_lost_error, sample.problem) if drawn else _not_sampled_error
@@ -525,15 +519,9 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
     if not isinstance(result, GraderRank):
         return [result] * n
     if len(result.rank) != n:
-        message = f"{len(result.rank)} ranks for {n} samples"
+        message, kind = f"{len(result.rank)} ranks for {n} samples", ErrorKind.INCOMPLETE
         return [
-            GraderError(
-                result.name,
-                ErrorKind.INCOMPLETE,
-                message,
-                role=role,
-                provenance=result.provenance,
-            )
+            GraderError(result.name, kind, message, role=role, provenance=result.provenance)
         ] * n
     scores = result.as_scores()
     if scores is None:

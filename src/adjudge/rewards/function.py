@@ -49,7 +49,6 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         graders: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         journal: Journal | None = None,
-        show_progress: bool = False,
         tally: Tally | None = None,
         startup_patience_s: float | None = None,
         draws: int = 1,
@@ -64,7 +63,6 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             self.graders,
             clock=clock,
             journal=journal,
-            show_progress=show_progress,
             tally=tally,
             startup_patience_s=startup_patience_s,
             draws=draws,
@@ -73,9 +71,9 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         self._steps = 0
 
     @classmethod
-    def from_file(cls, path: Path | str, *, show_progress: bool = False) -> SpecRewardFunction:
+    def from_file(cls, path: Path | str) -> SpecRewardFunction:
         """The reward function of a spec file; raises :class:`~adjudge.errors.ConfigError`."""
-        return cls(RewardSpec.load(path), show_progress=show_progress)
+        return cls(RewardSpec.load(path))
 
     @property
     def fingerprint(self) -> str:

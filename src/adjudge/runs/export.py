@@ -182,8 +182,7 @@ def _check_target(target: Path, records: RunRecords) -> None:
     """The export takes the place of what is at ``target``, which must be no file that it reads."""
     if target.is_dir():
         raise ConfigError(f"-o {target}: is a folder. Give the name of a file.")
-    inputs = [Path(str(one)) for one in records.facts.get("inputs") or []]
-    own = [*records.path.glob("*.jsonl"), *inputs]
+    own = [*records.path.glob("*.jsonl"), *records.inputs]
     if any(one.exists() and target.exists() and target.samefile(one) for one in own):
         raise ConfigError(
             f"-o {target}: is a file of the run or its rollouts, and would be replaced. Give "

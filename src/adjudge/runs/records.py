@@ -132,14 +132,15 @@ class RunRecords:
             for record in self:
                 yield record, _sample_of(record)
             return
-        if self._gone_inputs() and (self.path / TRANSCRIPTS_FILE).is_file():
+        is_gone = not all(one.exists() for one in self.inputs)
+        if is_gone and (self.path / TRANSCRIPTS_FILE).is_file():
             for record, sample in self.with_kept_samples():
                 if sample is None:
-                    self._inputs()  # says which files would be needed
+                    self.find_inputs()  # says which files would be needed
                 else:
                     yield record, sample
             return
-        samples = iter(SampleReader(self._inputs(), self.facts.get("map") or {}))
+        samples = iter(SampleReader(self.find_inputs(), self.facts.get("map") or {}))
         for record in self:
             sample = next((one for one in samples if one.original_index == record.index), None)
             if sample is None or (record.key and compute_rollout_key(sample) != record.key):
@@ -163,18 +164,21 @@ class RunRecords:
             found.update(row.dropped)
         return dict(found)
 
-    def _gone_inputs(self) -> list[str]:
-        inputs = [str(one) for one in self.facts.get("inputs") or []]
-        return [one for one in inputs if not Path(one).exists()]
+    @property
+    def inputs(self) -> list[Path]:
+        """The files and folders that were graded."""
+        return [Path(str(one)) for one in self.facts.get("inputs") or []]
 
-    def _inputs(self) -> list[Path]:
-        inputs, gone = self.facts.get("inputs") or [], self._gone_inputs()
+    def find_inputs(self) -> list[Path]:
+        """:attr:`inputs`; raises :class:`~adjudge.errors.RunFolderError` where some are gone."""
+        inputs = self.inputs
+        gone = [str(one) for one in inputs if not one.exists()]
         if gone or not inputs:
             raise RunFolderError(
                 f"{self.path}: needs the rollouts that were graded, and they are not there: "
                 f"{', '.join(gone) or 'its run.json names none'}. Put them back."
             )
-        return [Path(str(one)) for one in inputs]
+        return inputs
 
 
 def _sample_of(record: RunRecord) -> Sample:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from adjudge.config import compare_settings, flatten, format_setting
@@ -120,13 +119,8 @@ def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) ->
     """
     if records.is_training:
         return GradingJob([records.file], spec, **options)
-    inputs = [Path(str(one)) for one in records.facts.get("inputs") or []]
-    if gone := [str(one) for one in inputs if not one.exists()]:
-        raise RunFolderError(
-            f"{records.path}: needs the rollouts that were graded, and they are not there: "
-            f"{', '.join(gone)}. Put them back."
-        )
-    return GradingJob(inputs, spec, mapping=dict(records.facts.get("map") or {}), **options)
+    mapping = dict(records.facts.get("map") or {})
+    return GradingJob(records.find_inputs(), spec, mapping=mapping, **options)
 
 
 class RecordedAnswers:
@@ -214,8 +208,6 @@ class _RecordedGrader:
 
     def _read(self, sample: Sample) -> tuple[Mapping[str, Any], str, str]:
         """What was said of a sample: details, and the kind and message of a missing reward."""
-        if not isinstance(sample, Sample):
-            raise TypeError(f"samples of files are regraded, no {type(sample).__name__}")
         if self._from_rows:
             missing = sample.extra.get("missing") or {}
             details = sample.extra.get("details")

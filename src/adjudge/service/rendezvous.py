@@ -151,14 +151,8 @@ class GroupJudge:
             outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
             if any(entry.scope == "event" for entry in self._alone):
                 events = GraderError("events", *failure)
-        return GradedSample(
-            sample.original_index,
-            sample.group_index,
-            group,
-            sample.env_reward,
-            outcome,
-            events,
-        )
+        place, env_reward = sample.original_index, sample.env_reward
+        return GradedSample(place, sample.group_index, group, env_reward, outcome, events)
 
 
 def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
@@ -460,11 +454,8 @@ class Rendezvous:
     ) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
-            member.sample, member.judging, member.request = (
-                None,
-                None,
-                _without_text(member.request),
-            )
+            member.sample = member.judging = None
+            member.request = _without_text(member.request)
         self._settled[group.key] = _FinishedGroup(group.size, counts, answers, group.samples)
         self._remembered += len(answers)
         while self._remembered > _REMEMBERED and len(self._settled) > 1:

@@ -33,7 +33,7 @@ from adjudge.judge_evaluation.swap.judgements import (
     read_criterion_marks,
 )
 from adjudge.rollouts.formats.recognition import FORMATS
-from adjudge.rollouts.samples import BrokenInputRow, GroupNames, check_mapping, read_samples
+from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, check_mapping
 from adjudge.runs.folder import LOCK_FILE
 from adjudge.types import MISSING, Sample, get_path
 
@@ -179,11 +179,10 @@ def _iter_samples(
         if source.shape == "llmbar":
             yield from _llmbar_samples(source.path, broken)
             continue
-        for where, sample in read_samples([source.path], source.mapping):
-            if isinstance(sample, RolloutError):
-                broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
-            else:
-                yield _SourceSample(where, sample)
+        reader = SampleReader([source.path], source.mapping)
+        for sample in reader:
+            yield _SourceSample(sample.where, sample)
+        broken += reader.broken
 
 
 def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_SourceSample]:

@@ -15,16 +15,18 @@ from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
+    answered_columns,
     assistant_message,
-    check_answered,
     message_text,
     read_response_items,
     split_reasoning,
     tool_call,
+    tool_calls,
     tool_message,
 )
 from adjudge.rollouts.formats.fields import (
     Record,
+    add_fields,
     are_objects,
     as_id,
     as_object,
@@ -55,13 +57,10 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
     info = as_object(record.get("info"))
     if info.get("error") is not None:
         raise RolloutError(f"the run failed: {describe_error(info['error'])}")
-    messages = as_objects(record.get("traj"))
-    opening_turns = check_answered(messages)
     task = as_object(info.get("task"))
     instruction = as_text(task.get("instruction"))
     yield make_row(
-        messages=[dict(message) for message in messages],
-        opening_turns=opening_turns,
+        **answered_columns([dict(message) for message in as_objects(record.get("traj"))]),
         # Each environment counts its tasks from 0.
         group=group_name(digest_prompt(instruction), record.get("task_id")),
         env_reward=record.get("reward"),
@@ -127,7 +126,6 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     if simulation.get("messages") is None and simulation.get("ticks") is not None:
         raise RolloutError("is a spoken conversation in ticks, which is not read")
     messages = _tau2_messages(simulation.get("messages"))
-    opening_turns = check_answered(messages)
     reward = as_object(simulation.get("reward_info"))
     environment = as_object(info.get("environment_info"))
     criteria = as_object(task.get("evaluation_criteria"))
@@ -135,8 +133,7 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
     policy = as_text(simulation.get("policy")) or as_text(environment.get("policy"))
     asked = (message["content"] for message in messages if message["role"] == "user")
     return make_row(
-        messages=messages,
-        opening_turns=opening_turns,
+        **answered_columns(messages),
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
         env_reward=reward.get("reward"),
@@ -163,10 +160,7 @@ def _tau2_messages(given: Any) -> list[Message]:
         for message in [outer] if together is None else as_objects(together):
             role, content = as_text(message.get("role")), message_text(message.get("content"))
             if role == "assistant":
-                calls = [
-                    tool_call(call.get("id"), call.get("name"), call.get("arguments"))
-                    for call in as_objects(message.get("tool_calls"))
-                ]
+                calls = tool_calls(message.get("tool_calls"))
                 messages.append(assistant_message(content or None, calls))
             elif role == "tool" and message.get("requestor") != "user":
                 messages.append(tool_message(message.get("id"), content))
@@ -197,20 +191,24 @@ def _convert_swe_agent(record: Record) -> Iterator[Row]:
     status, submission = _check_ended(info)
     if status in _BROKEN_RUNS and submission is None:
         raise RolloutError(f"the run failed (exit_status {status})")
-    messages = _swe_agent_messages(as_objects(record.get("history")))
-    opening_turns = check_answered(messages)
-    instance = _instance_id(record.get("replay_config"))
-    yield make_row(
-        messages=messages,
-        opening_turns=opening_turns,
-        group=instance,
-        env_reward=info.get("resolved", record.get("resolved")),
-        instance_id=instance,
+    yield add_fields(
+        _instance_row(
+            _swe_agent_messages(as_objects(record.get("history"))),
+            _instance_id(record.get("replay_config")),
+            info.get("resolved", record.get("resolved")),
+        ),
         exit_status=status,
         submission=submission,
         model_stats=info.get("model_stats"),
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
+    )
+
+
+def _instance_row(messages: Sequence[Message], instance: str | None, resolved: Any) -> Row:
+    """The columns of an attempt at an instance of SWE-bench."""
+    return make_row(
+        **answered_columns(messages), group=instance, instance_id=instance, env_reward=resolved
     )
 
 
@@ -326,15 +324,9 @@ def _convert_swe_row(record: Record) -> Iterator[Row]:
     steps = as_objects(record.get("trajectory"))
     rendered = any("text" in step for step in steps)
     messages = _messages_of_texts(steps) if rendered else [dict(step) for step in steps]
-    opening_turns = check_answered(messages)
-    instance = as_id(record.get("instance_id"))
     outcome = "resolved" if "resolved" in record else "target"
-    yield make_row(
-        messages=messages,
-        opening_turns=opening_turns,
-        group=instance,
-        env_reward=record.get(outcome),
-        instance_id=instance,
+    yield add_fields(
+        _instance_row(messages, as_id(record.get("instance_id")), record.get(outcome)),
         exit_status=status,
         submission=submission,
         model=as_text(record.get("model_name")) or as_text(record.get("model")),
@@ -394,16 +386,10 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
         reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
         raise RolloutError(f"the run failed: {describe_error(reason)}")
     status, submission = _check_ended(info)
-    messages = _mini_messages(given)
-    opening_turns = check_answered(messages)
-    instance = as_id(record.get("instance_id"))
     config = as_object(info.get("config"))
-    yield make_row(
-        messages=messages,
-        opening_turns=opening_turns,
-        group=instance,
-        env_reward=info.get("resolved", record.get("resolved")),
-        instance_id=instance,
+    resolved = info.get("resolved", record.get("resolved"))
+    yield add_fields(
+        _instance_row(_mini_messages(given), as_id(record.get("instance_id")), resolved),
         exit_status=status,
         submission=submission,
         model_stats=info.get("model_stats"),

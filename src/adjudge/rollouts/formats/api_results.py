@@ -18,10 +18,10 @@ from adjudge.rollouts.formats.chat import (
     read_response_items,
     request_messages,
     split_reasoning,
-    tool_call,
+    tool_calls,
     tool_message,
 )
-from adjudge.rollouts.formats.completions import conversation_row
+from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -86,7 +86,7 @@ def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
         raise RolloutError(f"the message has no content (finish_reason: {reason})")
     thought = as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
     turn = assistant_message(text or (None if calls else ""), calls, thought)
-    return add_fields(conversation_row(asked, [turn]), finish_reason=reason)
+    return add_fields(completion_row(asked, [turn]), finish_reason=reason)
 
 
 def _row_of_output(body: Record, asked: list[Message]) -> Row:
@@ -97,7 +97,7 @@ def _row_of_output(body: Record, asked: list[Message]) -> Row:
     reason = as_text(as_object(body.get("incomplete_details")).get("reason"))
     if not any(message["content"] or "tool_calls" in message for message in answer):
         raise RolloutError(f"the response has no text (status: {status}, reason: {reason})")
-    return add_fields(conversation_row(asked, answer), status=status, incomplete_reason=reason)
+    return add_fields(completion_row(asked, answer), status=status, incomplete_reason=reason)
 
 
 def _request_id(record: Record) -> str | None:
@@ -187,7 +187,7 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
         *before, beginning = asked  # the request gave the first words of the answer
         turn["content"] = beginning["content"] + turn["content"]
     yield add_fields(
-        conversation_row(before, [turn]),
+        completion_row(before, [turn]),
         group=digest_prompt(asked or None) or name,
         custom_id=name,
         model=as_text(message.get("model")),
@@ -204,11 +204,8 @@ def _anthropic_messages(role: str, content: Any) -> list[Message]:
     # Citations cut one text into several blocks, so nothing stands between them.
     text = "".join(message_text(one.get("text")) for one in blocks if one.get("type") == "text")
     if role == "assistant":
-        calls = [
-            tool_call(one.get("id"), one.get("name"), one.get("input"))
-            for one in blocks
-            if one.get("type") == "tool_use"
-        ]
+        used = [one for one in blocks if one.get("type") == "tool_use"]
+        calls = tool_calls(used, arguments="input")
         thought = split_reasoning(content)[1]
         return [assistant_message(text or (None if calls else ""), calls, thought)]
     results = [

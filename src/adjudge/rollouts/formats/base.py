@@ -9,8 +9,13 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 
+SAMPLE_FIELDS = (
+    *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
+)
+"""The columns that mean something by name; every other column is an extra."""
+
 Row = dict[str, Any]
-"""The columns of one sample, named as :data:`~adjudge.rollouts.samples.SAMPLE_FIELDS` are."""
+"""The columns of one sample, named as :data:`SAMPLE_FIELDS` are."""
 
 
 @dataclass(frozen=True)

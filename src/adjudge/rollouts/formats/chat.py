@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.rollouts import first_turn
+from adjudge.intake.rollouts import check_turns, first_turn
 from adjudge.messages import content_text
+from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.fields import Record, as_id, as_objects, encode_value
 
 Message = dict[str, Any]
@@ -29,6 +30,15 @@ def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     )
     function = {"name": name if isinstance(name, str) else "", "arguments": written}
     return {"id": as_id(call_id) or "", "type": "function", "function": function}
+
+
+def tool_calls(
+    given: Any, call_id: str = "id", name: str = "name", arguments: str = "arguments"
+) -> list[Message]:
+    """A list of calls in OpenAI form; what has the other names is a call's id, name and input."""
+    return [
+        tool_call(one.get(call_id), one.get(name), one.get(arguments)) for one in as_objects(given)
+    ]
 
 
 def assistant_message(
@@ -77,37 +87,27 @@ def _texts(values: Iterable[Any]) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def check_answered(messages: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages stand before the first of the assistant, all of which are the policy's.
+def answered_columns(messages: Sequence[Message]) -> Row:
+    """The columns of a conversation in which all turns of the assistant are the policy's.
 
     Raises :class:`RolloutError` for a conversation in which the policy never spoke.
     """
     turns = first_turn(messages)
     if turns == len(messages):
         raise RolloutError("has no message of the assistant: nothing was answered")
-    return turns
+    return {"messages": list(messages), "opening_turns": turns}
 
 
 def read_messages(value: Any, name: str) -> list[Message]:
     """The messages of the column ``name`` in OpenAI's form; raises :class:`RolloutError`."""
-    if not isinstance(value, list | tuple):
-        raise RolloutError(
-            f"{name}: must be a list of chat messages (found {type(value).__name__})"
-        )
-    return [_read_message(one, f"{name}.{place}") for place, one in enumerate(value)]
+    turns = check_turns(value, name)
+    return [_read_message(one, f"{name}.{place}") for place, one in enumerate(turns)]
 
 
-def _read_message(value: Any, where: str) -> Message:
-    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
-        raise RolloutError(
-            f"{where}: must be a chat message with a 'role' (found {type(value).__name__})"
-        )
+def _read_message(turn: Message, where: str) -> Message:
     # A table gives each message the keys of all others, with null.
-    message = {key: one for key, one in value.items() if one is not None}
+    message = {key: one for key, one in turn.items() if one is not None}
     message.setdefault("content", None)
-    if not isinstance(message["content"], str | list | None):
-        found = type(message["content"]).__name__
-        raise RolloutError(f"{where}.content: must be text or a list of parts (found {found})")
     calls = message.pop("tool_calls", None)
     if calls:
         if not isinstance(calls, list | tuple):
@@ -165,8 +165,8 @@ def read_response_items(items: Any, name: str) -> list[Message]:
             reasoning += [thought] if thought else []
             continue
         if kind == "message":
-            message = _read_message({**item, "content": _item_text(item.get("content"))}, where)
-            messages.append({key: message[key] for key in ("role", "content")})
+            turn = {"role": item.get("role"), "content": _item_text(item.get("content"))}
+            messages += check_turns([turn], where)
         elif kind.endswith("_output"):
             messages.append(tool_message(item.get("call_id"), _item_text(item.get("output"))))
         elif kind.endswith("_call"):

@@ -10,15 +10,10 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
 from adjudge.messages import parse_conversation
-from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
 from adjudge.text import printable
-
-SAMPLE_FIELDS = (
-    *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
-)
-"""The columns that mean something by name; every other column is an extra."""
 
 
 def list_columns(columns: Iterable[str]) -> str:
@@ -129,24 +124,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "reference": REFERENCE_COLUMNS,
     "group": (
-        "group",
-        "group_id",
-        "uid",
-        "task_id",
-        "prompt_id",
-        "problem_id",
-        "question_id",
+        *("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
         "instance_id",
     ),
     "env_reward": (
-        "env_reward",
-        "reward",
-        "score",
-        "outcome",
-        "success",
-        "passed",
-        "correct",
-        "resolved",
+        *("env_reward", "reward", "score", "outcome", "success", "passed", "correct", "resolved"),
     ),
 }
 

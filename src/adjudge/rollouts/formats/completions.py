@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.rollouts import RolloutParts, read_rollout
+from adjudge.intake.rollouts import read_rollout
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.chat import Message, read_messages
+from adjudge.rollouts.formats.chat import read_messages
+from adjudge.rollouts.formats.fields import make_row
 
 
 def completion_row(prompt: Any, completion: Any) -> Row:
@@ -22,14 +23,4 @@ def completion_row(prompt: Any, completion: Any) -> Row:
         prompt = read_messages(prompt, "prompt")
     if not isinstance(completion, str):
         completion = read_messages(completion, "completion")
-    return rollout_row(read_rollout(prompt, completion))
-
-
-def conversation_row(before: list[Message], completion: Any) -> Row:
-    """The row of messages and the answer that follows them; raises :class:`RolloutError`."""
-    return completion_row(before, completion)
-
-
-def rollout_row(rollout: RolloutParts) -> Row:
-    """The columns that a rollout has."""
-    return {name: value for name, value in rollout._asdict().items() if value is not None}
+    return make_row(**read_rollout(prompt, completion)._asdict())

@@ -10,14 +10,15 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.messages import parse_conversation
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
     assistant_message,
     split_reasoning,
-    tool_call,
+    tool_calls,
     tool_message,
 )
+from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -73,20 +74,24 @@ def _inspect_row(sample: Record) -> Row:
         raise RolloutError(f"the sample was marked invalid: {describe_error(reason)}")
     if "messages" not in sample and "message_refs" in sample:
         raise RolloutError("the sample is stored in chunks, which are not read")
-    attachments = as_object(sample.get("attachments"))
-    messages = _inspect_messages(sample.get("messages"), attachments)
+    if attachments := as_object(sample.get("attachments")):
+        try:
+            sample = _put_attachments(sample, attachments)
+        except RecursionError:
+            raise RolloutError("the sample is nested too deeply") from None
+    messages = _inspect_messages(sample.get("messages"))
     output = as_object(sample.get("output"))
-    response = as_text(output.get("completion")) or _inspect_choice(output, attachments)
+    response = as_text(output.get("completion")) or _inspect_choice(output)
     if not messages and response is None:
         raise RolloutError("the sample has neither messages nor an output")
     scores = _inspect_scores(sample)
     values = list(scores.values())
     name = as_id(sample.get("id"))
-    question = _inspect_input(sample.get("input"), attachments)
+    question = _inspect_input(sample.get("input"))
     return make_row(
         messages=messages or None,
         prompt=question,
-        response=_attached(response, attachments),
+        response=response,
         reference=_one_or_all(sample.get("target")),
         # Ids are counted from 1 in each data set, whose name a sample does not have.
         group=group_name(digest_prompt(question), name),
@@ -138,50 +143,38 @@ def _one_or_all(target: Any) -> Any:
 _ATTACHMENT = "attachment://"
 
 
-def _attached(text: str | None, attachments: Record) -> str | None:
-    """A text, or the attachment that stands in its place."""
-    if text is None or not text.startswith(_ATTACHMENT):
-        return text
-    return as_text(attachments.get(text.removeprefix(_ATTACHMENT))) or text
+def _put_attachments(value: Any, attachments: Record) -> Any:
+    """A part of a sample with its attachments in the places of their addresses."""
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        return as_text(attachments.get(value.removeprefix(_ATTACHMENT))) or value
+    if isinstance(value, list):
+        return [_put_attachments(one, attachments) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _put_attachments(one, attachments) for name, one in value.items()}
+    return value
 
 
-def _inspect_content(content: Any, attachments: Record) -> tuple[str, str]:
-    if isinstance(content, list):
-        content = [
-            {
-                **part,
-                **{k: _attached(as_text(part.get(k)), attachments) for k in ("text", "reasoning")},
-            }
-            for part in as_objects(content)
-        ]
-    text, reasoning = split_reasoning(content)
-    return _attached(text, attachments) or "", reasoning
-
-
-def _inspect_input(given: Any, attachments: Record) -> str | None:
+def _inspect_input(given: Any) -> str | None:
     """The sample's own question: a text, or the last message of the user."""
     if isinstance(given, str):
-        return _attached(given, attachments)
+        return given
     asked = [message for message in as_objects(given) if message.get("role") == "user"]
-    return _inspect_content(asked[-1].get("content"), attachments)[0] if asked else None
+    return split_reasoning(asked[-1].get("content"))[0] if asked else None
 
 
-def _inspect_choice(output: Record, attachments: Record) -> str | None:
+def _inspect_choice(output: Record) -> str | None:
     choices = as_objects(output.get("choices"))
     message = as_object(choices[0].get("message")) if choices else {}
-    return _inspect_content(message.get("content"), attachments)[0] or None
+    return split_reasoning(message.get("content"))[0] or None
 
 
-def _inspect_messages(given: Any, attachments: Record) -> list[Message]:
+def _inspect_messages(given: Any) -> list[Message]:
     messages: list[Message] = []
     for message in as_objects(given):
         role = message.get("role")
-        text, reasoning = _inspect_content(message.get("content"), attachments)
+        text, reasoning = split_reasoning(message.get("content"))
         if role == "assistant":
-            calls = [
-                tool_call(call.get("id"), call.get("function"), call.get("arguments"))
-                for call in as_objects(message.get("tool_calls"))
-            ]
+            calls = tool_calls(message.get("tool_calls"), name="function")
             messages.append(assistant_message(text or (None if calls else ""), calls, reasoning))
         elif role == "tool":
             failure = as_text(as_object(message.get("error")).get("message"))
@@ -195,6 +188,7 @@ def _inspect_messages(given: Any, attachments: Record) -> list[Message]:
 
 _LM_EVAL_KEYS = {"doc", "target", "arguments", "resps", "filtered_resps"}
 _LM_EVAL_OTHER = {"doc_id", "filter", "metrics", "doc_hash", "prompt_hash", "target_hash"}
+_NO_METRICS = _LM_EVAL_KEYS | _LM_EVAL_OTHER | {*SAMPLE_FIELDS, "sample"}
 
 
 def _is_lm_eval(record: Record) -> bool:
@@ -211,8 +205,8 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     if not isinstance(requests, list) or not requests:
         raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
+    context = _lm_eval_context(arguments[0][0] if arguments else record.get("input"))
     common = make_row(
-        **_lm_eval_prompt(arguments[0][0] if arguments else record.get("input")),
         reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
         doc_id=record.get("doc_id"),
@@ -221,16 +215,16 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
         **metrics,
     )
     if _is_likelihood(requests[0]):
-        yield from _choice_row(record, arguments, requests, common, metrics)
+        best, own = _best_choice(record, arguments, requests, common.get("reference"))
+        row = {**common, **completion_row(context, best), **own}
+        yield add_fields(row, env_reward=_lm_eval_reward(metrics))
         return
     texts = requests[0] if isinstance(requests[0], list) else [requests[0]]
     if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
         raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
     kept = record.get("filtered_resps")
     for number, text in enumerate(texts):
-        row = {**common, "response": text}
-        if "messages" in row:
-            row["messages"] = [*row["messages"], assistant_message(text)]
+        row = {**common, **completion_row(context, text)}
         if len(texts) > 1:  # a metric is of all of them
             row["sample"] = number
         else:
@@ -261,14 +255,11 @@ def _lm_eval_arguments(given: Any) -> list[list[Any]]:
     return found
 
 
-def _lm_eval_prompt(context: Any) -> Row:
+def _lm_eval_context(context: Any) -> Any:
     """The prompt; one with a chat template applied at a server is the JSON of a conversation."""
     if isinstance(context, list) and len(context) == 1:
         context = context[0]
-    chat = parse_conversation(context)
-    if chat is not None:
-        return {"messages": chat, "opening_turns": len(chat)}
-    return make_row(prompt=as_text(context))
+    return parse_conversation(context) or as_text(context)
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -282,17 +273,14 @@ def _lm_eval_group(record: Record) -> str | None:
 def _lm_eval_metrics(record: Record) -> Row:
     """The columns of metrics that are numbers; a corpus metric has parts that are none alone."""
     listed = record.get("metrics")
-    names = listed if isinstance(listed, list) else record.keys() - _LM_EVAL_KEYS - _LM_EVAL_OTHER
+    names = listed if isinstance(listed, list) else record
     return {
         name: record[name]
         for name in names
-        if isinstance(name, str)
-        and name not in _LM_EVAL_OTHER | _LM_EVAL_KEYS | _ROW_FIELDS
-        and is_number(record.get(name))
+        if isinstance(name, str) and name not in _NO_METRICS and is_number(record.get(name))
     }
 
 
-_ROW_FIELDS = {"messages", "prompt", "response", "reference", "group", "env_reward", "sample"}
 _MAIN_METRICS = ("acc", "exact_match", "prompt_level_strict_acc")
 _LOWER_IS_BETTER = ("perplexity", "bits_per_byte", "brier", "bias", "error", "loss")
 
@@ -311,13 +299,9 @@ def _is_likelihood(request: Any) -> bool:
     return isinstance(first, list)
 
 
-def _choice_row(
-    record: Record,
-    arguments: Sequence[Sequence[Any]],
-    requests: Sequence[Any],
-    common: Row,
-    metrics: Row,
-) -> Iterator[Row]:
+def _best_choice(
+    record: Record, arguments: Sequence[Sequence[Any]], requests: Sequence[Any], target: Any
+) -> tuple[str, Row]:
     """The choice with the greatest likelihood, which is the answer that ``acc`` is of."""
     if "acc_mutual_info" in record:  # the second half has no context
         arguments = arguments[: len(arguments) // 2]
@@ -326,13 +310,11 @@ def _choice_row(
     contexts = {as_text(one[0]) for one in arguments}
     if len(choices) < 2 or len(likelihoods) < len(arguments) or len(contexts) > 1:
         raise RolloutError("has log-likelihoods of texts that are given, and no answer")
-    best = likelihoods.index(max(likelihoods))
-    target = common.get("reference")
+    own: Row = {"choices": choices, "log_likelihoods": likelihoods}
     if isinstance(target, str) and target.isdecimal() and target not in choices:
         index = int(target) if len(target) < 4 else len(choices)
-        common = {**common, "reference": choices[index] if index < len(choices) else target}
-    own = {"response": choices[best], "choices": choices, "log_likelihoods": likelihoods}
-    yield add_fields({**common, **own}, env_reward=_lm_eval_reward(metrics))
+        own["reference"] = choices[index] if index < len(choices) else target
+    return choices[likelihoods.index(max(likelihoods))], own
 
 
 def _likelihood(request: Any) -> float:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any, TypeGuard
 
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.text import encode_exactly, encode_json
 
 Record = Mapping[str, Any]
@@ -22,12 +22,7 @@ Record = Mapping[str, Any]
 _SHOWN = 300
 _MOST_ENVELOPES = 4
 
-_OWN = frozenset(
-    {
-        *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
-        "index",
-    }
-)
+_OWN = frozenset({*SAMPLE_FIELDS, "index"})
 """What a row's columns mean by name: a dump's column of that name does not become one."""
 
 _BULK = frozenset(

@@ -17,10 +17,10 @@ from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import (
     Message,
+    answered_columns,
     assistant_message,
-    check_answered,
     message_text,
-    tool_call,
+    tool_calls,
     tool_message,
 )
 from adjudge.rollouts.formats.fields import (
@@ -123,12 +123,10 @@ def _convert_trajectory(record: Record) -> Iterator[Row]:
     messages = [
         message for step in as_objects(record.get("steps")) for message in _step_messages(step)
     ]
-    opening_turns = check_answered(messages)
     agent = as_object(record.get("agent"))
     opening = [message for message in messages if message["role"] == "user"][:1]
     yield make_row(
-        messages=messages,
-        opening_turns=opening_turns,
+        **answered_columns(messages),
         group=group_name(digest_prompt(opening)) if opening else None,
         agent=as_text(agent.get("name")),
         agent_model=as_text(agent.get("model_name")),
@@ -140,10 +138,7 @@ def _step_messages(step: Record) -> Iterator[Message]:
     source, text = step.get("source"), message_text(step.get("message"))
     results = as_objects(as_object(step.get("observation")).get("results"))
     if source == "agent":
-        calls = [
-            tool_call(one.get("tool_call_id"), one.get("function_name"), one.get("arguments"))
-            for one in as_objects(step.get("tool_calls"))
-        ]
+        calls = tool_calls(step.get("tool_calls"), "tool_call_id", "function_name")
         yield assistant_message(text or None, calls, as_text(step.get("reasoning_content")))
         known = {call["id"] for call in calls}
         for one in results:

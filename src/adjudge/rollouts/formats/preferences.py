@@ -27,7 +27,7 @@ from adjudge.datasets.published import (
 from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.completions import conversation_row
+from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, digest_prompt
 
 RatedConversation = tuple[ChatMessages, float | None]
@@ -111,7 +111,7 @@ def _convert(
     rows = []
     for (messages, reward), model in zip(answers, models, strict=True):
         row = add_fields(
-            conversation_row(messages[:-1], messages[-1:]), env_reward=reward, model=model
+            completion_row(messages[:-1], messages[-1:]), env_reward=reward, model=model
         )
         rows.append(add_fields(row, **extras))
     return rows

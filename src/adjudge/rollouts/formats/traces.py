@@ -15,7 +15,7 @@ from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import read_messages, read_response_items, request_messages
-from adjudge.rollouts.formats.completions import completion_row, conversation_row
+from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_extras,
@@ -185,7 +185,7 @@ def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     answer = read_response_items(response.get("output", []), "response.output")
     if not answer:
         raise RolloutError("response.output: is empty: no response was made")
-    row = conversation_row(before, answer)
+    row = completion_row(before, answer)
     agent = as_object(record.get("agent_ref")).get("name")
     group = group_name(agent, digest_prompt(before), record.get("_ng_task_index"))
     # A masked sample is not trained on: its environment failed, whatever its reward is.

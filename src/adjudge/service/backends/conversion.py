@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -101,10 +101,7 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
     which a prompt shows by ``{images}``; without ``messages`` they also follow the prompt in
     ``query``, which judges are shown. Raises ``GradingFailure(invalid_input)`` for a bad image.
     """
-    own: dict[str, Any] = {
-        "reference": request.answer,
-        "answer_type": request.answer_type,
-    }
+    own: dict[str, Any] = {"reference": request.answer, "answer_type": request.answer_type}
     if request.images:
         parts = [_image_part(to_data_uri(image, max_image_mb)) for image in request.images]
         own["images"] = parts
@@ -112,16 +109,13 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
             own["query"] = [{"type": "text", "text": request.prompt or ""}, *parts]
     said = {name: value for name, value in own.items() if value is not None}
     fields = {**(request.metadata or {}), **said}
-    read = _read_parts(request, fields.pop("opening_turns", None))
+    turns = fields.pop("opening_turns", None)
+    if request.messages is None:  # texts may be as a chat template rendered them
+        read = read_rollout(request.prompt, request.completion)
+    else:
+        turns = turns if type(turns) is int else None
+        read = RolloutParts(request.prompt, request.completion, request.messages, turns)
     return sample_of_rollout(place, place, read, fields)
-
-
-def _read_parts(request: JudgeRequest, opening_turns: Any) -> RolloutParts:
-    """The rollout of a request; texts may be as a chat template rendered them."""
-    if request.messages is None:
-        return read_rollout(request.prompt, request.completion)
-    turns = opening_turns if type(opening_turns) is int else None
-    return RolloutParts(request.prompt, request.completion, request.messages, turns)
 
 
 def _image_part(uri: str) -> dict[str, Any]:
@@ -248,9 +242,6 @@ def _judge_costs(judged: GradedSample, members: int) -> dict[str, Any] | None:
     return said or None
 
 
-_ANSWER_KEYS = ("score", "explanation", "detailed_scores", "confidence", "metadata")
-
-
 def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
     """The response to ``request`` that ``said`` stands for.
 
@@ -277,24 +268,19 @@ def _check_sendable(response: JudgeResponse) -> JudgeResponse:
 
 
 def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeResponse:
+    allowed = ("score", *_READERS)
     for key in said:
-        if key not in _ANSWER_KEYS:
-            hint = suggest_name(str(key)[:40], _ANSWER_KEYS)
+        if key not in allowed:
+            hint = suggest_name(str(key)[:40], allowed)
             raise _bug_failure(
                 f"the answer has the unknown key {str(key)[:40]!r}{hint} "
-                f"(allowed: {', '.join(_ANSWER_KEYS)})"
+                f"(allowed: {', '.join(allowed)})"
             )
     if "score" not in said:
         raise _bug_failure("the answer has no 'score'")
-    response = JudgeResponse(
-        score=_read_number("score", said["score"]),
-        request_id=request.request_id,
-        explanation=_read_explanation(said.get("explanation")),
-        detailed_scores=_read_detailed_scores(said.get("detailed_scores")),
-        confidence=_read_confidence(said.get("confidence")),
-        metadata=_read_metadata(said.get("metadata")),
-    )
-    return _check_sendable(response)
+    score = _read_number("score", said["score"])
+    rest = {name: read(said[name]) for name, read in _READERS.items() if said.get(name) is not None}
+    return _check_sendable(JudgeResponse(score, request.request_id, **rest))
 
 
 def _read_number(name: str, value: Any) -> float:
@@ -315,18 +301,14 @@ def _read_number(name: str, value: Any) -> float:
     return number
 
 
-def _read_explanation(value: Any) -> str | None:
-    if value is None:
-        return None
+def _read_explanation(value: Any) -> str:
     if not isinstance(value, str):
         raise _bug_failure(f"explanation is a {type(value).__name__}, must be text")
     text = replace_surrogates(value)
     return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
 
 
-def _read_detailed_scores(value: Any) -> dict[str, float | None] | None:
-    if value is None:
-        return None
+def _read_detailed_scores(value: Any) -> dict[str, float | None]:
     if not isinstance(value, Mapping):
         raise _bug_failure(f"detailed_scores is a {type(value).__name__}, must be numbers by name")
     named = {str(name): one for name, one in value.items()}
@@ -336,23 +318,27 @@ def _read_detailed_scores(value: Any) -> dict[str, float | None] | None:
     }
 
 
-def _read_confidence(value: Any) -> float | None:
-    if value is None:
-        return None
+def _read_confidence(value: Any) -> float:
     confidence = _read_number("confidence", value)
     if not 0 <= confidence <= 1:
         raise GradingFailure(ErrorKind.OUT_OF_RANGE, f"confidence {confidence!r} is not in [0, 1]")
     return confidence
 
 
-def _read_metadata(value: Any) -> dict[str, Any] | None:
-    if value is None:
-        return None
+def _read_metadata(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(_is_plain(one) for one in value.values()):
         raise _bug_failure(
             "metadata must be text, whole numbers, finite numbers or booleans by name"
         )
     return {str(name): one for name, one in value.items()}
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "explanation": _read_explanation,
+    "detailed_scores": _read_detailed_scores,
+    "confidence": _read_confidence,
+    "metadata": _read_metadata,
+}
 
 
 def _is_plain(value: Any) -> bool:

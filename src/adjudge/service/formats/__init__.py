@@ -19,7 +19,7 @@ from adjudge.service.formats.trainers import (
 
 __all__ = ["FORMATS", "Format", "NemoGym", "WireFormat", "load_formats"]
 
-FORMATS: tuple[Format, ...] = (
+FORMATS: tuple[WireFormat, ...] = (
     OpenRLHF(),
     Slime(),
     SlimeWithParts(),

@@ -22,14 +22,13 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
-from adjudge.intake.rollouts import last_said
-from adjudge.messages import last_question
 from adjudge.rollouts.formats.chat import read_response_items, request_messages
 from adjudge.service.formats.base import (
     Format,
     ScoreFunction,
     invalid_request,
     label_to_answer,
+    rollout_request,
 )
 from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
@@ -81,15 +80,12 @@ class NemoGym(Format):
 
     The row's other fields, and those in ``verifier_metadata``, are the sample's; the reference is
     one of them as in every door (:data:`~adjudge.intake.columns.REFERENCE_COLUMNS`).
-    ``mark_failures``: a failed judge is Gym's own mark instead of an error. A row with
-    ``_ng_group_id`` and ``_ng_rollout_index`` is a sample of its group, for specs that compare.
+    A row with ``_ng_group_id`` and ``_ng_rollout_index`` is a sample of its group, for specs that
+    compare.
     """
 
     path = "/verify"
     trainer = "NeMo-Gym"
-
-    def __init__(self, *, mark_failures: bool = False) -> None:
-        self.mark_failures = mark_failures
 
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """The one rollout."""
@@ -102,18 +98,14 @@ class NemoGym(Format):
             raise invalid_request(str(error)) from None
         fields = _row_fields(decode_body(_row_decoder, body))
         reference = find_reference(fields)
-        sample: dict[str, Any] = {
-            "prompt": last_question(before),
-            "completion": last_said(after) or "",
-            "answer": None if reference is None else label_to_answer(fields[reference]),
-            "metadata": fields or None,
-            "messages": [*before, *after],
-        }
+        answer = None if reference is None else label_to_answer(fields[reference])
+        request = rollout_request(before, after, answer, metadata=fields or None)
         if asked.group_id is None or asked.rollout_index is None:
-            return [JudgeRequest(**sample)]
+            return [request]
         # The size stands in the service's settings; another attempt is another group.
         group, place = f"{asked.group_id}#{asked.group_attempt or 0}", str(asked.rollout_index)
-        return [GroupRequest(**sample, group_id=group, group_size=0, request_id=place)]
+        said = {**msgspec.structs.asdict(request), "request_id": place}
+        return [GroupRequest(**said, group_id=group, group_size=0)]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
         """The row as it came, to the byte, with its reward."""
@@ -122,10 +114,12 @@ class NemoGym(Format):
         parts = {} if components is None else {"reward_components": components}
         return {**row, "reward": responses[0].score, **parts}
 
+
+class NemoGymMarked(NemoGym):
+    """The same with Gym's own mark for a failed judge: ``--format nemo-gym-marked``."""
+
     def failed(self, body: bytes, failure: ErrorInfo) -> tuple[int, bytes]:
-        """An error, or the mark."""
-        if not self.mark_failures:
-            return super().failed(body, failure)
+        """The row with the mark."""
         said = f"{failure.kind}: {failure.message}"[:_MAX_REASON]
         row = _without_verdict(_row_decoder.decode(body))
         config = _read_object(row.get("instance_config"))
@@ -142,14 +136,7 @@ class NemoGym(Format):
         return 200, _encode_row(marked)
 
 
-class NemoGymMarked(NemoGym):
-    """The same with ``mark_failures``: ``--format nemo-gym-marked``."""
-
-    def __init__(self) -> None:
-        super().__init__(mark_failures=True)
-
-
-class NemoGymSession(Format):
+class NemoGymSession:
     """``/seed_session``, which Gym's agents post before each rollout: nothing to prepare."""
 
     path = "/seed_session"
@@ -158,14 +145,6 @@ class NemoGymSession(Format):
     async def answer(self, body: bytes, score: ScoreFunction) -> tuple[int, bytes]:  # noqa: ARG002  (hook)
         """Always ``{}``."""
         return 200, b"{}"
-
-    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
-        """None."""
-        return []
-
-    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
-        """Nothing."""
-        return {}
 
 
 class _MetricsRequest(msgspec.Struct):
@@ -176,7 +155,7 @@ _metrics_decoder = msgspec.json.Decoder(_MetricsRequest)
 _TASK, _ROLLOUT, _FAILURE = "_ng_task_index", "_ng_rollout_index", "_ng_failure_class"
 
 
-class NemoGymMetrics(Format):
+class NemoGymMetrics:
     """``/aggregate_metrics``: what Gym's agents and collector log about verified rows.
 
     ``mean/…``, ``max/…``, ``min/…``, ``median/…``, ``std/…`` of each number of the rows and of
@@ -191,14 +170,6 @@ class NemoGymMetrics(Format):
         """The metrics; asks no judge."""
         rows = decode_body(_metrics_decoder, body).verify_responses
         return 200, _encode_row(aggregate_metrics(rows))
-
-    def requests(self, body: bytes) -> list[JudgeRequest]:  # noqa: ARG002  (hook)
-        """None."""
-        return []
-
-    def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
-        """Nothing."""
-        return {}
 
 
 def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
