@@ -296,7 +296,9 @@ class RowReader:
         before: Any = opening if opening is not None else prompts.text(place, group)
         if given is not None:
             start = len(opening or ())
-            if not start or list(map(_said, given[:start])) != list(map(_said, opening or ())):
+            if not start or list(map(_role_and_text, given[:start])) != list(
+                map(_role_and_text, opening or ())
+            ):
                 start = first_turn(given)
             return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:
@@ -321,7 +323,7 @@ class RowReader:
         return self._tokens.decode(ids)
 
 
-def _said(message: Mapping[str, Any]) -> tuple[Any, str]:
+def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, str]:
     return message.get("role"), content_text(message.get("content"))
 
 
