@@ -29,6 +29,7 @@ export class SamplePage {
   constructor(root, find, guard, onShow) {
     Object.assign(this, { root, find, guard, onShow });
     this.steps = {};
+    this.going = Promise.resolve();
     this.pinned = null;
     this.unfolded = false;
     this.title = make("h2", { id: "story-title", tabIndex: -1 }, "One sample");
@@ -72,12 +73,17 @@ export class SamplePage {
 
   // Go to a sample, which the address then names: the browser's way back leads here.
   visit(link) {
-    if (link === null || link === undefined) return Promise.resolve();
+    if (link === null || link === undefined || link === this.opening) return Promise.resolve();
     if (this.wanted !== link) history.pushState(null, "", `#sample=${encodeURIComponent(link)}`);
     return this.open(link, true);
   }
 
-  go(way) { this.guard(this.visit(this.steps[way])); }
+  // The next step is taken from where the last one leads, also where a key is pressed before that is shown.
+  go(way) {
+    const gone = this.going.then(() => this.visit(this.steps[way]));
+    this.going = gone.catch(() => {});
+    this.guard(gone);
+  }
 
   async open(link, focus) {
     this.opening = link;

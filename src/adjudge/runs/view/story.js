@@ -53,7 +53,8 @@ export class Story {
     else if (this.worst.length) await this.page.open(this.worst[0].link, false);
     else {
       this.ready = await ask("/api/sample", { generation: run.generation, row: 0 });
-      if (this.ready) await this.page.open(this.ready.link, false);
+      // Not where somebody has chosen one meanwhile.
+      if (this.ready && !this.page.link && !this.page.opening) await this.page.open(this.ready.link, false);
     }
   }
 
