@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from adjudge.datasets.files import read_rows
+from adjudge.errors import RolloutError
+from adjudge.rollouts.formats.recognition import FORMATS
+
+DATA = Path(__file__).parent / "data" / "rollouts"
+NAMED = {one.name: one for one in FORMATS}
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    """The records of a file of rollouts, which are all whole."""
+    rows = [row for _, row in read_rows([DATA / name])]
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def converted(name: str) -> list[Any]:
+    """The rows of a file in the folder of its format; what is no row as its message."""
+    rows: list[Any] = []
+    for record in records(name):
+        try:
+            rows += NAMED[name.partition("/")[0]].convert(record)
+        except RolloutError as error:
+            rows.append(error)
+    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
 
 
 def checked_row(row: Any) -> Any:
