@@ -30,6 +30,13 @@ def converted(name: str) -> list[Any]:
     return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
 
 
+def only_row(name: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The one row of a record of the format ``name``."""
+    [row] = NAMED[name].convert(record)
+    assert isinstance(row, dict)
+    return row
+
+
 def checked_row(row: Any) -> Any:
     """A row without ``opening_turns``, after which the policy speaks, or nothing comes."""
     turns = row.pop("opening_turns", None) if isinstance(row, dict) else None
@@ -37,3 +44,25 @@ def checked_row(row: Any) -> Any:
         after = row["messages"][turns:]
         assert not after or after[0]["role"] == "assistant", (turns, row["messages"])
     return row
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: Any, **others: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **others}
+    return {**message, "tool_calls": list(calls)} if calls else message
+
+
+def tool(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}

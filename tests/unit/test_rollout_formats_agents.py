@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA, NAMED, converted, records
+from tests.rows import (
+    DATA,
+    NAMED,
+    assistant,
+    call,
+    converted,
+    only_row,
+    records,
+    system,
+    tool,
+    user,
+)
 
 from adjudge.datasets.files import read_file
 from adjudge.errors import RolloutError
@@ -26,28 +37,6 @@ ISSUE = "Please solve: the depth of kelp is wrong."
 def select(rows: list[Any], *names: str) -> list[Any]:
     """Some columns of each row, in this order; a reason stays as it is."""
     return [row if isinstance(row, str) else tuple(row.get(n) for n in names) for row in rows]
-
-
-def system(text: str) -> dict[str, Any]:
-    return {"role": "system", "content": text}
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str | None, *calls: Any, **others: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, **others}
-    return {**message, "tool_calls": list(calls)} if calls else message
-
-
-def tool(call_id: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
-
-
-def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
 
 
 def test_tau_bench() -> None:
@@ -347,8 +336,7 @@ def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
 )
 def test_scores_of_inspect_are_numbers_as_it_reads_them(value: Any, number: float | None) -> None:
     [record] = records("inspect/samples/star-1_epoch_1.json")
-    [row] = NAMED["inspect"].convert({**record, "scores": {"own": {"value": value}}})
-    assert isinstance(row, dict)
+    row = only_row("inspect", {**record, "scores": {"own": {"value": value}}})
     assert row.get("env_reward") == number
 
 
@@ -381,8 +369,7 @@ def test_lm_eval_generation() -> None:
 def test_lm_eval_without_arguments_has_its_input() -> None:
     """As lmms-eval writes its samples."""
     [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
-    [row] = NAMED["lm-eval"].convert({**record, "arguments": [], "input": "How many?"})
-    assert isinstance(row, dict)
+    row = only_row("lm-eval", {**record, "arguments": [], "input": "How many?"})
     assert (row["prompt"], row["response"]) == ("How many?", "There are 12 fish. #### 12")
 
 
@@ -400,8 +387,7 @@ def test_lm_eval_without_arguments_has_its_input() -> None:
 def test_targets_of_lm_eval(target: str, reference: Any) -> None:
     """It writes ``str(target)``; several accepted answers are a list."""
     [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
-    [row] = NAMED["lm-eval"].convert({**record, "target": target})
-    assert isinstance(row, dict)
+    row = only_row("lm-eval", {**record, "target": target})
     assert row.get("reference") == reference
 
 
@@ -472,8 +458,7 @@ def test_openai_batch_of_chat_completions() -> None:
 def test_openai_batch_line_with_its_request() -> None:
     [answered, *_] = records("openai-batch/output.jsonl")
     [request] = records("openai-batch/requests.jsonl")
-    [row] = NAMED["openai-batch"].convert({**request, **answered})
-    assert isinstance(row, dict)
+    row = only_row("openai-batch", {**request, **answered})
     assert row["messages"] == [user("When is high water?"), assistant("High water is at noon.")]
 
 
@@ -502,8 +487,7 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     [_, completion] = records("openai-response/completions.jsonl")
     response = {"status_code": 200, "body": completion}
     line = {"custom_id": "c", "response": response, "error": None}
-    [row] = NAMED["openai-batch"].convert({**line, **request, "body": {"prompt": "High water is"}})
-    assert isinstance(row, dict)
+    row = only_row("openai-batch", {**line, **request, "body": {"prompt": "High water is"}})
     assert (row["prompt"], row["response"]) == ("High water is", " at noon.")
 
 
@@ -519,8 +503,7 @@ def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
             {"role": "user", "content": [result, {"type": "text", "text": "And now?"}]},
         ],
     }
-    [row] = NAMED["anthropic-batch"].convert({**answered, "params": asked})
-    assert isinstance(row, dict)
+    row = only_row("anthropic-batch", {**answered, "params": asked})
     assert row["messages"] == [
         system("Be brief."),
         user("Which tide?"),
@@ -531,8 +514,7 @@ def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
     ]
     assert (row["prompt"], row["response"]) == ("And now?", "Gulls nest on cliffs.")
     begun = {"messages": [user("Which tide?"), assistant("Well: ")]}
-    [row] = NAMED["anthropic-batch"].convert({**answered, "params": begun})
-    assert isinstance(row, dict)
+    row = only_row("anthropic-batch", {**answered, "params": begun})
     assert row["messages"] == [user("Which tide?"), assistant("Well: Gulls nest on cliffs.")]
     assert row["response"] == "Well: Gulls nest on cliffs."
 

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA, NAMED, converted, records
+from tests.rows import (
+    DATA,
+    NAMED,
+    assistant,
+    call,
+    converted,
+    only_row,
+    records,
+    system,
+    tool,
+    user,
+)
 
 from adjudge.errors import RolloutError
 from adjudge.intake.rendered import read_rendered_prompt
@@ -17,24 +28,14 @@ from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
-COLOUR = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Name a colour."},
-]
-
-
-def said(question: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    return [*question, {"role": "assistant", "content": text}]
+COLOUR = [system("Be brief."), user("Name a colour.")]
 
 
 def test_verl_0_6_has_a_template_in_its_input_and_no_group() -> None:
     [right, wrong, plain] = converted("verl-rollouts/0.6-train-5.jsonl")
-    chat = [
-        {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "What is 2 + 2?"},
-    ]
+    chat = [system("You are a helpful assistant."), user("What is 2 + 2?")]
     assert right == {
-        "messages": said(chat, "It is 4."),
+        "messages": [*chat, assistant("It is 4.")],
         "prompt": "What is 2 + 2?",
         "response": "It is 4.",
         "reference": "4",
@@ -77,9 +78,8 @@ def test_verl_0_9_has_the_group_in_its_uid() -> None:
 
 def test_verl_messages_of_a_reward_function_say_more_than_the_texts() -> None:
     [record, *_] = records("verl-rollouts/0.6-train-5.jsonl")
-    [row] = NAMED["verl-rollouts"].convert({**record, "messages": said(COLOUR, "Red")})
-    assert isinstance(row, dict)
-    assert row["messages"] == said(COLOUR, "Red")
+    row = only_row("verl-rollouts", {**record, "messages": [*COLOUR, assistant("Red")]})
+    assert row["messages"] == [*COLOUR, assistant("Red")]
     assert "prompt" not in row
     assert "response" not in row
 
@@ -101,15 +101,11 @@ def test_trl_texts_with_one_reward_function() -> None:
 
 def test_trl_chats_with_tools_and_two_reward_functions() -> None:
     [row, _] = converted("trl-completions/completions_00010.parquet")
-    function = {"name": "add", "arguments": '{"a":2,"b":3}'}
-    call = {"id": "", "type": "function", "function": function}
     assert row == {
         "messages": [
-            {"role": "system", "content": "Use the tools."},
-            {"role": "user", "content": "Add 2 and 3."},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "name": "add", "content": "5"},
-            {"role": "assistant", "content": "It is 5."},
+            *(system("Use the tools."), user("Add 2 and 3.")),
+            assistant(None, call("", "add", '{"a":2,"b":3}')),
+            *({"role": "tool", "name": "add", "content": "5"}, assistant("It is 5.")),
         ],
         "prompt": "Add 2 and 3.",
         "response": "It is 5.",
@@ -131,7 +127,7 @@ def test_the_same_prompt_in_two_steps_is_two_groups() -> None:
 def test_a_line_of_ms_swift_is_a_step() -> None:
     [red, seven, plain, blue, gone] = converted("ms-swift-completions/completions.jsonl")
     assert red == {
-        "messages": said(COLOUR, "Red"),
+        "messages": [*COLOUR, assistant("Red")],
         "prompt": "Name a colour.",
         "response": "Red",
         "reference": "red",
@@ -163,18 +159,14 @@ def test_areal() -> None:
     # One ended with newer weights; its reward was replaced by the distance from the group's mean.
     record = records("areal-rollouts/12.jsonl")[0]
     newer = {**record, "tail_version": 5, "reward": 0.5, "original_reward": 1.0}
-    [row] = NAMED["areal-rollouts"].convert(newer)
-    assert isinstance(row, dict)
+    row = only_row("areal-rollouts", newer)
     assert (row["group"], row["env_reward"]) == (red["group"], 1.0)
 
 
 def test_slime_samples() -> None:
     [no, yes, aborted, alone] = converted("slime-samples/converted.jsonl")
     assert no == {
-        "messages": [
-            {"role": "user", "content": "Is 91 prime?"},
-            {"role": "assistant", "content": "No, 7 * 13."},
-        ],
+        "messages": [user("Is 91 prime?"), assistant("No, 7 * 13.")],
         "prompt": "Is 91 prime?",
         "response": "No, 7 * 13.",
         "reference": "no",
@@ -206,18 +198,11 @@ def test_openrlhf() -> None:
 
 def test_verifiers_results_have_calls_as_json_texts() -> None:
     [found, guessed] = converted("verifiers-results/0.1.8.jsonl")
-    call = {"name": "search", "arguments": '{"q": "Lima"}'}
     assert found == {
         "messages": [
-            {"role": "system", "content": "Search first."},
-            {"role": "user", "content": "Where is Lima?"},
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "content": "Peru", "tool_call_id": "c1"},
-            {"role": "assistant", "content": "In Peru."},
+            *(system("Search first."), user("Where is Lima?")),
+            assistant("", call("c1", "search", '{"q": "Lima"}')),
+            *(tool("c1", "Peru"), assistant("In Peru.")),
         ],
         "prompt": "Where is Lima?",
         "response": "In Peru.",
@@ -252,19 +237,12 @@ def test_a_failed_rollout_of_verifiers_has_no_reward_of_zero() -> None:
 
 def test_verifiers_episodes() -> None:
     [right, branched, failed, solver, critic] = converted("verifiers-traces/0.4-episodes.jsonl")
-    call = {"name": "multiply", "arguments": '{"a": 6, "b": 7}'}
+    multiply = call("c1", "multiply", '{"a": 6, "b": 7}')
     assert right == {
         "messages": [
-            {"role": "system", "content": "Use the tools."},
-            {"role": "user", "content": "What is 6 * 7?"},
-            {
-                "role": "assistant",
-                "content": None,
-                "reasoning_content": "a product",
-                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "tool_call_id": "c1", "content": "42"},
-            {"role": "assistant", "content": "It is 42."},
+            *(system("Use the tools."), user("What is 6 * 7?")),
+            assistant(None, multiply, reasoning_content="a product"),
+            *(tool("c1", "42"), assistant("It is 42.")),
         ],
         "prompt": "What is 6 * 7?",
         "response": "It is 42.",
@@ -321,19 +299,12 @@ def test_nodes_that_go_round_are_refused() -> None:
 
 def test_nemo_gym_items_become_messages() -> None:
     [five, four, empty, failed] = converted("nemo-gym-rollouts/rollouts.jsonl")
-    call = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
+    add = call("call_1", "add", '{"a": 2, "b": 3}')
     assert five == {
         "messages": [
-            {"role": "system", "content": "Be exact."},
-            {"role": "user", "content": "Add 2 and 3."},
-            {
-                "role": "assistant",
-                "content": None,
-                "reasoning_content": "a sum",
-                "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "content": "5", "tool_call_id": "call_1"},
-            {"role": "assistant", "content": "It is 5."},
+            *(system("Be exact."), user("Add 2 and 3.")),
+            assistant(None, add, reasoning_content="a sum"),
+            *(tool("call_1", "5"), assistant("It is 5.")),
         ],
         "prompt": "Add 2 and 3.",
         "response": "It is 5.",
@@ -357,8 +328,7 @@ def test_nemo_gym_items_become_messages() -> None:
 def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:
     """Its environment failed: the reward of 0 is of nobody's answer."""
     record = records("nemo-gym-rollouts/rollouts.jsonl")[0]
-    [row] = NAMED["nemo-gym-rollouts"].convert({**record, "reward": 0.0, "mask_sample": True})
-    assert isinstance(row, dict)
+    row = only_row("nemo-gym-rollouts", {**record, "reward": 0.0, "mask_sample": True})
     assert "env_reward" not in row
 
 
@@ -467,12 +437,9 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         {"type": "item_reference", "id": "x"},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
     ]
-    [call, refusal] = read_response_items(items, "output")
-    assert call["tool_calls"][0]["function"] == {
-        "name": "web_search_call",
-        "arguments": '{"query":"Lima"}',
-    }
-    assert refusal == {"role": "assistant", "content": "No"}
+    [searched, refusal] = read_response_items(items, "output")
+    assert searched["tool_calls"] == [call("w1", "web_search_call", '{"query":"Lima"}')]
+    assert refusal == assistant("No")
     custom = {"id": "c0", "type": "custom", "custom": {"name": "run", "input": "1 + 1"}}
     [turn] = read_messages([{"role": "assistant", "tool_calls": [custom]}], "m")
     assert turn["tool_calls"][0]["function"] == {"name": "run", "arguments": "1 + 1"}
