@@ -198,7 +198,8 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     once; a grader that needs it answers ``invalid_input``. Raises ``GradingFailure(invalid_input)``
     for no sample, and for a reference or messages that JSON cannot hold.
     """
-    own = {name: fields.get(name) for name in ("prompt", "response", "reference", "messages")}
+    names = ("prompt", "response", "messages", "reference", "answer_type", "images")
+    own = {name: fields.get(name) for name in names}
     if own["messages"] is None and (own["prompt"] is None or own["response"] is None):
         lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
@@ -208,25 +209,21 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
             raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
     if isinstance(own["reference"], float) and math.isnan(own["reference"]):
         own["reference"] = None
-    kind, images = fields.get("answer_type"), fields.get("images")
-    own["answer_type"] = kind if isinstance(kind, str) else None
-    is_encoded = isinstance(images, list) and all(isinstance(one, str) for one in images)
-    own["images"] = images if is_encoded else None
-    columns = {}
-    for name, value in fields.items():
-        if name == "env_reward" and not _is_json(value):
-            value = finite_number(value)  # noqa: PLW2901  (of any library)
-        if own.get(name) is not None:
-            continue
-        if _is_json(value):
-            columns[name] = value
-        else:
-            _warn_left_out(name, type(value).__name__)
+    if not isinstance(own["answer_type"], str):
+        own["answer_type"] = None
+    images = own["images"]
+    if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
+        own["images"] = None
+    columns = {name: value for name, value in fields.items() if own.get(name) is None}
+    if "env_reward" in columns and not _is_json(columns["env_reward"]):
+        columns["env_reward"] = finite_number(columns["env_reward"])  # of any library
+    for name in [name for name, value in columns.items() if not _is_json(value)]:
+        _warn_left_out(name, type(columns.pop(name)).__name__)
     return JudgeRequest(
-        prompt=own["prompt"],
-        completion="" if own["response"] is None else own["response"],
-        answer=own["reference"],
-        answer_type=own["answer_type"],
+        own["prompt"],
+        "" if own["response"] is None else own["response"],
+        own["reference"],
+        own["answer_type"],
         metadata=columns or None,
         messages=own["messages"],
         images=own["images"],
