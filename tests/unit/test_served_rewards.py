@@ -88,6 +88,8 @@ def test_a_list_is_never_joined() -> None:
     columns = {"reference": ["Paris", "City of Paris"]}
     assert served(make_spec(GRADERS[0]), "Paris", columns) == (1.0, None)
     assert served(make_spec(GRADERS[0]), "Paris, City of Paris", columns) == (0.0, None)
+    as_tuples = {"reference": ("Paris", "City of Paris"), "pairs": [(1, 2)]}
+    assert served(make_spec(GRADERS[0]), "Paris", as_tuples) == (1.0, None)
     refused = served(make_spec(GRADERS[0]), "Paris", {"reference": {"value": "Paris"}})
     assert refused == (None, "invalid_input")
 

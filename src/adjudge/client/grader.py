@@ -207,8 +207,7 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         if not _is_json(own[name]):
             problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
             raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
-    if isinstance(own["reference"], float) and math.isnan(own["reference"]):
-        own["reference"] = None
+    own["reference"] = _as_sent(own["reference"])
     if not isinstance(own["answer_type"], str):
         own["answer_type"] = None
     images = own["images"]
@@ -228,6 +227,15 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         messages=own["messages"],
         images=own["images"],
     )
+
+
+def _as_sent(value: Any) -> Any:
+    """A reference as JSON has it: tuples are lists, NaN is ``null``."""
+    if isinstance(value, list | tuple):
+        return [_as_sent(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _as_sent(one) for name, one in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 _SCALARS = {type(None), str, int, float, bool}
