@@ -13,7 +13,7 @@ from tests.refusals import refuses
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.intake.rendered import strip_end_tokens
 from adjudge.service.formats import FORMATS, load_formats
-from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction
+from adjudge.service.formats.base import MAX_ITEMS, Format, ScoreFunction, WireFormat
 from adjudge.service.formats.nemo_gym import (
     NemoGym,
     NemoGymMarked,
@@ -50,7 +50,7 @@ class Judge:
         return JudgeResponse(score=float(len(request.completion)), detailed_scores=parts)
 
 
-def ask(form: Format, body: Any) -> tuple[int, Any, list[JudgeRequest]]:
+def ask(form: WireFormat, body: Any) -> tuple[int, Any, list[JudgeRequest]]:
     judge = Judge()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     status, answer = asyncio.run(form.answer(data, judge))
