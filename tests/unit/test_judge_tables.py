@@ -193,7 +193,7 @@ def test_which_judge_is_asked_must_be_clear(beside: Path) -> None:
     asks = {"type": "own_judged:Asks"}
     with refuses("graders.g0.judge"):
         spec(two, asks, folder=beside).build_graders()
-    with refuses("graders.g0"):
+    with refuses("graders.g0.model"):
         spec({}, asks, folder=beside).build_graders()
     with refuses("graders.g0.judge"):
         spec(two, {**asks, "judge": "strct"})
