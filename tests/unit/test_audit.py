@@ -486,6 +486,20 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
             assert "-m env_reward=reward.score" in " ".join(found.notes)
 
 
+def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path) -> None:
+    rewards = [(0.5, None), (0.25, 1.0), (None, 1.0), (0.75, 0.0)]
+    rows = [
+        {"prompt": "p", "response": str(place), "reward": own, "env_reward": env}
+        for place, (own, env) in enumerate(rewards)
+    ]
+    path = tmp_path / "dump.jsonl"
+    for order in (rows, rows[::-1]):
+        path.write_text("".join(json.dumps(row) + "\n" for row in order))
+        found = make_audit([path])
+        assert (found.missing, found.mean_reward) == (1, 0.5)
+        assert any("'env_reward' is beside it" in note for note in found.notes)
+
+
 def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> None:
     rows = [
         {"step": 1, "prompt": "p", "completion": str(n), "advantage": 0.0, "judge/outcome": n / 2,

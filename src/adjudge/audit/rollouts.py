@@ -366,17 +366,18 @@ def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping)
-    tables, keys, own = 0, dict[str, None](), False
+    tables, keys, beside = 0, dict[str, None](), False
     for sample in reader:
         if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
             tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
-        own = own or _has_own_reward(sample, reader, mapping)
         rollout = from_sample(sample, names.name(sample))
-        if own:  # a trainer's dump that has the environment's reward beside its own
-            rollout.env_reward, rollout.reward = rollout.reward, _own_reward(sample)
+        if _has_own_reward(sample, reader, mapping):
+            beside = beside or rollout.reward is not None
+            rollout.env_reward = rollout.reward
+            rollout.reward = finite_number(sample.extra["reward"])
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
-    if own:
+    if beside:
         run.notes.append(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
@@ -395,17 +396,14 @@ def _read_dump(
 
 
 def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, str]) -> bool:
-    """Whether a row has both ``reward`` and ``env_reward``, read by the names of its columns."""
+    """Whether a row of a trainer's dump has a reward of its own, beside the environment's.
+
+    Where the file's column ``reward`` is the environment's, it is read as such.
+    """
     reading = next(reversed(reader.readings.values()))
     if reading.format is not None or "env_reward" in {**mapping, **reading.guessed}:
         return False
-    found = sample.extra.get("reward")
-    return sample.env_reward is not None and isinstance(found, bool | int | float)
-
-
-def _own_reward(sample: Sample) -> float | None:
-    """The number in a row's own column ``reward``; ``None`` where it is missing."""
-    return finite_number(sample.extra.get("reward"))
+    return isinstance(sample.extra.get("reward", ""), bool | int | float | None)
 
 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
@@ -432,7 +430,6 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
 def from_sample(sample: Sample, group: str) -> AuditedRollout:
     """A rollout of a dump; its reward is the dump's."""
     extras = sample.extra
-    finish = _find_finish(extras)
     recorded = next((extras[name] for name in _ADVANTAGES if name in extras), None)
     return AuditedRollout(
         index=sample.original_index,
@@ -444,20 +441,26 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         missing=_why_no_reward(sample),
         components=_find_components(extras),
         reasons=_find_reasons(extras),
-        prompt=sample.prompt or "",
-        response=sample.response or "",
-        messages=sample.messages or (),
-        finish=finish,
-        truncated=_is_truncated(extras, finish),
-        extras=extras,
+        **_sample_columns(sample),
     )
+
+
+def _sample_columns(sample: Sample) -> dict[str, Any]:
+    """The texts of a rollout, and how it ended."""
+    finish = _find_finish(sample.extra)
+    return {
+        "prompt": sample.prompt or "",
+        "response": sample.response or "",
+        "messages": sample.messages or (),
+        "finish": finish,
+        "truncated": _is_truncated(sample.extra, finish),
+        "extras": sample.extra,
+    }
 
 
 def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
     """A sample of a run folder, with its rollout where that is still there."""
     details = record.details or {}
-    extras = sample.extra if sample else {}
-    finish = _find_finish(extras)
     return AuditedRollout(
         index=record.index,
         where=record.where or (sample.where if sample else ""),
@@ -473,13 +476,8 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
             if isinstance(detail, Mapping) and (text := _reason_text(detail))
         },
         missing=record.missing.kind if record.missing else "",
-        prompt=(sample.prompt or "") if sample else "",
-        response=(sample.response or "") if sample else "",
-        messages=(sample.messages or ()) if sample else (),
-        finish=finish,
-        truncated=_is_truncated(extras, finish),
-        extras=extras,
         has_texts=sample is not None,
+        **({} if sample is None else _sample_columns(sample)),
     )
 
 

@@ -198,7 +198,8 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     once; a grader that needs it answers ``invalid_input``. Raises ``GradingFailure(invalid_input)``
     for no sample, and for a reference or messages that JSON cannot hold.
     """
-    own = {name: fields.get(name) for name in ("prompt", "response", "reference", "messages")}
+    names = ("prompt", "response", "messages", "reference", "answer_type", "images")
+    own = {name: fields.get(name) for name in names}
     if own["messages"] is None and (own["prompt"] is None or own["response"] is None):
         lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
@@ -206,31 +207,35 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         if not _is_json(own[name]):
             problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
             raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
-    if isinstance(own["reference"], float) and math.isnan(own["reference"]):
-        own["reference"] = None
-    kind, images = fields.get("answer_type"), fields.get("images")
-    own["answer_type"] = kind if isinstance(kind, str) else None
-    is_encoded = isinstance(images, list) and all(isinstance(one, str) for one in images)
-    own["images"] = images if is_encoded else None
-    columns = {}
-    for name, value in fields.items():
-        if name == "env_reward" and not _is_json(value):
-            value = finite_number(value)  # noqa: PLW2901  (of any library)
-        if own.get(name) is not None:
-            continue
-        if _is_json(value):
-            columns[name] = value
-        else:
-            _warn_left_out(name, type(value).__name__)
+    own["reference"] = _as_sent(own["reference"])
+    if not isinstance(own["answer_type"], str):
+        own["answer_type"] = None
+    images = own["images"]
+    if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
+        own["images"] = None
+    columns = {name: value for name, value in fields.items() if own.get(name) is None}
+    if "env_reward" in columns and not _is_json(columns["env_reward"]):
+        columns["env_reward"] = finite_number(columns["env_reward"])  # of any library
+    for name in [name for name, value in columns.items() if not _is_json(value)]:
+        _warn_left_out(name, type(columns.pop(name)).__name__)
     return JudgeRequest(
-        prompt=own["prompt"],
-        completion="" if own["response"] is None else own["response"],
-        answer=own["reference"],
-        answer_type=own["answer_type"],
+        own["prompt"],
+        "" if own["response"] is None else own["response"],
+        own["reference"],
+        own["answer_type"],
         metadata=columns or None,
         messages=own["messages"],
         images=own["images"],
     )
+
+
+def _as_sent(value: Any) -> Any:
+    """A reference as JSON has it: tuples are lists, NaN is ``null``."""
+    if isinstance(value, list | tuple):
+        return [_as_sent(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _as_sent(one) for name, one in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 _SCALARS = {type(None), str, int, float, bool}

@@ -31,7 +31,7 @@ from adjudge.intake.thinking import ThinkingWatch
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import RESPONSE_LISTS, list_columns
-from adjudge.rollouts.formats.recognition import FileReading, find_reading
+from adjudge.rollouts.formats.recognition import FileReading, apply_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
 
@@ -90,6 +90,7 @@ def _has_path(row: Mapping[str, Any], path: str) -> bool:
 def sample_from_row(
     row: Mapping[str, Any],
     index: int,
+    mapping: Mapping[str, str] | None = None,
     *,
     where: str = "",
     references: ReferenceChoice = _REFERENCES,
@@ -98,9 +99,10 @@ def sample_from_row(
 
     A row needs ``messages`` or ``response``. A ``prompt`` that is a conversation, or that a chat
     template rendered, stands before ``response``; ``opening_turns`` says how many of ``messages``
-    stand before the policy. Other columns stay available as extra fields under their own name.
+    stand before the policy. A mapped column that the row lacks is null. Columns stay available as
+    extra fields under their own name, those mapped to messages, prompt or response excepted.
     """
-    columns = dict(row)
+    columns = apply_mapping(row, row, mapping) if mapping else dict(row)
     take = columns.pop
     messages, prompt, response = (take(name, None) for name in ("messages", "prompt", "response"))
     opening_turns, group = take("opening_turns", None), _parse_group(take("group", None))

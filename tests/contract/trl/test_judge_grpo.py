@@ -116,7 +116,8 @@ def test_judgements_are_imitated(beginners: dict[str, Path], mode: str) -> None:
     assert first["val/reward_mean"] == UNPARSABLE_REWARD
     assert last["val/loss"] < first["val/loss"] / 3
     assert last["val/unread"] < 0.5
-    assert max(row["val/accuracy"] for row in later) > 0  # of few, and threads add up in any order
+    right = [row["val/accuracy"] for row in later if "val/accuracy" in row]
+    assert max(right) > 0  # of few, and threads add up in any order
     card = read_card(folder)
     tag = "score" if mode == "pointwise" else "better"
     assert (card.kind, card.mode, card.verdict) == ("generative", mode, tag)

@@ -179,10 +179,11 @@ def _iter_samples(
         if source.shape == "llmbar":
             yield from _llmbar_samples(source.path, broken)
             continue
-        reader = SampleReader([source.path], source.mapping)
-        for sample in reader:
-            yield _SourceSample(sample.where, sample)
-        broken += reader.broken
+        for where, sample in SampleReader([source.path], source.mapping).read():
+            if isinstance(sample, RolloutError):
+                broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+            else:
+                yield _SourceSample(where, sample)
 
 
 def _llmbar_samples(path: Path, broken: list[BrokenInputRow]) -> Iterator[_SourceSample]:

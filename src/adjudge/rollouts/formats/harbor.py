@@ -97,7 +97,9 @@ def _list_failures(record: Record) -> dict[str, str]:
     parts = [record, *as_objects(record.get("step_results"))]
     found = [as_object(part.get("exception_info")) for part in parts]
     return {
-        str(one.get("exception_type")): str(one.get("exception_message")) for one in found if one
+        as_text(one.get("exception_type")) or "unknown": as_text(one.get("exception_message")) or ""
+        for one in found
+        if one
     }
 
 

@@ -73,7 +73,12 @@ class FileReading:
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
-        rows = list(self._split(record, f"row {number}"))
+        try:
+            rows = list(self._split(record, f"row {number}"))
+        except (LookupError, TypeError, AttributeError):
+            if self.format is None or self.format.matches(record):
+                raise
+            raise RolloutError(f"is unlike the first rows: no record of {self.title}") from None
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
         parts: Sequence[Mapping[str, Any]] = []
         if self.mapping and self.format is not None and self.format.parts is not None:
