@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from adjudge.datasets.files import read_rows
+from adjudge.errors import RolloutError
+from adjudge.rollouts.formats.recognition import FORMATS
+
+DATA = Path(__file__).parent / "data" / "rollouts"
+NAMED = {one.name: one for one in FORMATS}
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    """The records of a file of rollouts, which are all whole."""
+    rows = [row for _, row in read_rows([DATA / name])]
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def converted(name: str) -> list[Any]:
+    """The rows of a file in the folder of its format; what is no row as its message."""
+    rows: list[Any] = []
+    for record in records(name):
+        try:
+            rows += NAMED[name.partition("/")[0]].convert(record)
+        except RolloutError as error:
+            rows.append(error)
+    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
+
+
+def only_row(name: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The one row of a record of the format ``name``."""
+    [row] = NAMED[name].convert(record)
+    assert isinstance(row, dict)
+    return row
 
 
 def checked_row(row: Any) -> Any:
@@ -12,3 +44,25 @@ def checked_row(row: Any) -> Any:
         after = row["messages"][turns:]
         assert not after or after[0]["role"] == "assistant", (turns, row["messages"])
     return row
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: Any, **others: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **others}
+    return {**message, "tool_calls": list(calls)} if calls else message
+
+
+def tool(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}

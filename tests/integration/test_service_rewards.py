@@ -6,7 +6,6 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,17 @@ from adjudge.service.server import start_service
 
 pytestmark = pytest.mark.slow
 
-SPEC = """
-[[graders]]
-name = "match"
-type = "string_match"
-[[graders]]
-name = "kind"
-type = "own_served_rewards:kind"
-score_range = [0, 1]
-weight = 0.25
-mapper = { reference = "ground_truth" }
-[reward]
-combine_mode = "weighted_sum"
-"""
 PLAIN = '[[graders]]\nname = "match"\ntype = "string_match"\n'
-OWN = "def kind(response, reference):\n    return len(type(reference).__name__) / 100\n"
+SPECS = {"plain": PLAIN, "full": f'{PLAIN}[reward]\ncombine_mode = "weighted_sum"\n'}
 REFERENCES = [["Paris", "City of Paris"], {"value": "Paris"}, 4, True, None, "Paris"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served")
-    (folder / "own_served_rewards.py").write_text(OWN)
-    (folder / "full.toml").write_text(SPEC)
-    (folder / "plain.toml").write_text(PLAIN)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        patch.setenv("PYTHONPATH", str(folder), prepend=":")
-        yield folder
+    for name, spec in SPECS.items():
+        (folder / f"{name}.toml").write_text(spec)
+    return folder
 
 
 def rewards(spec: str, **columns: Any) -> Any:
@@ -64,7 +46,7 @@ def post(address: str, body: Any) -> tuple[int, Any]:
 def test_an_address_in_place_of_a_spec_gives_the_same_rewards(folder: Path) -> None:
     columns = {"ground_truth": REFERENCES, "env_reward": [0.25, 0.5, 0.75, 1.0, 2.0, 0.125]}
     found = rewards(str(folder / "full.toml"), **columns)
-    assert [one is None for one in found] == [False, True, True, True, True, False]
+    assert found == [1.25, None, None, None, None, 1.125]
     with start_service(str(folder / "full.toml")) as url:
         assert rewards(url, **columns) == found
 

@@ -80,11 +80,7 @@ def test_other_shapes_of_samples(service: StandIn) -> None:
     )
     # Sends of one sample each may arrive in any order.
     sent = [(one["prompt"], one["completion"], one.get("answer")) for one in service.requests]
-    assert sorted(sent, key=str) == [
-        ("q", "a", 4),
-        ("q", "a", gold),
-        (None, "", None),
-    ]
+    assert sorted(sent, key=str) == [("q", "a", 4), ("q", "a", gold), (None, "", None)]
     [row] = [one for one in service.requests if one.get("answer") == gold]
     assert row["metadata"] == {"answer": gold}
     (found,) = graded(service.url, {"prompt": "q"})

@@ -82,18 +82,14 @@ FORMS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_grader_may_take_the_place_of_a_spec(form: str) -> None:
+def test_a_grader_may_be_a_spec_or_the_type_of_an_entry(form: str) -> None:
     grader, name = FORMS[form]
     run = adjudge.grade(ROWS, grader)
     assert run.rewards == [3.0, 9.0]
     assert list(run.rows[0].scores) == [name]
     assert run.rows[0].scores[name] == 3.0
     assert adjudge.make_reward(grader)(["p", "p"], ["yes", "no, never"]) == [3.0, 9.0]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_grader_may_be_the_type_of_an_entry(form: str) -> None:
-    entry = {"name": "mine", "type": FORMS[form][0]}
+    entry = {"name": "mine", "type": grader}
     [first, second] = adjudge.grade(ROWS, {"graders": [entry]}).rows
     assert (first.scores, second.scores) == ({"mine": 3.0}, {"mine": 9.0})
 

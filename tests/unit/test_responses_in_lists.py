@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import RolloutError
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
@@ -47,26 +46,6 @@ def test_each_response_is_a_sample_of_its_rows_group(tmp_path: Path) -> None:
     assert (first.prompt, first.reference, first.extra["sample"]) == ("why?", "g", 0)
     assert first.messages == [*CHAT, {"role": "assistant", "content": "a"}]
     assert "responses" not in first.extra
-
-
-def test_each_response_counts(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [{"prompt": "p", "responses": ["a"] * n} for n in (2, 3, 1)]
-    path = write(tmp_path, *rows)
-    assert len(samples(path)) == 6
-    table = tmp_path / "gen.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist(rows), table)
-    assert len(samples(table)) == 6
-
-
-def test_a_response_that_was_not_made_is_a_broken_row(tmp_path: Path) -> None:
-    path = write(tmp_path, {"prompt": "p", "responses": ["a", None]})
-    [(_, first), (where, second)] = read_samples([path])
-    assert isinstance(first, Sample)
-    assert isinstance(second, RolloutError)
-    assert where == f"{path}:1"
-    assert "responses.1: is null" in str(second)
 
 
 @pytest.mark.parametrize(

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.rows import checked_row
+from tests.rows import (
+    DATA,
+    NAMED,
+    assistant,
+    call,
+    converted,
+    only_row,
+    records,
+    system,
+    tool,
+    user,
+)
 
 from adjudge.datasets.files import read_file
 from adjudge.errors import RolloutError
 from adjudge.graders.rules.redundancy import ActionLoopDetectionGrader
 from adjudge.graders.rules.trajectory import ToolCallPrecisionRecallMatchGrader
-from adjudge.rollouts.formats.agents import AGENT_FORMATS
-from adjudge.rollouts.formats.api_results import API_FORMATS
-from adjudge.rollouts.formats.base import RolloutFormat
-from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
-from adjudge.rollouts.formats.recognition import FORMATS as ALL_FORMATS
-from adjudge.rollouts.samples import read_samples, sample_from_row
+from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
-DATA = Path(__file__).parents[1] / "data" / "rollouts"
-FORMATS = {one.name: one for one in (*AGENT_FORMATS, *EVALUATION_FORMATS, *API_FORMATS)}
-FILES = sorted(
-    path
-    for path in DATA.rglob("*.*")
-    if path.is_file() and path.relative_to(DATA).parts[0] in FORMATS
-)
 PATCH = (
     "diff --git a/kelp.py b/kelp.py\n--- a/kelp.py\n+++ b/kelp.py\n"
     "@@ -1 +1 @@\n-depth = 1\n+depth = 2\n"
@@ -38,73 +34,13 @@ PATCH = (
 ISSUE = "Please solve: the depth of kelp is wrong."
 
 
-def records(name: str) -> list[dict[str, Any]]:
-    """The records of a sample file, which are all whole."""
-    rows = [row for _, row in read_file(DATA / name, name)]
-    return [row for row in rows if isinstance(row, dict)]
-
-
-def format_of(name: str) -> RolloutFormat:
-    """The format in whose folder a sample file lies."""
-    return FORMATS[Path(name).parts[0]]
-
-
-def convert(name: str) -> list[Any]:
-    """The rows of a sample file; of those without a row, the reason."""
-    rows: list[Any] = []
-    for record in records(name):
-        try:
-            rows += format_of(name).convert(record)
-        except RolloutError as error:
-            rows.append(error)
-    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
-
-
 def select(rows: list[Any], *names: str) -> list[Any]:
     """Some columns of each row, in this order; a reason stays as it is."""
     return [row if isinstance(row, str) else tuple(row.get(n) for n in names) for row in rows]
 
 
-def system(text: str) -> dict[str, Any]:
-    return {"role": "system", "content": text}
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str | None, *calls: Any, **others: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, **others}
-    return {**message, "tool_calls": list(calls)} if calls else message
-
-
-def tool(call_id: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
-
-
-def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
-def test_a_record_is_in_its_own_format_alone(path: Path) -> None:
-    name = str(path.relative_to(DATA))
-    for record in records(name):
-        assert [one.name for one in ALL_FORMATS if one.matches(record)] == [format_of(name).name]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DATA)))
-def test_files_are_read_without_a_flag(path: Path) -> None:
-    samples = [sample for _, sample in read_samples([path])]
-    wanted = [not isinstance(row, str) for row in convert(str(path.relative_to(DATA)))]
-    if path.name == "requests.jsonl":
-        wanted = []  # they are joined with the results
-    assert [isinstance(sample, Sample) for sample in samples] == wanted
-
-
 def test_tau_bench() -> None:
-    first, second, broken = convert("tau-bench/results.json")
+    first, second, broken = converted("tau-bench/results.json")
     given = records("tau-bench/results.json")[0]
     assert first == {
         "messages": given["traj"],
@@ -132,7 +68,7 @@ def test_tau_bench() -> None:
 
 
 def test_tau2_bench() -> None:
-    rows = convert("tau2-bench/results.json")
+    rows = converted("tau2-bench/results.json")
     lamp = [
         call("call_1", "get_line", '{"line":3}'),
         call("call_2", "get_lamp", '{"line":3}'),
@@ -168,7 +104,7 @@ def test_tau2_bench() -> None:
         "simulations.2: the run failed (infrastructure_error): connection reset",
         (3, None, "user_stop"),
     ]
-    alone = convert("tau2-bench/simulation.json")
+    alone = converted("tau2-bench/simulation.json")
     assert select(alone, "group", "env_reward", "policy") == [
         ("c9d9d5886d806f99/lamp_1", 0.0, "Be short.")
     ]
@@ -187,7 +123,7 @@ def test_tasks_of_two_benchmarks_with_one_id_are_two_groups() -> None:
         ("tau2-bench", lamps, flights),
         ("inspect", arms, {**arms, "input": "How many eyes has a spider?"}),
     ):
-        groups = [next(iter(FORMATS[name].convert(record))) for record in (one, one, other)]
+        groups = [next(iter(NAMED[name].convert(record))) for record in (one, one, other)]
         names = [group["group"] for group in groups if isinstance(group, dict)]
         assert names[0] == names[1] != names[2]
 
@@ -196,7 +132,7 @@ def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
     record = records("tau2-bench/simulation.json")[0]
     for name, broken in (("user_error", True), ("agent_error", False), ("max_steps", False)):
         try:
-            [row] = FORMATS["tau2-bench"].convert({**record, "termination_reason": name})
+            [row] = NAMED["tau2-bench"].convert({**record, "termination_reason": name})
         except RolloutError:
             row = {}
         assert (not row) == broken
@@ -204,13 +140,13 @@ def test_tau2_bench_whose_user_broke_the_protocol_is_no_rollout() -> None:
 
 def test_tau2_bench_in_a_folder_names_its_simulations() -> None:
     record: dict[str, Any] = {"info": {}, "tasks": [], "simulation_index": []}
-    assert FORMATS["tau2-bench"].matches(record)
+    assert NAMED["tau2-bench"].matches(record)
     with pytest.raises(RolloutError, match="folder simulations/"):
-        list(FORMATS["tau2-bench"].convert(record))
+        list(NAMED["tau2-bench"].convert(record))
 
 
 def test_swe_agent_with_tool_calls() -> None:
-    [row] = convert("swe-agent/function_calling.traj")
+    [row] = converted("swe-agent/function_calling.traj")
     given = records("swe-agent/function_calling.traj")[0]
     calls = [item["tool_calls"][0] for item in given["history"] if item.get("tool_calls")]
     assert row == {
@@ -233,7 +169,7 @@ def test_swe_agent_with_tool_calls() -> None:
 
 
 def test_swe_agent_whose_actions_are_text() -> None:
-    [row] = convert("swe-agent/text_0.7.traj")
+    [row] = converted("swe-agent/text_0.7.traj")
     listing = '{"command":"ls\\n"}'
     assert row["messages"] == [
         system("You fix bugs."),
@@ -245,7 +181,7 @@ def test_swe_agent_whose_actions_are_text() -> None:
     ]
     assert select([row], "group", "exit_status") == [(None, "submitted (exit_cost)")]
     assert ActionLoopDetectionGrader().evaluate(row["messages"]).score == 0.0
-    assert convert("swe-agent/broken.traj") == [
+    assert converted("swe-agent/broken.traj") == [
         "the run failed (exit_status exit_environment_error)"
     ]
 
@@ -257,11 +193,11 @@ def test_a_run_that_was_cut_off_is_no_sample(name: str) -> None:
     [record] = records(name)
     cut = {**record, "info": {**record["info"], "exit_status": None}}
     with pytest.raises(RolloutError, match="did not end"):
-        list(format_of(name).convert(cut))
+        list(NAMED[name.partition("/")[0]].convert(cut))
 
 
 def test_mini_swe_agent_with_tool_calls() -> None:
-    [row] = convert("mini-swe-agent/toolcalls.traj.json")
+    [row] = converted("mini-swe-agent/toolcalls.traj.json")
     given = records("mini-swe-agent/toolcalls.traj.json")[0]
     calls = [item["tool_calls"][0] for item in given["messages"] if item.get("tool_calls")]
     assert row == {
@@ -283,7 +219,7 @@ def test_mini_swe_agent_with_tool_calls() -> None:
 
 
 def test_mini_swe_agent_in_its_other_forms() -> None:
-    [text] = convert("mini-swe-agent/text_v1.traj.json")
+    [text] = converted("mini-swe-agent/text_v1.traj.json")
     block = "THOUGHT: look.\n\n```bash\nls\n```"
     assert text["messages"] == [
         system("You fix bugs."),
@@ -293,7 +229,7 @@ def test_mini_swe_agent_in_its_other_forms() -> None:
         assistant("No block here."),
         user("Please always provide EXACTLY ONE action."),
     ]
-    [responses] = convert("mini-swe-agent/responses.traj.json")
+    [responses] = converted("mini-swe-agent/responses.traj.json")
     assert responses["messages"] == [
         system("You fix bugs."),
         user(ISSUE),
@@ -301,11 +237,11 @@ def test_mini_swe_agent_in_its_other_forms() -> None:
         tool("call_7", "<returncode>0</returncode>"),
         assistant("Done."),
     ]
-    assert convert("mini-swe-agent/broken.traj.json") == ["the run failed: the provider is down"]
+    assert converted("mini-swe-agent/broken.traj.json") == ["the run failed: the provider is down"]
 
 
 def test_tables_of_swe_trajectories() -> None:
-    first, broken = convert("swe-rows/texts.jsonl")
+    first, broken = converted("swe-rows/texts.jsonl")
     assert first == {
         "messages": [
             system("You fix bugs."),
@@ -322,7 +258,7 @@ def test_tables_of_swe_trajectories() -> None:
         "model": "coder-test",
     }
     assert broken == "the run failed (exit_status exit_environment_error)"
-    [row] = convert("swe-rows/messages.jsonl")
+    [row] = converted("swe-rows/messages.jsonl")
     assert row["messages"] == records("swe-rows/messages.jsonl")[0]["trajectory"]
     assert ActionLoopDetectionGrader().evaluate(row["messages"]).metadata["calls"] == 1
     assert select([row], "group", "env_reward", "submission", "repo") == [
@@ -334,7 +270,7 @@ STARFISH = [system("Answer with a number."), user("Question: How many arms has a
 
 
 def test_inspect() -> None:
-    rows = convert("inspect/log.json")
+    rows = converted("inspect/log.json")
     first = {
         "messages": [*STARFISH, assistant("5")],
         "prompt": "How many arms has a starfish?",
@@ -370,8 +306,8 @@ def test_inspect() -> None:
         "samples.3: the sample failed: RateLimitError('try later')",
         ("11698bc64e17d6ff/star-4", 1, None, {"drawing": None}, None, None),
     ]
-    assert convert("inspect/samples/star-1_epoch_1.json") == [first]
-    [old] = convert("inspect/first_version_sample.json")
+    assert converted("inspect/samples/star-1_epoch_1.json") == [first]
+    [old] = converted("inspect/first_version_sample.json")
     assert old == {**first, "scores": {"score": 1.0}}
 
 
@@ -400,14 +336,13 @@ def test_inspect_zip_with_what_is_not_scored(tmp_path: Path) -> None:
 )
 def test_scores_of_inspect_are_numbers_as_it_reads_them(value: Any, number: float | None) -> None:
     [record] = records("inspect/samples/star-1_epoch_1.json")
-    [row] = FORMATS["inspect"].convert({**record, "scores": {"own": {"value": value}}})
-    assert isinstance(row, dict)
+    row = only_row("inspect", {**record, "scores": {"own": {"value": value}}})
     assert row.get("env_reward") == number
 
 
 def test_lm_eval_generation() -> None:
     name = "lm-eval/samples_fish_2026-03-01T10-00-00.jsonl"
-    rows = convert(name)
+    rows = converted(name)
     strict = records(name)[0]
     assert rows[0] == {
         "prompt": strict["arguments"]["gen_args_0"]["arg_0"],
@@ -434,8 +369,7 @@ def test_lm_eval_generation() -> None:
 def test_lm_eval_without_arguments_has_its_input() -> None:
     """As lmms-eval writes its samples."""
     [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
-    [row] = FORMATS["lm-eval"].convert({**record, "arguments": [], "input": "How many?"})
-    assert isinstance(row, dict)
+    row = only_row("lm-eval", {**record, "arguments": [], "input": "How many?"})
     assert (row["prompt"], row["response"]) == ("How many?", "There are 12 fish. #### 12")
 
 
@@ -453,13 +387,12 @@ def test_lm_eval_without_arguments_has_its_input() -> None:
 def test_targets_of_lm_eval(target: str, reference: Any) -> None:
     """It writes ``str(target)``; several accepted answers are a list."""
     [record, *_] = records("lm-eval/samples_fish_2026-03-01T10-00-00.jsonl")
-    [row] = FORMATS["lm-eval"].convert({**record, "target": target})
-    assert isinstance(row, dict)
+    row = only_row("lm-eval", {**record, "target": target})
     assert row.get("reference") == reference
 
 
 def test_lm_eval_choices() -> None:
-    choice, rolling = convert("lm-eval/samples_limpets_2026-03-01T10-00-00.jsonl")
+    choice, rolling = converted("lm-eval/samples_limpets_2026-03-01T10-00-00.jsonl")
     assert choice == {
         "prompt": "Question: What do limpets eat?\nAnswer:",
         "response": "algae",
@@ -486,12 +419,12 @@ def test_openai_chat_lines_are_read_by_their_column() -> None:
         assert isinstance(sample, Sample)
         assert isinstance(row, dict)
         assert sample.messages == row["messages"]
-        assert not any(one.matches(row) for one in FORMATS.values())
+        assert not any(one.matches(row) for one in NAMED.values())
         assert ActionLoopDetectionGrader().evaluate(sample.messages).metadata["calls"] == 1
 
 
 def test_openai_batch_of_chat_completions() -> None:
-    rows = convert("openai-batch/output.jsonl")
+    rows = converted("openai-batch/output.jsonl")
     assert rows[0] == {
         "messages": [assistant("High water is at noon.")],
         "response": "High water is at noon.",
@@ -517,7 +450,7 @@ def test_openai_batch_of_chat_completions() -> None:
             "completion window expired."
         ),
     ]
-    assert convert("openai-batch/requests.jsonl") == [
+    assert converted("openai-batch/requests.jsonl") == [
         "is a request of the batch. Give the batch's output file."
     ]
 
@@ -525,8 +458,7 @@ def test_openai_batch_of_chat_completions() -> None:
 def test_openai_batch_line_with_its_request() -> None:
     [answered, *_] = records("openai-batch/output.jsonl")
     [request] = records("openai-batch/requests.jsonl")
-    [row] = FORMATS["openai-batch"].convert({**request, **answered})
-    assert isinstance(row, dict)
+    row = only_row("openai-batch", {**request, **answered})
     assert row["messages"] == [user("When is high water?"), assistant("High water is at noon.")]
 
 
@@ -538,7 +470,7 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     rows: list[Any] = []
     for name in ("a-0", "a-1"):
         joined = {**answered, **request, "custom_id": name, "body": asked}
-        rows += FORMATS["openai-batch"].convert(joined)
+        rows += NAMED["openai-batch"].convert(joined)
     assert rows[0]["messages"][:2] == [system("Be brief."), user("Which tide?")]
     assert rows[0]["group"] == rows[1]["group"] != rows[0]["custom_id"]
     # The question and the answer are the last ones, and nothing that was said before.
@@ -546,19 +478,16 @@ def test_batches_of_every_endpoint_have_their_prompts() -> None:
     silent = {"role": "assistant", "content": None, "tool_calls": [call("c", "tide_at", "{}")]}
     body = {"object": "chat.completion", "choices": [{"message": silent}]}
     line = {"custom_id": "c", "response": {"status_code": 200, "body": body}, "error": None}
-    [row] = FORMATS["openai-batch"].convert({**line, **request, "body": {"messages": history}})
+    [row] = NAMED["openai-batch"].convert({**line, **request, "body": {"messages": history}})
     assert select([row], "prompt", "response") == [("Which tide?", "")]
     former = {"content": None, "function_call": {"name": "tide_at", "arguments": "{}"}}
     body = {"object": "chat.completion", "choices": [{"message": former}]}
-    [row] = FORMATS["openai-response"].convert(body)
+    [row] = NAMED["openai-response"].convert(body)
     assert select([row], "messages") == [([assistant(None, call("", "tide_at", "{}"))],)]
     [_, completion] = records("openai-response/completions.jsonl")
     response = {"status_code": 200, "body": completion}
     line = {"custom_id": "c", "response": response, "error": None}
-    [row] = FORMATS["openai-batch"].convert(
-        {**line, **request, "body": {"prompt": "High water is"}}
-    )
-    assert isinstance(row, dict)
+    row = only_row("openai-batch", {**line, **request, "body": {"prompt": "High water is"}})
     assert (row["prompt"], row["response"]) == ("High water is", " at noon.")
 
 
@@ -574,8 +503,7 @@ def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
             {"role": "user", "content": [result, {"type": "text", "text": "And now?"}]},
         ],
     }
-    [row] = FORMATS["anthropic-batch"].convert({**answered, "params": asked})
-    assert isinstance(row, dict)
+    row = only_row("anthropic-batch", {**answered, "params": asked})
     assert row["messages"] == [
         system("Be brief."),
         user("Which tide?"),
@@ -586,14 +514,13 @@ def test_calls_in_the_requests_of_anthropic_are_tool_calls() -> None:
     ]
     assert (row["prompt"], row["response"]) == ("And now?", "Gulls nest on cliffs.")
     begun = {"messages": [user("Which tide?"), assistant("Well: ")]}
-    [row] = FORMATS["anthropic-batch"].convert({**answered, "params": begun})
-    assert isinstance(row, dict)
+    row = only_row("anthropic-batch", {**answered, "params": begun})
     assert row["messages"] == [user("Which tide?"), assistant("Well: Gulls nest on cliffs.")]
     assert row["response"] == "Well: Gulls nest on cliffs."
 
 
 def test_openai_batch_of_responses() -> None:
-    rows = convert("openai-batch/responses.jsonl")
+    rows = converted("openai-batch/responses.jsonl")
     thought = {"reasoning_content": "Full moon, so a spring tide."}
     phase = call("call_5", "moon_phase", '{"day": 3}')
     assert select(rows, "group", "status", "messages") == [
@@ -605,7 +532,7 @@ def test_openai_batch_of_responses() -> None:
 
 
 def test_openai_completions() -> None:
-    rows = convert("openai-response/completions.jsonl")
+    rows = converted("openai-response/completions.jsonl")
     assert select(rows, "group", "messages", "response", "finish_reason") == [
         ("chatcmpl-a1", [assistant("Low water is at six.")], "Low water is at six.", "stop"),
         ("cmpl-7", None, " at noon.", "length"),
@@ -613,7 +540,7 @@ def test_openai_completions() -> None:
 
 
 def test_anthropic_batch() -> None:
-    rows = convert("anthropic-batch/results.jsonl")
+    rows = converted("anthropic-batch/results.jsonl")
     assert rows[0] == {
         "messages": [assistant("Gulls nest on cliffs.")],
         "response": "Gulls nest on cliffs.",
@@ -631,68 +558,3 @@ def test_anthropic_batch() -> None:
         "the request has no message (result: expired)",
         "the request has no message (result: canceled)",
     ]
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-ROWS = st.dictionaries(st.text(max_size=8), SCALARS, max_size=2)
-JSON = SCALARS | ROWS | st.lists(SCALARS | ROWS, max_size=2)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of each value inside."""
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return [path, *(one for key, item in inner for one in places(item, (*path, key)))]
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy of ``value`` with ``new`` at ``path``."""
-    if not path:
-        return new
-    copy = value.copy()
-    copy[path[0]] = replaced(value[path[0]], path[1:], new)
-    return copy
-
-
-def convert_or_refuse(one: RolloutFormat, record: dict[str, Any]) -> None:
-    assert one.matches(record) in (True, False)
-    with suppress(RolloutError):
-        for row in one.convert(record):
-            if not isinstance(row, RolloutError):
-                sample_from_row(row, 0)
-
-
-@given(st.data())
-def test_any_record_is_converted_or_refused(data: st.DataObject) -> None:
-    """Any values under the keys of a format."""
-    path = data.draw(st.sampled_from(FILES))
-    name = str(path.relative_to(DATA))
-    keys = sorted(records(name)[0])
-    record = data.draw(st.dictionaries(st.sampled_from(keys), JSON, max_size=len(keys)))
-    convert_or_refuse(format_of(name), record)
-
-
-@given(st.data())
-def test_a_damaged_record_is_converted_or_refused(data: st.DataObject) -> None:
-    """A real layout with one value, anywhere in it, exchanged for another."""
-    path = data.draw(st.sampled_from(FILES))
-    name = str(path.relative_to(DATA))
-    record = data.draw(st.sampled_from(records(name)))
-    place = data.draw(st.sampled_from(places(record)[1:]))
-    convert_or_refuse(format_of(name), replaced(record, place, data.draw(JSON)))
-
-
-def test_deep_nesting_is_refused() -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    for path in FILES:
-        name = str(path.relative_to(DATA))
-        for record in records(name):
-            for place in places(record)[1:]:
-                convert_or_refuse(format_of(name), replaced(record, place, deep))

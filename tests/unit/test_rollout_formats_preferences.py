@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.rows import checked_row
+from tests.rows import DATA, converted, records
 
-from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
 from adjudge.judge_evaluation.benchmarks.items import PairItem
 from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.samples import sample_from_row
 
-DATA = Path(__file__).parents[1] / "data" / "rollouts"
 FORMATS = {one.name: one for one in PREFERENCE_FORMATS}
 FILES = {
     str(path.relative_to(DATA)): path
     for name in FORMATS
     for path in sorted((DATA / name).iterdir())
 }
-RECORDS = [
-    (path.parent.name, record)
-    for path in FILES.values()
-    for _, record in read_rows([path])
-    if isinstance(record, dict)
-]
 
 
 def row(*turns: str, **rest: Any) -> dict[str, Any]:
@@ -111,43 +100,15 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def converted(path: Path) -> list[Any]:
-    form = FORMATS[path.parent.name]
-    rows = [one for _, record in read_rows([path]) for one in form.convert(dict(record))]  # type: ignore[arg-type]  # no row is broken
-    return list(map(checked_row, rows))
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_rows_of_each_format(name: str) -> None:
-    rows = converted(FILES[name])
+    rows = converted(name)
     if name.startswith("helpsteer2/"):  # the group is the prompt's digest
         names: dict[str, str] = {}
         for one in rows:
             one["group"] = names.setdefault(one["group"], f"GROUP {len(names) + 1}")
     assert rows == EXPECTED[name]
     assert [sample_from_row(one, 0).response for one in rows] == [one["response"] for one in rows]
-
-
-def test_a_record_is_in_one_format_only() -> None:
-    for name, record in RECORDS:
-        assert [one.name for one in PREFERENCE_FORMATS if one.matches(record)] == [name]
-    assert {name for name, _ in RECORDS} == set(FORMATS)
-    assert all(one.pairs for one in PREFERENCE_FORMATS)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {},
-        {"prompt": "q", "response": "r"},
-        {"prompt": "q", "response": "r", "helpfulness": 3},
-        {"messages": [{"role": "user", "content": "q"}], "env_reward": 1.0},
-        {"chosen": 3, "rejected": 4},
-        {"instruction": "q", "completions": "text"},
-    ],
-)
-def test_what_is_no_pair(record: dict[str, Any]) -> None:
-    assert not any(one.matches(record) for one in PREFERENCE_FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -165,33 +126,10 @@ def test_what_is_no_pair(record: dict[str, Any]) -> None:
 def test_broken_records_say_what_is_wrong(
     name: str, change: dict[str, Any], complaint: str
 ) -> None:
-    record = next(record for form, record in RECORDS if form == name) | change
+    record = records(next(file for file in FILES if file.startswith(f"{name}/")))[0] | change
     assert FORMATS[name].matches(record)
     with pytest.raises(RolloutError, match=complaint):
         list(FORMATS[name].convert(record))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=6,
-)
-
-
-@given(data=st.data())
-def test_any_record_is_matched_or_refused(data: st.DataObject) -> None:
-    record = dict(data.draw(st.sampled_from([record for _, record in RECORDS])))
-    keys = st.sampled_from(sorted({key for _, other in RECORDS for key in other}))
-    record |= data.draw(st.dictionaries(keys, VALUES, max_size=3))
-    for key in data.draw(st.lists(st.sampled_from(sorted(record)), max_size=2)):
-        record.pop(key, None)
-    for form in PREFERENCE_FORMATS:
-        if form.matches(record):
-            try:
-                rows = list(form.convert(record))
-            except RolloutError:
-                continue
-            assert all(isinstance(one, dict) and one["messages"] for one in rows)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -4,63 +4,38 @@ The verl, TRL, verifiers 0.4 and slime samples are what the libraries' own write
 content (verl 0.6.1 and 0.9.1, TRL 1.16, slime's ``Sample``); the others follow their sources.
 """
 
-import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.rows import checked_row
+from tests.rows import (
+    DATA,
+    NAMED,
+    assistant,
+    call,
+    converted,
+    only_row,
+    records,
+    system,
+    tool,
+    user,
+)
 
-from adjudge.datasets.files import read_rows
 from adjudge.errors import RolloutError
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.chat import read_messages, read_response_items
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 
-DATA = Path(__file__).parents[1] / "data" / "rollouts"
-FORMATS = {one.name: one for one in TRAINER_FORMATS}
-COLOUR = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Name a colour."},
-]
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    found = [record for _, record in read_rows([path])]
-    assert all(isinstance(record, dict) for record in found)
-    return [record for record in found if isinstance(record, dict)]
-
-
-def converted(file: str) -> list[Any]:
-    """The rows of a file of samples; what is no row as its message."""
-    rows: list[Any] = []
-    for record in records(DATA / file):
-        try:
-            rows += FORMATS[file.partition("/")[0]].convert(record)
-        except RolloutError as error:
-            rows.append(error)
-    return [str(row) if isinstance(row, RolloutError) else checked_row(row) for row in rows]
-
-
-def said(question: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    return [*question, {"role": "assistant", "content": text}]
+COLOUR = [system("Be brief."), user("Name a colour.")]
 
 
 def test_verl_0_6_has_a_template_in_its_input_and_no_group() -> None:
     [right, wrong, plain] = converted("verl-rollouts/0.6-train-5.jsonl")
-    chat = [
-        {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "What is 2 + 2?"},
-    ]
+    chat = [system("You are a helpful assistant."), user("What is 2 + 2?")]
     assert right == {
-        "messages": said(chat, "It is 4."),
+        "messages": [*chat, assistant("It is 4.")],
         "prompt": "What is 2 + 2?",
         "response": "It is 4.",
         "reference": "4",
@@ -102,10 +77,9 @@ def test_verl_0_9_has_the_group_in_its_uid() -> None:
 
 
 def test_verl_messages_of_a_reward_function_say_more_than_the_texts() -> None:
-    [record, *_] = records(DATA / "verl-rollouts/0.6-train-5.jsonl")
-    [row] = FORMATS["verl-rollouts"].convert({**record, "messages": said(COLOUR, "Red")})
-    assert isinstance(row, dict)
-    assert row["messages"] == said(COLOUR, "Red")
+    [record, *_] = records("verl-rollouts/0.6-train-5.jsonl")
+    row = only_row("verl-rollouts", {**record, "messages": [*COLOUR, assistant("Red")]})
+    assert row["messages"] == [*COLOUR, assistant("Red")]
     assert "prompt" not in row
     assert "response" not in row
 
@@ -127,15 +101,11 @@ def test_trl_texts_with_one_reward_function() -> None:
 
 def test_trl_chats_with_tools_and_two_reward_functions() -> None:
     [row, _] = converted("trl-completions/completions_00010.parquet")
-    function = {"name": "add", "arguments": '{"a":2,"b":3}'}
-    call = {"id": "", "type": "function", "function": function}
     assert row == {
         "messages": [
-            {"role": "system", "content": "Use the tools."},
-            {"role": "user", "content": "Add 2 and 3."},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "name": "add", "content": "5"},
-            {"role": "assistant", "content": "It is 5."},
+            *(system("Use the tools."), user("Add 2 and 3.")),
+            assistant(None, call("", "add", '{"a":2,"b":3}')),
+            *({"role": "tool", "name": "add", "content": "5"}, assistant("It is 5.")),
         ],
         "prompt": "Add 2 and 3.",
         "response": "It is 5.",
@@ -150,14 +120,14 @@ def test_trl_chats_with_tools_and_two_reward_functions() -> None:
 
 def test_the_same_prompt_in_two_steps_is_two_groups() -> None:
     record = {"prompt": "p", "completion": "c", "right": 1.0, "advantage": 0.0}
-    rows = [next(iter(FORMATS["trl-completions"].convert({**record, "step": n}))) for n in (1, 2)]
+    rows = [next(iter(NAMED["trl-completions"].convert({**record, "step": n}))) for n in (1, 2)]
     assert len({str(row["group"]) for row in rows if isinstance(row, dict)}) == 2
 
 
 def test_a_line_of_ms_swift_is_a_step() -> None:
     [red, seven, plain, blue, gone] = converted("ms-swift-completions/completions.jsonl")
     assert red == {
-        "messages": said(COLOUR, "Red"),
+        "messages": [*COLOUR, assistant("Red")],
         "prompt": "Name a colour.",
         "response": "Red",
         "reference": "red",
@@ -187,20 +157,16 @@ def test_areal() -> None:
     assert red["group"] == seven["group"] == "12/fa20ffa13d85e4b4"
     assert (seven["head_version"], seven["tail_version"]) == (4, 4)
     # One ended with newer weights; its reward was replaced by the distance from the group's mean.
-    record = records(DATA / "areal-rollouts/12.jsonl")[0]
+    record = records("areal-rollouts/12.jsonl")[0]
     newer = {**record, "tail_version": 5, "reward": 0.5, "original_reward": 1.0}
-    [row] = FORMATS["areal-rollouts"].convert(newer)
-    assert isinstance(row, dict)
+    row = only_row("areal-rollouts", newer)
     assert (row["group"], row["env_reward"]) == (red["group"], 1.0)
 
 
 def test_slime_samples() -> None:
     [no, yes, aborted, alone] = converted("slime-samples/converted.jsonl")
     assert no == {
-        "messages": [
-            {"role": "user", "content": "Is 91 prime?"},
-            {"role": "assistant", "content": "No, 7 * 13."},
-        ],
+        "messages": [user("Is 91 prime?"), assistant("No, 7 * 13.")],
         "prompt": "Is 91 prime?",
         "response": "No, 7 * 13.",
         "reference": "no",
@@ -232,18 +198,11 @@ def test_openrlhf() -> None:
 
 def test_verifiers_results_have_calls_as_json_texts() -> None:
     [found, guessed] = converted("verifiers-results/0.1.8.jsonl")
-    call = {"name": "search", "arguments": '{"q": "Lima"}'}
     assert found == {
         "messages": [
-            {"role": "system", "content": "Search first."},
-            {"role": "user", "content": "Where is Lima?"},
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "content": "Peru", "tool_call_id": "c1"},
-            {"role": "assistant", "content": "In Peru."},
+            *(system("Search first."), user("Where is Lima?")),
+            assistant("", call("c1", "search", '{"q": "Lima"}')),
+            *(tool("c1", "Peru"), assistant("In Peru.")),
         ],
         "prompt": "Where is Lima?",
         "response": "In Peru.",
@@ -278,19 +237,12 @@ def test_a_failed_rollout_of_verifiers_has_no_reward_of_zero() -> None:
 
 def test_verifiers_episodes() -> None:
     [right, branched, failed, solver, critic] = converted("verifiers-traces/0.4-episodes.jsonl")
-    call = {"name": "multiply", "arguments": '{"a": 6, "b": 7}'}
+    multiply = call("c1", "multiply", '{"a": 6, "b": 7}')
     assert right == {
         "messages": [
-            {"role": "system", "content": "Use the tools."},
-            {"role": "user", "content": "What is 6 * 7?"},
-            {
-                "role": "assistant",
-                "content": None,
-                "reasoning_content": "a product",
-                "tool_calls": [{"id": "c1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "tool_call_id": "c1", "content": "42"},
-            {"role": "assistant", "content": "It is 42."},
+            *(system("Use the tools."), user("What is 6 * 7?")),
+            assistant(None, multiply, reasoning_content="a product"),
+            *(tool("c1", "42"), assistant("It is 42.")),
         ],
         "prompt": "What is 6 * 7?",
         "response": "It is 42.",
@@ -326,14 +278,14 @@ def test_verifiers_traces_without_episodes() -> None:
 
 
 def test_a_trace_nobody_scored_has_no_reward() -> None:
-    [episode, *_] = records(DATA / "verifiers-traces/0.4-episodes.jsonl")
+    [episode, *_] = records("verifiers-traces/0.4-episodes.jsonl")
     part = {"score": 1.0}
     for rewards in (
         *({}, {"right": None}, {"right": {"weight": 1.0}}),
         *({"right": part, "brief": None}, {"right": part, "brief": {"score": float("nan")}}),
     ):
         episode["traces"][0]["rewards"] = rewards
-        [row] = FORMATS["verifiers-traces"].convert(episode)
+        [row] = NAMED["verifiers-traces"].convert(episode)
         assert isinstance(row, dict)
         assert "env_reward" not in row
 
@@ -342,24 +294,17 @@ def test_nodes_that_go_round_are_refused() -> None:
     nodes = [{"parent": 1, "message": {"role": "user", "content": "a"}}] * 2
     record = {"task": {}, "nodes": nodes, "rewards": {}}
     with pytest.raises(RolloutError, match="a 'parent' is no node before it"):
-        list(FORMATS["verifiers-traces"].convert(record))
+        list(NAMED["verifiers-traces"].convert(record))
 
 
 def test_nemo_gym_items_become_messages() -> None:
     [five, four, empty, failed] = converted("nemo-gym-rollouts/rollouts.jsonl")
-    call = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
+    add = call("call_1", "add", '{"a": 2, "b": 3}')
     assert five == {
         "messages": [
-            {"role": "system", "content": "Be exact."},
-            {"role": "user", "content": "Add 2 and 3."},
-            {
-                "role": "assistant",
-                "content": None,
-                "reasoning_content": "a sum",
-                "tool_calls": [{"id": "call_1", "type": "function", "function": call}],
-            },
-            {"role": "tool", "content": "5", "tool_call_id": "call_1"},
-            {"role": "assistant", "content": "It is 5."},
+            *(system("Be exact."), user("Add 2 and 3.")),
+            assistant(None, add, reasoning_content="a sum"),
+            *(tool("call_1", "5"), assistant("It is 5.")),
         ],
         "prompt": "Add 2 and 3.",
         "response": "It is 5.",
@@ -382,9 +327,8 @@ def test_nemo_gym_items_become_messages() -> None:
 
 def test_a_masked_sample_of_nemo_gym_has_no_reward() -> None:
     """Its environment failed: the reward of 0 is of nobody's answer."""
-    record = records(DATA / "nemo-gym-rollouts/rollouts.jsonl")[0]
-    [row] = FORMATS["nemo-gym-rollouts"].convert({**record, "reward": 0.0, "mask_sample": True})
-    assert isinstance(row, dict)
+    record = records("nemo-gym-rollouts/rollouts.jsonl")[0]
+    row = only_row("nemo-gym-rollouts", {**record, "reward": 0.0, "mask_sample": True})
     assert "env_reward" not in row
 
 
@@ -428,44 +372,6 @@ def test_references_of_a_benchmark_are_no_responses(tmp_path: Path) -> None:
     [(_, sample)] = read_samples([path], {"response": "output"})
     assert isinstance(sample, Sample)
     assert (sample.response, sample.extra["outputs"]) == ("a", ["b", "c"])
-
-
-SAMPLES = [
-    (path.parent.name, record)
-    for path in sorted(DATA.glob("*/*"))
-    if path.parent.name in FORMATS
-    for record in records(path)
-]
-OTHERS: list[Row] = [
-    {"prompt": "p", "response": "r", "reference": "a"},
-    {"messages": said(COLOUR, "Red"), "group": "g", "env_reward": 1.0},
-    {"prompt": "p", "completion": "c"},
-    {"input": "p", "output": "c"},
-    {"instruction": "i", "input": "p", "output": "c"},
-    {"prompt": "p", "responses": ["a", "b"]},
-    {"prompt": "p", "chosen": "a", "rejected": "b"},
-    {"id": 1, "question": "q", "answer": "a"},
-    {},
-]
-
-
-def test_a_record_has_one_format() -> None:
-    for name, record in SAMPLES:
-        assert [one.name for one in TRAINER_FORMATS if one.matches(record)] == [name]
-    for record in OTHERS:
-        assert [one.name for one in TRAINER_FORMATS if one.matches(record)] == []
-    for path in DATA.glob("*/*.json*"):
-        if path.parent.name not in FORMATS:
-            found = [record for _, record in read_rows([path]) if isinstance(record, dict)]
-            assert not any(one.matches(record) for one in TRAINER_FORMATS for record in found), path
-
-
-@pytest.mark.parametrize("name", sorted({name for name, _ in SAMPLES} - {"adjudge-rewards"}))
-def test_files_are_read_without_flags(name: str) -> None:
-    for path in sorted((DATA / name).iterdir()):
-        if "failures" not in path.name:
-            samples = [sample for _, sample in read_samples([path])]
-            assert any(isinstance(one, Sample) and one.response for one in samples), path
 
 
 def test_nan_in_a_line_is_null(tmp_path: Path) -> None:
@@ -531,66 +437,12 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         {"type": "item_reference", "id": "x"},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
     ]
-    [call, refusal] = read_response_items(items, "output")
-    assert call["tool_calls"][0]["function"] == {
-        "name": "web_search_call",
-        "arguments": '{"query":"Lima"}',
-    }
-    assert refusal == {"role": "assistant", "content": "No"}
+    [searched, refusal] = read_response_items(items, "output")
+    assert searched["tool_calls"] == [call("w1", "web_search_call", '{"query":"Lima"}')]
+    assert refusal == assistant("No")
     custom = {"id": "c0", "type": "custom", "custom": {"name": "run", "input": "1 + 1"}}
     [turn] = read_messages([{"role": "assistant", "tool_calls": [custom]}], "m")
     assert turn["tool_calls"][0]["function"] == {"name": "run", "arguments": "1 + 1"}
     code = {"type": "code_interpreter_call", "id": "c1", "code": "1 + 1", "outputs": None}
     [ran] = read_response_items([code], "output")
     assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'
-
-
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-json_values: st.SearchStrategy[Any] = st.deferred(
-    lambda: (
-        scalars
-        | st.lists(json_values, max_size=3)
-        | st.dictionaries(st.text(max_size=5), json_values, max_size=3)
-    )
-)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of each value inside another."""
-    inner: Any = ()
-    if isinstance(value, dict):
-        inner = value.items()
-    elif isinstance(value, list):
-        inner = enumerate(value)
-    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
-
-
-@st.composite
-def damaged_records(draw: st.DrawFn) -> dict[str, Any]:
-    """A sample with one of its values, at any depth, replaced or removed."""
-    record = copy.deepcopy(SAMPLES[draw(st.integers(0, len(SAMPLES) - 1))][1])
-    paths = places(record)[1:]
-    path = paths[draw(st.integers(0, len(paths) - 1))]
-    holder = record
-    for key in path[:-1]:
-        holder = holder[key]
-    if draw(st.booleans()):
-        del holder[path[-1]]
-    else:
-        holder[path[-1]] = draw(json_values)
-    return record
-
-
-@given(damaged_records() | st.dictionaries(st.text(), json_values))
-def test_any_record_becomes_rows_or_a_rollout_error(record: dict[str, Any]) -> None:
-    before = copy.deepcopy(record)
-    for one in TRAINER_FORMATS:
-        if one.matches(record):
-            try:
-                rows = list(one.convert(record))
-            except RolloutError:
-                continue
-            for row in rows:
-                assert isinstance(row, RolloutError | dict)
-                json.dumps(row, default=str)
-    assert repr(record) == repr(before)

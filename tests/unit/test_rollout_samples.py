@@ -9,17 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rows import DATA as DUMPS
+from tests.rows import NAMED
 from typer.testing import CliRunner
 
 from adjudge.cli.main import app
-from adjudge.datasets.files import find_files
-from adjudge.errors import ConfigError
+from adjudge.datasets.files import find_files, read_rows
+from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges import discovery
-from adjudge.rollouts.formats.recognition import FORMATS, find_reading
-from adjudge.rollouts.samples import SampleReader
+from adjudge.rollouts.formats.base import RolloutFormat
+from adjudge.rollouts.formats.recognition import FORMATS, FileReading, find_reading
+from adjudge.rollouts.samples import SampleReader, sample_from_row
 
-DUMPS = Path(__file__).parents[1] / "data" / "rollouts"
 FILES = find_files([DUMPS])
+RECORDS = [
+    ("atif" if file.name == "trajectory.json" else file.relative_to(DUMPS).parts[0], record)
+    for file in FILES
+    for _, record in read_rows([file])
+    if isinstance(record, dict)
+]
+OF_FORMATS = [(NAMED[name], record) for name, record in RECORDS if name in NAMED]
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +49,21 @@ def test_there_is_a_dump_of_every_format() -> None:
         read |= {one.format.name for one in reader.readings.values() if one.format}
     assert {one.name for one in FORMATS} - read == set()
     assert len(FORMATS) >= 30
+
+
+def test_a_record_is_of_its_own_format_alone() -> None:
+    for name, record in RECORDS:
+        assert [one.name for one in FORMATS if one.matches(record)] == [name] * (name in NAMED)
+
+
+def test_a_later_record_of_another_kind_is_a_broken_row(tmp_path: Path) -> None:
+    path = tmp_path / "5.jsonl"
+    record = {"input": "p", "output": "o", "score": 1.0, "step": 5}
+    rows = [*25 * [record], {"input": "p", "score": 1.0, "step": 5}, record]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reader = SampleReader([path], {})
+    assert len(list(reader)) == 26
+    assert [one.where for one in reader.broken] == [f"{path}:26"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DUMPS)))
@@ -90,6 +116,12 @@ OWN_ROWS: list[dict[str, Any]] = [
     {"samples": [], "rollout_id": 1, "prompt": "p", "completion": "c"},
     {"responses_create_params": {"input": "q"}, "response": "text"},
     {"response": "r", "group": "a", "reward": 1, "reward_info": {}},
+    {"prompt": "p", "response": "r", "reference": "a"},
+    {"prompt": "p", "completion": "c"},
+    {"input": "p", "output": "c"},
+    {"id": 1, "question": "q", "answer": "a"},
+    {"chosen": 3, "rejected": 4},
+    {"instruction": "q", "completions": "text"},
 ]
 
 
@@ -123,3 +155,70 @@ def test_results_of_a_batch_are_joined_with_their_requests(tmp_path: Path) -> No
 def test_the_page_names_every_format() -> None:
     page = (Path(__file__).parents[2] / "docs" / "grading.md").read_text()
     assert [one.title for one in FORMATS if one.title not in page] == []
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+ROWS = st.dictionaries(st.text(max_size=8), SCALARS, max_size=2)
+JSON = SCALARS | ROWS | st.lists(SCALARS | ROWS, max_size=2)
+KEYS = sorted({key for _, record in RECORDS for key in record})
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each value inside."""
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    return [path, *(one for key, item in inner for one in places(item, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of ``value`` with ``new`` at ``path``; without the place where ``new`` is ``...``."""
+    copy = value.copy()
+    if len(path) > 1:
+        copy[path[0]] = replaced(value[path[0]], path[1:], new)
+    elif new is ...:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = new
+    return copy
+
+
+def read_or_refuse(form: RolloutFormat, record: dict[str, Any]) -> None:
+    """Its rows are samples or ``RolloutError``, and the record stays as it is."""
+    before = repr(record)
+    assert form.matches(record) in (True, False)
+    with suppress(RolloutError):
+        for row in FileReading(form).rows(record, 0):
+            if not isinstance(row, RolloutError):
+                sample_from_row(row, 0)
+    assert repr(record) == before
+
+
+@given(st.data())
+def test_any_record_is_read_or_refused(data: st.DataObject) -> None:
+    """Any values under keys of a record, and keys of others."""
+    form, record = data.draw(st.sampled_from(OF_FORMATS))
+    keys = st.sampled_from(sorted(record)) | st.sampled_from(KEYS)
+    read_or_refuse(form, data.draw(st.dictionaries(keys, JSON)))
+
+
+@given(st.data())
+def test_a_damaged_record_is_read_or_refused(data: st.DataObject) -> None:
+    """A real layout with one value, anywhere in it, exchanged for another, or lost."""
+    form, record = data.draw(st.sampled_from(OF_FORMATS))
+    place = data.draw(st.sampled_from(places(record)[1:]))
+    read_or_refuse(form, replaced(record, place, data.draw(JSON | st.just(...))))
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for form, record in OF_FORMATS:
+        for place in places(record)[1:]:
+            with suppress(RolloutError):
+                for row in FileReading(form).rows(replaced(record, place, deep), 0):
+                    if not isinstance(row, RolloutError):
+                        sample_from_row(row, 0)

@@ -34,17 +34,8 @@ def level(response, level):
     return 0.5 if level is None else level
 """
 REFERENCES = [
-    ["Paris", "City of Paris"],
-    ["Paris", 4],
-    [],
-    {"value": "Paris"},
-    {"a": [1, {"b": None}]},
-    4,
-    4.0,
-    True,
-    "Paris",
-    "",
-    None,
+    *(["Paris", "City of Paris"], ["Paris", 4], [], {"value": "Paris"}, {"a": [1, {"b": None}]}),
+    *(4, 4.0, True, "Paris", "", None),
 ]
 GRADERS: list[dict[str, Any]] = [
     {"type": "string_match"},
@@ -103,14 +94,6 @@ def test_a_list_is_never_joined() -> None:
     assert refused == (None, "invalid_input")
 
 
-@pytest.mark.parametrize("env_reward", [0.25, 1, None, math.nan, "0.25"], ids=repr)
-@pytest.mark.parametrize("mode", ["replace", "weighted_sum", "multiply"])
-def test_the_environments_reward_counts_on_both_ways(mode: str, env_reward: Any) -> None:
-    spec = make_spec(GRADERS[0], combine_mode=mode)
-    columns = {"reference": "Paris", "env_reward": env_reward}
-    assert served(spec, "Paris", columns) == in_process(spec, "Paris", columns)
-
-
 class Number:
     """A number of some library."""
 
@@ -118,10 +101,12 @@ class Number:
         return 0.25
 
 
-def test_an_environments_reward_may_be_any_librarys_number() -> None:
-    spec = make_spec(GRADERS[0], combine_mode="weighted_sum")
-    columns = {"reference": "Paris", "env_reward": Number()}
-    assert served(spec, "Paris", columns) == in_process(spec, "Paris", columns) != (None, None)
+@pytest.mark.parametrize("env_reward", [0.25, 1, None, math.nan, "0.25", Number()], ids=str)
+@pytest.mark.parametrize("mode", ["replace", "weighted_sum", "multiply"])
+def test_the_environments_reward_counts_on_both_ways(mode: str, env_reward: Any) -> None:
+    spec = make_spec(GRADERS[0], combine_mode=mode)
+    columns = {"reference": "Paris", "env_reward": env_reward}
+    assert served(spec, "Paris", columns) == in_process(spec, "Paris", columns)
 
 
 @pytest.mark.parametrize(
@@ -160,32 +145,23 @@ def test_a_sample_is_refused_by_the_name_of_what_cannot_be_sent(name: str) -> No
     assert str(refused.value).startswith(f"{name}: ")
 
 
+NARROW = ["/get_reward", "/slime", "/slime/parts", "/llamafactory"]
+
+
 @pytest.mark.parametrize(
     ("grader", "reward", "lost"),
     [
         ({"type": "string_match"}, {}, ["/llamafactory"]),
         ({"type": "length_penalty", "min_length": 0}, {}, []),
-        (
-            {"type": "length_penalty", "min_length": 0},
-            {"combine_mode": "weighted_sum"},
-            ["/get_reward", "/slime", "/slime/parts", "/llamafactory"],
-        ),
-        (GRADERS[4], {}, ["/get_reward", "/slime", "/slime/parts", "/llamafactory"]),
-        (
-            {"type": "answer", "mapper": {"answer_type": "kind"}},
-            {},
-            ["/get_reward", "/slime", "/slime/parts", "/llamafactory"],
-        ),
+        ({"type": "length_penalty", "min_length": 0}, {"combine_mode": "weighted_sum"}, NARROW),
+        (GRADERS[4], {}, NARROW),
+        ({"type": "answer", "mapper": {"answer_type": "kind"}}, {}, NARROW),
     ],
 )
 def test_what_a_format_cannot_carry_is_known(
     grader: dict[str, Any], reward: dict[str, Any], lost: list[str]
 ) -> None:
     backend = DampedBackend(SpecBackend(make_spec(grader, **reward)), Damping())
-    carried = {one.path: getattr(one, "carries", None) for one in FORMATS}
-    found = [
-        path
-        for path, fields in carried.items()
-        if fields is not None and [*backend.list_lost_fields(dict.fromkeys(fields, "text"))]
-    ]
-    assert found == lost
+    carried = {one.path: carries for one in FORMATS if (carries := getattr(one, "carries", None))}
+    texts = {path: dict.fromkeys(fields, "text") for path, fields in carried.items()}
+    assert [path for path, item in texts.items() if [*backend.list_lost_fields(item)]] == lost

@@ -430,7 +430,6 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
 def from_sample(sample: Sample, group: str) -> AuditedRollout:
     """A rollout of a dump; its reward is the dump's."""
     extras = sample.extra
-    finish = _find_finish(extras)
     recorded = next((extras[name] for name in _ADVANTAGES if name in extras), None)
     return AuditedRollout(
         index=sample.original_index,
@@ -442,20 +441,26 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         missing=_why_no_reward(sample),
         components=_find_components(extras),
         reasons=_find_reasons(extras),
-        prompt=sample.prompt or "",
-        response=sample.response or "",
-        messages=sample.messages or (),
-        finish=finish,
-        truncated=_is_truncated(extras, finish),
-        extras=extras,
+        **_sample_columns(sample),
     )
+
+
+def _sample_columns(sample: Sample) -> dict[str, Any]:
+    """The texts of a rollout, and how it ended."""
+    finish = _find_finish(sample.extra)
+    return {
+        "prompt": sample.prompt or "",
+        "response": sample.response or "",
+        "messages": sample.messages or (),
+        "finish": finish,
+        "truncated": _is_truncated(sample.extra, finish),
+        "extras": sample.extra,
+    }
 
 
 def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
     """A sample of a run folder, with its rollout where that is still there."""
     details = record.details or {}
-    extras = sample.extra if sample else {}
-    finish = _find_finish(extras)
     return AuditedRollout(
         index=record.index,
         where=record.where or (sample.where if sample else ""),
@@ -471,13 +476,8 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
             if isinstance(detail, Mapping) and (text := _reason_text(detail))
         },
         missing=record.missing.kind if record.missing else "",
-        prompt=(sample.prompt or "") if sample else "",
-        response=(sample.response or "") if sample else "",
-        messages=(sample.messages or ()) if sample else (),
-        finish=finish,
-        truncated=_is_truncated(extras, finish),
-        extras=extras,
         has_texts=sample is not None,
+        **({} if sample is None else _sample_columns(sample)),
     )
 
 

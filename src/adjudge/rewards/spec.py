@@ -480,16 +480,12 @@ class RewardSpec(ConfigFile):
             if name not in self.judges:
                 hint = suggest_name(name, self.judges)
                 raise ConfigError(f"{where}: there is no [judges.{name}]{hint}")
-        if entry.judge == [] or len(set(named)) < len(named):
-            raise ConfigError(
-                f"{where}: must name at least one judge, each once. Use panel.votes to ask "
-                "one again."
-            )
         left_out = set(NOT_ABOUT_REPLIES)
         asked = [self.judges[name].model_dump_json(exclude=left_out) for name in named]
-        if len(set(asked)) < len(asked):
+        if entry.judge == [] or len(set(asked)) < len(asked):
             raise ConfigError(
-                f"{where}: names the same judge twice. Use panel.votes for several draws of one."
+                f"{where}: must name at least one judge, each once, also under different names. "
+                "Use panel.votes to ask one again."
             )
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
             raise ConfigError(

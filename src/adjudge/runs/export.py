@@ -68,19 +68,17 @@ class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "best-of-n or sft."
             )
         self.most_pairs()  # raises for what is none
-        if not (math.isfinite(self.min_margin) and self.min_margin >= 0):
-            raise ConfigError(
-                f"--min-margin: must be 0 or more and finite (found {self.min_margin})"
-            )
-        if self.min_reward is not None and not math.isfinite(self.min_reward):
-            raise ConfigError(f"--min-reward: must be finite (found {self.min_reward})")
+        share = self.top_share
+        for option, value, fits, allowed in (
+            ("--min-margin", self.min_margin, self.min_margin >= 0, "0 or more and finite"),
+            ("--min-reward", self.min_reward, True, "finite"),
+            ("--top-share", share, share is None or 0 < share <= 1, "above 0 and at most 1"),
+        ):
+            if value is not None and not (math.isfinite(value) and fits):
+                raise ConfigError(f"{option}: must be {allowed} (found {value})")
         if self.kind == "sft" and self.min_reward is None and self.top_share is None:
             raise ConfigError(
                 "export sft: needs --min-reward or --top-share: which samples are good enough?"
-            )
-        if self.top_share is not None and not 0 < self.top_share <= 1:
-            raise ConfigError(
-                f"--top-share: must be above 0 and at most 1 (found {self.top_share})"
             )
 
     def most_pairs(self) -> int | None:

@@ -24,6 +24,7 @@ from adjudge.runner.binding import ArgumentBinding
 from adjudge.types import MISSING, Role, Sample, get_path
 
 _NOT_GRADERS = {"source", "events"}
+_ROW_FACTS = ("index", "group", "step", "reward", "missing", "advantage", "reward_info")
 _WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
 
 
@@ -131,16 +132,10 @@ class StoryTeller:
         if sample is not None and sample.messages and response == last_said(sample.messages):
             response = None
         found = {
-            "index": row.get("index"),
+            **{name: row.get(name) for name in _ROW_FACTS},
             "key": row.get("key") or "",
             "where": row.get("where") or "",
-            "group": row.get("group"),
-            "step": row.get("step"),
-            "reward": row.get("reward"),
-            "missing": row.get("missing"),
             "env_reward": row.get("env_reward", _table(row.get("reward_info")).get("env_reward")),
-            "advantage": row.get("advantage"),
-            "reward_info": row.get("reward_info"),
             "source": details.get("source"),
             "messages": messages,
             "prompt": sample.prompt if sample is not None and messages is None else None,

@@ -37,22 +37,7 @@ REQUEST_OUTCOMES = ("answered", "failed", "refused", "queue_full", "unavailable"
 """A judgement, a judge's failure, a fault of the request, no room, not now, the client left."""
 
 _SECONDS_BUCKETS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
-    60,
-    120,
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
 )
 _SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 _UPSTREAM_COUNTERS = (

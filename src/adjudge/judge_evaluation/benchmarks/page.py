@@ -45,16 +45,11 @@ def score_columns(*names: str) -> list[Column]:
 
 
 def score_cells(
-    value: float | None,
-    low: float | None,
-    high: float | None,
-    why: str,
-    label: str,
-    digits: int = 4,
+    value: float | None, low: float | None, high: float | None, why: str, label: str
 ) -> list[object]:
     """A score, its interval or why there is none, and both on a strip."""
     strip = forest_strip([PlottedInterval(value, low, high)], f"{label}: {format_number(value)}")
-    return [format_number(value, digits), format_range(low, high, why), strip]
+    return [format_number(value, 4), format_range(low, high, why), strip]
 
 
 def _score_cells(one: EvaluationSummary, label: str, why: str = "") -> list[object]:

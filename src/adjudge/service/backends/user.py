@@ -27,16 +27,7 @@ from adjudge.service.backends.conversion import read_answer, request_failure_res
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JudgeRequest, JudgeResponse
 
-REQUEST_FIELDS = (
-    "prompt",
-    "completion",
-    "answer",
-    "answer_type",
-    "metadata",
-    "images",
-    "messages",
-    "request_id",
-)
+REQUEST_FIELDS = JudgeRequest.__struct_fields__
 """What a ``score`` method may take, by name."""
 
 

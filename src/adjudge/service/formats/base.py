@@ -36,9 +36,6 @@ class WireFormat(Protocol):
 MAX_ITEMS = 1024
 """The most samples in one request of a list format."""
 
-ReferenceLabel = Any
-"""What trainers send as reference: text, as a rule, and whatever else the dataset had there."""
-
 _OWN_FAULT = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED}
 _encode = msgspec.json.Encoder().encode
 
@@ -66,7 +63,7 @@ class Format(ABC):
             for request in requests:
                 check_request(request, 0)
         except RequestRefused as refused:
-            return refusal_reply(refused)
+            return refused.status, error_body(refused.kind, str(refused))
         responses = await score(requests) if requests else []
         if (failure := find_failure(responses, len(requests))) is not None:
             return self.failed(body, failure)
@@ -93,11 +90,6 @@ def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> J
     except RolloutError as error:
         raise invalid_request(str(error)) from None
     return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
-
-
-def refusal_reply(refused: RequestRefused) -> tuple[int, bytes]:
-    """The answer to a request that cannot be read."""
-    return refused.status, error_body(refused.kind, str(refused))
 
 
 def invalid_request(message: str) -> RequestRefused:
@@ -129,6 +121,9 @@ def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
     return None
 
 
-def label_to_answer(label: ReferenceLabel) -> Any:
-    """A label as reference: none where it is an empty text, else as it was sent."""
+def label_to_answer(label: Any) -> Any:
+    """A label as reference: none where it is an empty text, else as it was sent.
+
+    Trainers send texts, as a rule, and whatever else the dataset had there.
+    """
     return None if label == "" else label

@@ -26,7 +26,6 @@ import msgspec
 from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.service.formats.base import (
     Format,
-    ReferenceLabel,
     invalid_request,
     label_to_answer,
     rollout_request,
@@ -34,23 +33,11 @@ from adjudge.service.formats.base import (
 from adjudge.service.requests import decode_body
 from adjudge.wire import JudgeRequest, JudgeResponse
 
-_BEGINS = re.compile(
-    "|".join(
-        re.escape(token)
-        for token in (
-            *PAD_TOKENS,
-            "</s>",
-            "<s>",
-            "<bos>",
-            "<|begin_of_text|>",
-            "<|startoftext|>",
-            "<|im_end|>",
-            "<BOS_TOKEN>",
-            "[BOS]",
-            "<｜begin▁of▁sentence｜>",
-        )
-    )
+_BEGIN_TOKENS = (
+    *("</s>", "<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|im_end|>"),
+    *("<BOS_TOKEN>", "[BOS]", "<｜begin▁of▁sentence｜>"),
 )
+_BEGINS = re.compile("|".join(map(re.escape, (*PAD_TOKENS, *_BEGIN_TOKENS))))
 _WORD = re.compile(r"\S+")
 _ANCHOR = 64  # characters that show a shortened prompt's end
 _TRIES = 16
@@ -134,7 +121,7 @@ class _OpenRLHFRequest(msgspec.Struct):
 
     query: list[str]
     prompts: list[str] | None = None
-    labels: list[ReferenceLabel] | None = None
+    labels: list[Any] | None = None
 
 
 _openrlhf_decoder = msgspec.json.Decoder(_OpenRLHFRequest)
@@ -172,7 +159,7 @@ class OpenRLHF(Format):
         return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 
 
-def _openrlhf_request(place: int, query: str, prompt: str, label: ReferenceLabel) -> JudgeRequest:
+def _openrlhf_request(place: int, query: str, prompt: str, label: Any) -> JudgeRequest:
     completion = extract_completion(query, prompt)
     if completion is None:
         raise invalid_request(
@@ -187,7 +174,7 @@ class _SlimeSample(msgspec.Struct):
 
     response: str
     prompt: str | list[dict[str, Any]] = ""
-    label: ReferenceLabel = None
+    label: Any = None
 
 
 _slime_decoder = msgspec.json.Decoder(_SlimeSample | list[_SlimeSample])
@@ -206,7 +193,10 @@ class Slime(Format):
     def requests(self, body: bytes) -> list[JudgeRequest]:
         """One, or those of a group."""
         asked: _SlimeSample | list[_SlimeSample] = decode_body(_slime_decoder, body)
-        return [_slime_request(one) for one in (asked if isinstance(asked, list) else [asked])]
+        return [
+            rollout_request(one.prompt, one.response, label_to_answer(one.label))
+            for one in (asked if isinstance(asked, list) else [asked])
+        ]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
         """A number for an object, a list for a list."""
@@ -224,10 +214,6 @@ class SlimeWithParts(Slime):
 
     def _reward(self, response: JudgeResponse) -> Any:
         return {**(response.detailed_scores or {}), "score": response.score}
-
-
-def _slime_request(sample: _SlimeSample) -> JudgeRequest:
-    return rollout_request(sample.prompt, sample.response, label_to_answer(sample.label))
 
 
 class _LlamaFactoryRequest(msgspec.Struct):
