@@ -118,7 +118,9 @@ def test_a_group_both_ways_by_hand_and_a_sample_by_keyboard(browser: Browser, li
         ):  # fmt: skip
             assert text in story, text
         # Pressed twice before the first is shown: two steps.
-        page.evaluate("for (const _ of [1, 2]) document.querySelector('[aria-keyshortcuts=g]').click()")
+        page.evaluate(
+            "for (const _ of [1, 2]) document.querySelector('[aria-keyshortcuts=g]').click()"
+        )
         expect(title).to_have_text("Sample 2 of step 3, group 3/0")
         story = page.locator("#story-body").inner_text()
         assert "Reward missing. timeout: no answer in 30 s" in story

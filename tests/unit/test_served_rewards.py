@@ -100,8 +100,11 @@ class Number:
     def __float__(self) -> float:
         return 0.25
 
+    def __repr__(self) -> str:
+        return "Number()"
 
-@pytest.mark.parametrize("env_reward", [0.25, 1, None, math.nan, "0.25", Number()], ids=str)
+
+@pytest.mark.parametrize("env_reward", [0.25, 1, None, math.nan, "0.25", Number()], ids=repr)
 @pytest.mark.parametrize("mode", ["replace", "weighted_sum", "multiply"])
 def test_the_environments_reward_counts_on_both_ways(mode: str, env_reward: Any) -> None:
     spec = make_spec(GRADERS[0], combine_mode=mode)

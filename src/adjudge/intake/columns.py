@@ -18,8 +18,8 @@ REFERENCE_COLUMNS = (
 )
 """The columns that may be the ``reference``: the first of them that a row has."""
 
-
-_COLUMNS, _OWN_NAME = set(REFERENCE_COLUMNS), ["reference"]
+_COLUMNS = frozenset(REFERENCE_COLUMNS)
+_OTHERS = _COLUMNS - {"reference"}
 
 
 def is_nothing(value: Any) -> bool:
@@ -56,17 +56,12 @@ class ReferenceChoice:
 
     def set(self, columns: dict[str, Any], *, fixed: bool = False) -> None:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
-        present = [name for name in columns if name in _COLUMNS]
-        if present == _OWN_NAME and not fixed:  # as in most rows
-            value = columns["reference"]
-            if value.__class__ is str and value:
-                return
-        if not present:
-            return
-        if fixed:
-            if is_nothing(columns.get("reference", MISSING)):
+        if fixed or _OTHERS.isdisjoint(columns):  # as in most rows
+            value = columns.get("reference", MISSING)
+            if not (value.__class__ is str and value) and is_nothing(value):
                 columns.pop("reference", None)
             return
+        present = [name for name in columns if name in _COLUMNS]
         chosen = find_reference(columns)
         if chosen is None:
             columns.pop("reference", None)

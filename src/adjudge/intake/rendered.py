@@ -28,7 +28,7 @@ END_TOKENS = (
 )
 
 
-LAST_SIGNS = {token[-1] for token in END_TOKENS}
+LAST_SIGNS = tuple({token[-1] for token in END_TOKENS})
 
 
 def strip_end_tokens(text: str) -> str:
@@ -37,7 +37,7 @@ def strip_end_tokens(text: str) -> str:
     >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
     'It is <b>four</b>.'
     """
-    if (text[-1:] if not text[-1:].isspace() else text.rstrip()[-1:]) not in LAST_SIGNS:
+    if not text.rstrip().endswith(LAST_SIGNS):
         return text
     end, opened = len(text), text.find("<s>")
     while True:

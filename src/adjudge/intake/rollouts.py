@@ -27,18 +27,17 @@ class RolloutParts(NamedTuple):
     opening_turns: int | None
 
 
-_RENDERED_ENDS = {"t", ">", "]"}
+_RENDERED_ENDS = ("t", ">", "]")
 """What a prompt may end with that a chat template rendered: the assistant's role, or a tag."""
 
 
 def is_plain(prompt: Any, completion: Any) -> bool:
     """Whether both are texts of which nothing is to be read: most rows of files are such."""
-    if prompt.__class__ is not str or completion.__class__ is not str:
-        return False
-    end, last = prompt[-1:], completion[-1:]
     return (
-        (end if end > " " else prompt.rstrip()[-1:]) not in _RENDERED_ENDS
-        and (last if last > " " else completion.rstrip()[-1:]) not in LAST_SIGNS
+        prompt.__class__ is str
+        and completion.__class__ is str
+        and not prompt.rstrip().endswith(_RENDERED_ENDS)
+        and not completion.rstrip().endswith(LAST_SIGNS)
         and prompt[:1] != "["
         and "THINK]" not in completion
     )

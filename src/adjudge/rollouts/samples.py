@@ -102,8 +102,14 @@ def sample_from_row(
     """
     columns = dict(row)
     take = columns.pop
-    messages, prompt, response = (take(name, None) for name in ("messages", "prompt", "response"))
-    opening_turns, group = take("opening_turns", None), _parse_group(take("group", None))
+    messages, prompt, response = (
+        take("messages", None),
+        take("prompt", None),
+        take("response", None),
+    )
+    opening_turns, group = take("opening_turns", None), take("group", None)
+    if group.__class__ is not str:
+        group = _parse_group(group)
     take("index", None)
     references.set(columns)
     if "env_reward" in columns:
@@ -163,10 +169,10 @@ def _parse_messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _parse_group(value: Any) -> str | None:
-    if value is None or value.__class__ is str:
-        return value
-    if isinstance(value, float) and math.isnan(value):
-        return None  # how pandas writes "none"
+    if value is None or (
+        isinstance(value, float) and math.isnan(value)
+    ):  # how pandas writes "none"
+        return None
     if isinstance(value, str | int | float | bool):
         return str(value)
     raise RolloutError(f"'group' must be text or a number, got {describe_value(value)}")
