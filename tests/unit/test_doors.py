@@ -22,7 +22,7 @@ from tests.unit.test_slime_adapter import Status, arguments
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
 from adjudge.intake.samples import compute_prompt_key
-from adjudge.rollouts.formats.chat import read_response_items
+from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.service.backends.conversion import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
@@ -332,7 +332,7 @@ def to_message(turn: dict[str, Any]) -> dict[str, Any]:
 @given(conversations())
 def test_every_makers_form_gives_the_sample_of_openais_chat(talk: Talk) -> None:
     wanted = sample_from_row({"prompt": talk[:-1], "response": talk[-1:]}, 0)
-    before, said = (read_response_items(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
+    before, said = (read_messages(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
     system = "".join(one["content"] for one in talk if one["role"] == "system")
     *asked, answer = (to_message(one) for one in talk if one["role"] != "system")
     result = {"type": "succeeded", "message": answer}

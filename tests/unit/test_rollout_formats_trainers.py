@@ -23,7 +23,7 @@ from tests.rows import (
 
 from adjudge.errors import RolloutError
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.chat import read_messages, read_response_items
+from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
@@ -418,9 +418,9 @@ def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        ("x", "m.0: must be a chat message with a 'role'"),
-        ({"content": "x"}, "m.0: must be a chat message with a 'role'"),
-        ({"role": "user", "content": 3}, "m.0.content: must be text or a list of parts"),
+        ("x", "m.0: must be a chat message"),
+        ({"content": "x"}, "m.0.role: .*keys content"),
+        ({"role": "user", "content": 3}, "m.0.content: "),
         ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: must be a list"),
         ({"role": "assistant", "tool_calls": ["{"]}, "a call is text but not JSON"),
         ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "with the 'name' of a tool"),
@@ -437,12 +437,12 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         {"type": "item_reference", "id": "x"},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
     ]
-    [searched, refusal] = read_response_items(items, "output")
+    [searched, refusal] = read_messages(items, "output")
     assert searched["tool_calls"] == [call("w1", "web_search_call", '{"query":"Lima"}')]
     assert refusal == assistant("No")
     custom = {"id": "c0", "type": "custom", "custom": {"name": "run", "input": "1 + 1"}}
     [turn] = read_messages([{"role": "assistant", "tool_calls": [custom]}], "m")
     assert turn["tool_calls"][0]["function"] == {"name": "run", "arguments": "1 + 1"}
     code = {"type": "code_interpreter_call", "id": "c1", "code": "1 + 1", "outputs": None}
-    [ran] = read_response_items([code], "output")
+    [ran] = read_messages([code], "output")
     assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'

@@ -12,15 +12,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
+from adjudge.intake.conversation import list_messages, read_messages
 from adjudge.intake.rollouts import (
     RolloutParts,
-    check_turns,
     is_plain,
     last_said,
     read_conversation,
@@ -141,31 +139,22 @@ def _read_parts(
         if not isinstance(response, str | list):
             raise RolloutError(f"'response' must be text, got {describe_value(response)}")
         return read_rollout(prompt, response)
-    turns = _parse_messages(messages)
+    turns = list_messages(messages, "messages")
     known = type(opening_turns) is int and 0 <= opening_turns <= len(turns)
     if not known and isinstance(prompt, list) and turns[: len(prompt)] == prompt:
         known, opening_turns = True, len(prompt)
     found = read_conversation(turns, opening_turns if known else None)
     if isinstance(prompt, list):
-        found = found._replace(prompt=last_question(check_turns(prompt, "prompt")))
+        found = found._replace(prompt=last_question(read_messages(prompt, "prompt")))
     elif prompt is not None:
         found = found._replace(prompt=prompt)
     if response is None:
         return found
     if isinstance(response, list):
-        return found._replace(response=last_said(check_turns(response, "response")) or "")
+        return found._replace(response=last_said(read_messages(response, "response")) or "")
     if not isinstance(response, str):
         raise RolloutError(f"'response' must be text, got {describe_value(response)}")
     return found._replace(response=response)
-
-
-def _parse_messages(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, str):  # trainers often store the list as JSON text
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise RolloutError(f"'messages' is text but not JSON: {error}") from None
-    return check_turns(value, "messages")
 
 
 def _parse_group(value: Any) -> str | None:

@@ -18,7 +18,7 @@ from adjudge.rollouts.formats.chat import (
     answered_columns,
     assistant_message,
     message_text,
-    read_response_items,
+    read_messages,
     split_reasoning,
     tool_call,
     tool_calls,
@@ -404,7 +404,7 @@ def _mini_messages(given: Sequence[Record]) -> list[Message]:
     for message in given:
         role, extra = message.get("role"), as_object(message.get("extra"))
         if message.get("object") == "response":
-            turns.add_messages(read_response_items(message.get("output"), "output"))
+            turns.add_messages(read_messages(message.get("output"), "output"))
         elif message.get("type") == "function_call_output":
             turns.add_other("tool", message_text(message.get("output")), [message.get("call_id")])
         elif role == "assistant":
