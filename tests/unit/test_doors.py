@@ -21,8 +21,8 @@ from tests.unit.test_slime_adapter import Status, arguments
 
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.samples import compute_prompt_key
-from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.service.backends.conversion import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl

@@ -22,8 +22,8 @@ from tests.rows import (
 )
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample

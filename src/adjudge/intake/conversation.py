@@ -216,11 +216,12 @@ def _is_own_part(part: Any) -> bool:
 
 def _is_own_call(call: Any) -> bool:
     function = call.get("function") if isinstance(call, dict) else None
-    return (
-        isinstance(function, dict)
-        and isinstance(function.get("name"), str)
-        and isinstance(function.get("arguments"), str)
-    )
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return False
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):  # null: the argument of another row's call of a table
+        return None not in arguments.values()
+    return isinstance(arguments, str)
 
 
 def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,18 +12,16 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
+from adjudge.intake.conversation import (
     Message,
-    answered_columns,
     assistant_message,
     message_text,
     read_messages,
-    split_reasoning,
     tool_call,
-    tool_calls,
     tool_message,
 )
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import answered_columns, split_reasoning, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,

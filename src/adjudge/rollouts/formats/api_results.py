@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import Message, assistant_message, message_text, read_messages
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
-    Message,
-    assistant_message,
-    message_text,
-    read_messages,
-    request_messages,
-)
+from adjudge.rollouts.formats.chat import request_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,

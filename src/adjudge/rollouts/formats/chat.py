@@ -8,26 +8,13 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import (
     Message,
-    assistant_message,
     message_text,
     read_messages,
-    read_tool_call,
     tool_call,
-    tool_message,
 )
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.fields import Record, as_objects
-
-__all__ = [
-    "Message",
-    "assistant_message",
-    "message_text",
-    "read_messages",
-    "read_tool_call",
-    "tool_call",
-    "tool_message",
-]
 
 
 def tool_calls(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import read_rollout
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.formats.fields import make_row
 
 

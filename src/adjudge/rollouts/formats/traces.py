@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import read_messages, request_messages
+from adjudge.rollouts.formats.chat import request_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
