@@ -109,12 +109,13 @@ def _json(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
-def split_events(messages: Any) -> list[dict[str, Any]]:
+def split_events(messages: Any, opening_turns: int = 0) -> list[dict[str, Any]]:
     r"""The events of a trajectory, in order; none where the assistant never spoke.
 
     ``messages`` are in OpenAI chat format, each perhaps wrapped as ``{"message": …}``. An event is
     one assistant message with all messages up to the next one: results of tools, and what the
-    environment says in the user's role. What stands before the first belongs to no event. Fields:
+    environment says in the user's role. What comes before the first belongs to no event; no more do
+    the first ``opening_turns`` messages, examples in the prompt among them. Fields:
 
     * ``index``: the event's place, from 0;
     * ``response``: the turn as text: its content, then a line ``name(arguments)`` per call;
@@ -136,7 +137,11 @@ def split_events(messages: Any) -> list[dict[str, Any]]:
     [1, 3]
     """
     turns = _parse_messages(messages)
-    starts = [place for place, message in enumerate(turns) if message.get("role") == "assistant"]
+    starts = [
+        place
+        for place, message in enumerate(turns)
+        if place >= opening_turns and message.get("role") == "assistant"
+    ]
     ends = [*starts, len(turns)][1:]
     return [
         _build_event(index, turns, start, end)
