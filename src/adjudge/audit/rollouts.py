@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
-from adjudge.rollouts.samples import GroupNames, SampleReader
+from adjudge.rollouts.input_report import InputReport, may_be_score
+from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.view.index import STD_EPSILON
 from adjudge.stats.estimates import np
@@ -32,18 +32,6 @@ NOT_A_NUMBER = "not_a_number"
 """The kind of a reward that is NaN, infinite, null or not there in a dump."""
 
 _ADVANTAGES = ("advantage", "advantages")
-_NO_COMPONENTS = frozenset(
-    {
-        *("step", "index", "epoch", "trial", "sample", "sample_idx", "seed", "temperature"),
-        *("task_id", "doc_id", "example_id", "rollout_id", "seqlen", "prompt_len", "num_turns"),
-        *("entropy", "loss", "duration", "tokens", "turns", "time", "timestamp", "level"),
-        *("remove_sample", "parallel_tool_calls", "is_truncated", "truncated", *_ADVANTAGES),
-    }
-)
-_NO_COMPONENT_ENDS = (
-    *("_id", "_ids", "_idx", "_index", "_version", "_ms", "_s", "_cost", "_len", "_length"),
-    *("_tokens", "_time", "_seconds", "_count", "_turns"),
-)
 _REWARD_COPIES = frozenset({"reward", "rewards", "score", "env_reward"})
 _FINISH_KEYS = (
     *("finish_reason", "stop_reason", "status", "stop_condition", "exit_status"),
@@ -163,8 +151,7 @@ class AuditedRun:
         self.broken: list[str] = []
         self.broken_count = 0
         self.with_texts = 0
-        self.formats: dict[str, int] = {}
-        self.pairs = 0
+        self.input = InputReport(split_steps=True)
 
     def __len__(self) -> int:
         return len(self.where)
@@ -344,11 +331,11 @@ def read_audited(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
-    names, count = GroupNames(split_steps=True), 0
+    count = 0
     for path in paths:
         found = _read_folder(path, run) if _is_run_folder(path) else None
         if found is None:
-            found = _read_dump([path], mapping, run, names)
+            found = _read_dump([path], mapping, run)
         for rollout in found:
             rollout.index = count
             if len(paths) > 1 and _is_run_folder(path):
@@ -363,15 +350,14 @@ def _is_run_folder(path: Path) -> bool:
 
 
 def _read_dump(
-    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
+    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping)
-    tables, keys, beside = 0, dict[str, None](), False
+    beside = False
     for sample in reader:
-        if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
-            tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
-        rollout = from_sample(sample, names.name(sample))
-        if _has_own_reward(sample, reader, mapping):
+        own = _has_own_reward(sample, reader, mapping)
+        rollout = from_sample(sample, run.input.add(sample, own_reward=own))
+        if own:
             beside = beside or rollout.reward is not None
             rollout.env_reward = rollout.reward
             rollout.reward = finite_number(sample.extra["reward"])
@@ -382,17 +368,9 @@ def _read_dump(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
         )
-    if tables:
-        name = "score" if "score" in keys else next(iter(keys), "NAME")
-        run.notes.append(
-            f"The reward of {tables:,} rows is a table ({', '.join(list(keys)[:10])}), and counts "
-            f"as missing. Choose a number of it: -m env_reward=reward.{name}"
-        )
-    run.pairs += sum(bool(one.format and one.format.pairs) for one in reader.readings.values())
+    run.input.add_files(reader)
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
-    for title, files in reader.count_formats().items():
-        run.formats[title] = run.formats.get(title, 0) + files
 
 
 def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, str]) -> bool:
@@ -409,7 +387,7 @@ def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
     """The samples of a run folder; without their texts where the rollouts are gone."""
     records = RunRecords(path)
-    run.formats["run folder"] = run.formats.get("run folder", 0) + 1
+    run.input.formats["run folder"] += 1
     if dropped := records.count_dropped():
         reasons = ", ".join(f"{why} {count:,}" for why, count in dropped.items())
         run.notes.append(
@@ -441,6 +419,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         missing=_why_no_reward(sample),
         components=_find_components(extras),
         reasons=_find_reasons(extras),
+        has_texts=sample.response is not None,
         **_sample_columns(sample),
     )
 
@@ -504,18 +483,8 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         name: _number(float(value) if isinstance(value, bool) else value)
         for name, value in extras.items()
-        if isinstance(value, int | float) and _may_be_component(name)
+        if isinstance(value, int | float) and name not in _REWARD_COPIES and may_be_score(name)
     }
-
-
-@lru_cache(maxsize=1024)
-def _may_be_component(name: str) -> bool:
-    return (
-        name not in _NO_COMPONENTS
-        and name not in _REWARD_COPIES
-        and not name.startswith(("_", "judge/"))
-        and not name.endswith(_NO_COMPONENT_ENDS)
-    )
 
 
 def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:

@@ -48,11 +48,15 @@ def find_reference(columns: Mapping[str, Any]) -> str | None:
 
 
 class ReferenceChoice:
-    """Sets the ``reference`` of rows, and says once which column was passed over for which."""
+    """Sets the ``reference`` of rows, and says once which column was passed over for which.
+
+    ``chosen``: the columns that were the reference of a row.
+    """
 
     def __init__(self, say: Callable[[str], None], remedy: str) -> None:
         self._say, self._remedy = say, remedy
         self._seen: set[tuple[str, str]] = set()
+        self.chosen: dict[str, None] = {}
 
     def set(self, columns: dict[str, Any], *, fixed: bool = False) -> None:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
@@ -68,6 +72,8 @@ class ReferenceChoice:
             return
         value = columns[chosen]
         columns["reference"] = value
+        if chosen not in self.chosen:
+            self.chosen[chosen] = None
         for other in present:
             if other not in (chosen, "reference") and (chosen, other) not in self._seen:
                 self._check_other(chosen, other, value, columns[other])

@@ -286,6 +286,11 @@ class SampleReader:
         """How many files were read as what."""
         return dict(Counter(reading.title for reading in self.readings.values()))
 
+    @property
+    def reference_columns(self) -> dict[str, None]:
+        """The columns that were taken for the reference of a row, as far as rows were read."""
+        return self._references.chosen
+
     def find_readings(self) -> dict[Path, FileReading]:
         """How each file that holds samples is read, by its first rows."""
         found = {
