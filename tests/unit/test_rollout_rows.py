@@ -245,6 +245,38 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "",
         [(Q, A, None)],
     ),
+    "swe-bench predictions": (
+        [{"instance_id": "a-1", "model_name_or_path": "m", "model_patch": A}],
+        "",
+        [(None, A, None)],
+    ),
+    "bfcl results": (
+        [{"id": "simple_0", "result": "[area(base=10, height=5)]", "latency": 0.5}],
+        "-m response=result",
+        [(None, "[area(base=10, height=5)]", None)],
+    ),
+    "choices of an api beside the question": (
+        [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],
+        "",
+        [(Q, A, None)],
+    ),
+    "open-r1": (
+        [{"problem": Q, "solution": "s", "answer": "4", "generations": [A, B]}],
+        "",
+        [(Q, A, None), (Q, B, None)],
+    ),
+    "evaluation tables": ([{"request": Q, "response": A, "score": 1}], "", [(Q, A, 1.0)]),
+    "experiments": (
+        [
+            {
+                "inputs": {"question": Q},
+                "outputs": {"answer": A},
+                "reference_outputs": {"answer": "4"},
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
     "evalplus": (
         [{"task_id": "HumanEval/0", "solution": A}],
         "-m response=solution",
@@ -346,6 +378,8 @@ NOT_READ: dict[str, Any] = {
     ],
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
+    "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
+    "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
     "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],
 }
 

@@ -62,9 +62,11 @@ def find_response_list(row: Mapping[str, Any]) -> str | None:
     than ``responses`` needs a prompt: benchmarks call their references so, too.
     """
     for name in sorted(RESPONSE_LISTS.intersection(row)):
-        own = name in ("response", "responses")
         others = ("response", "messages") if name == "responses" else _RESPONSES
-        prompt = own or isinstance(row.get("prompt"), str | list)
+        asked = isinstance(row.get("prompt"), str | list) or (
+            name != "outputs" and find_column(row, "prompt") is not None
+        )
+        prompt = name in ("response", "responses") or asked
         if (
             prompt
             and all(one == name or row.get(one) is None for one in others)
@@ -131,13 +133,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
-        "instance.input.text",
+        *("instance.input.text", "request"),
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (
         *("response", "completion", "output", "generation", "model_output", "model_response"),
         *("model_answer", "raw_output", "raw_response", "generated_text", "output_text"),
-        *("actual_output", "actualoutput", "llm_output", "outputs", "prediction", "answer"),
+        *("actual_output", "actualoutput", "llm_output", "outputs", "model_patch", "prediction"),
+        "answer",
     ),
     "reference": REFERENCE_COLUMNS,
     "group": (

@@ -21,12 +21,12 @@ from adjudge.types import get_path
 
 ATTEMPTS = (
     *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
-    *("attempts", "candidates", "response", "completion", "generation"),
+    *("attempts", "candidates", "choices", "response", "completion", "generation"),
     *("result.completions", "model_response.text"),
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
 
-OF_ATTEMPTS = ("text", "content")
+OF_ATTEMPTS = ("text", "content", "message")
 """What the response of an attempt may be called, too, beside the prompt."""
 
 _NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + NAMES["env_reward"])
@@ -195,8 +195,8 @@ def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
 def _are_attempts(value: Any, path: str) -> bool:
     if not isinstance(value, list) or not value or parse_conversation(value) is not None:
         return False
-    if all(isinstance(one, Mapping) for one in value):
-        return True
+    if all(isinstance(one, Mapping) for one in value):  # or the choices of a question
+        return path != "choices" or all("message" in one or "finish_reason" in one for one in value)
     return "." in path and all(isinstance(one, str) for one in value)
 
 

@@ -18,6 +18,18 @@ from adjudge.rollouts.formats.columns import find_column, fits_field, list_colum
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
 from adjudge.types import MISSING, get_path
 
+_OF_QUESTIONS = frozenset(
+    {
+        *("choices", "options", "documents", "docs", "contexts", "passages", "paragraphs"),
+        *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
+        *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+    }
+)
+"""Lists of objects with texts that are a question's, or parts of one answer."""
+
+_LONG = 20
+"""Characters; a verdict is shorter."""
+
 _REFERENCE_LISTS = ("outputs", "solutions")
 """Lists of texts that are as often what benchmarks accept."""
 
@@ -28,15 +40,15 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "response": (
         *("response", "output", "completion", "generation", "generated", "prediction", "reply"),
-        *("continuation", "solution"),
+        *("continuation", "solution", "result"),
     ),
     "prompt": (
         *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
         "request",
     ),
     "env_reward": (
-        *("reward", "graded", "correct", "resolved", "success", "passed", "score", "acc"),
-        "accuracy",
+        *("reward", "graded", "correct", "correctness", "resolved", "success", "passed", "score"),
+        *("acc", "accuracy"),
     ),
 }
 """Words by which a column may be meant for a field, the surest first."""
@@ -75,7 +87,8 @@ def propose_options(
         return f"Add {_options(found)}"
     for path, count in places:
         rows = head_rows(records, path, mapping)
-        found = _find_columns(rows, mapping, read, tuple(_NAMED), of_attempts=True)
+        attempts = path.rpartition(".")[2] not in _OF_QUESTIONS
+        found = _find_columns(rows, mapping, read, tuple(_NAMED), of_attempts=attempts)
         if found:
             return _write(path, count, found)
     for path, count in _text_lists(records) if within is None else ():
@@ -124,14 +137,15 @@ def _options(found: Mapping[str, str]) -> str:
 
 
 def _is_read(rows: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], read: Read) -> bool:
-    """Whether all rows become samples with a conversation or a response of their own."""
+    """Whether rows become samples, at least half of them with a conversation or a response."""
     if (reading := read(rows, mapping)) is None:
         return False
     try:
         made = [one for number, row in enumerate(rows) for one in reading.rows(row, number)]
     except (RolloutError, LookupError, TypeError, AttributeError):
         return False
-    return bool(made) and all(isinstance(one, dict) and _has_content(one) for one in made)
+    whole = [one for one in made if isinstance(one, dict) and _has_content(one)]
+    return bool(made) and 2 * len(whole) >= len(made)
 
 
 def _has_content(row: Row) -> bool:
@@ -201,7 +215,9 @@ def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: st
         ranks = [
             rank for rank, name in enumerate(_NAMED[field]) if name in words or f"{name}s" in words
         ]
-        if ranks and _OTHERS.isdisjoint({*words} - {*_NAMED[field]}) and _fit(field, values):
+        if not (ranks and _OTHERS.isdisjoint({*words} - {*_NAMED[field]}) and _fit(field, values)):
+            continue
+        if field != "response" or not _is_verdict(path.rpartition(".")[2], values):
             ranked.append((min(ranks), path))
     best = [path for rank, path in ranked if rank == min(ranked)[0]]
     return best[0] if len(best) == 1 else None
@@ -215,3 +231,9 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
         chats = [parse_conversation(one) for one in texts]
         return all(chat is not None and last_question(chat) for chat in chats)
     return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
+
+
+def _is_verdict(path: str, values: Sequence[Any]) -> bool:
+    """Whether a result is one word, such as passed."""
+    result = "result" in path.lower()
+    return result and all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)
