@@ -21,7 +21,7 @@ from adjudge.audit.report import (
     write_audit_page,
 )
 from adjudge.cli.console import StageBars, clean, output, print_input, print_json
-from adjudge.cli.options import Quiet, map_option, new_folder, output_option, parse_map
+from adjudge.cli.options import Quiet, Rows, map_option, new_folder, output_option, parse_map
 from adjudge.files import write_json
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
@@ -54,6 +54,7 @@ def audit(
             "Can be repeated."
         ),
     ] = None,
+    rows: Rows = None,
     folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="The severity from which on the exit code is 1.")
@@ -81,7 +82,7 @@ def audit(
     with StageBars(show=not quiet) as bars:
         report = make_audit(
             dumps,
-            parse_map(mapping, SAMPLE_FIELDS),
+            parse_map(mapping, SAMPLE_FIELDS, rows),
             progress=bars.update,
         )
     folder = folder or new_folder("audit")

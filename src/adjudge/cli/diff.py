@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
-from adjudge.cli.options import JsonSummary, map_option, parse_map
+from adjudge.cli.options import JsonSummary, Rows, map_option, parse_map
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.judge_evaluation.diff.conditions import parse_condition
@@ -47,6 +47,7 @@ def diff(
     mapping: Annotated[
         list[str] | None, map_option("Of dumps: read a field from another column.")
     ] = None,
+    rows: Rows = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0,
     as_json: JsonSummary = False,
 ) -> None:
@@ -65,7 +66,7 @@ def diff(
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"-o {page}: must be an HTML file (found {page.name!r})")
     require_stats()
-    columns = parse_map(mapping, SAMPLE_FIELDS)
+    columns = parse_map(mapping, SAMPLE_FIELDS, rows)
     runs = PairedRuns(DiffRun(a, columns), DiffRun(b, columns))
     summary = summarise_diff(runs, read_labels(runs), seed=seed)
     summary["verdict"] = write_verdict(summary)

@@ -28,6 +28,7 @@ from adjudge.cli.options import (
     JsonForTables,
     Quiet,
     RayAddress,
+    Rows,
     WaitForJudge,
     budget_option,
     cassette_option,
@@ -202,6 +203,7 @@ def grade(
             "Read a field from a column, such as group=task_id or reference=a.b. Can be repeated."
         ),
     ] = None,
+    rows: Rows = None,
     folder: Annotated[Path | None, output_option("grade")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first broken row [default: skip it].")
@@ -293,7 +295,7 @@ def grade(
         rows_of="stdin",
         spec=loaded if step is None else loaded.at_step(step),
         folder=folder,
-        mapping=parse_map(mapping, SAMPLE_FIELDS),
+        mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
         strict=strict,
         show_progress=not quiet,
         budget_usd=budget_usd,

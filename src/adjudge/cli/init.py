@@ -16,13 +16,14 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors, print_input, print_json
-from adjudge.cli.options import map_option, parse_map
-from adjudge.datasets.files import find_files, read_rows
+from adjudge.cli.options import Rows, map_arguments, map_option, parse_map
+from adjudge.datasets.files import RawColumns, find_files, read_rows
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.judges.discovery import FoundJudge, describe_search, find_judge
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import guess_mapping
+from adjudge.rollouts.formats.nested import head_rows
 from adjudge.rollouts.formats.recognition import FileReading
 from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
@@ -49,6 +50,7 @@ def init(
         list[str] | None,
         map_option("Read a field from a column with another name, as adjudge grade does."),
     ] = None,
+    rows: Rows = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite the spec if it exists.")
     ] = False,
@@ -70,7 +72,9 @@ def init(
         )
     if output.exists() and not force:
         raise ConfigError(f"{output}: exists already. Use --force to overwrite it.")
-    facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
+    facts = (
+        _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS, rows)) if inputs else RolloutFacts()
+    )
     judge = run_blocking(find_judge())
     draft = draft_spec(facts, judge, output)
     output.write_text(draft.text, encoding="utf-8")
@@ -168,8 +172,11 @@ def _group_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, st
     """The column that looks like the samples' group, where that is not read without being told."""
     if reading.format is not None or "group" in {**reading.guessed, **reading.mapping}:
         return {}
-    rows = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
-    guessed = guess_mapping([row for _, row in rows if not isinstance(row, RolloutError)])
+    found = islice(read_rows([find_files(inputs)[0]]), _INIT_ROWS)
+    rows: list[RawColumns] = [row for _, row in found if not isinstance(row, RolloutError)]
+    if reading.nested is not None:
+        rows = head_rows(rows, reading.nested, reading.mapping)
+    guessed = guess_mapping(rows)
     return {name: column for name, column in guessed.items() if name == "group"}
 
 
@@ -236,9 +243,7 @@ def _next_command(facts: RolloutFacts, output: Path, *, has_judge: bool) -> str:
         data = [part for one in inputs for part in ("--data", one)]
         against = ["--against", f"{_as_argument(output)}#shorter"] if has_judge else []
         return _join_words(["adjudge", "eval", "judge", _as_argument(output), *data, *against])
-    maps = [
-        part for name, column in facts.mapping.items() for part in ("--map", f"{name}={column}")
-    ]
+    maps = map_arguments(facts.mapping)
     return _join_words(["adjudge", "grade", *inputs, "--spec", _as_argument(output), *maps])
 
 

@@ -97,6 +97,17 @@ def map_option(text: str) -> Any:
     return typer.Option("--map", "-m", metavar="FIELD=COLUMN", help=text)
 
 
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="PATH",
+        help="Where the rows lie within each record of a file, such as results.results; . is the "
+        "record itself.",
+    ),
+]
+
+
 def threshold_option(metavar: str, text: str) -> Any:
     """``--threshold``, several times: a name and its number."""
     return typer.Option("--threshold", "-t", metavar=metavar, help=text)
@@ -119,22 +130,40 @@ def new_folder(verb: str) -> Path:
     return next(path for path in chain([first], later) if not path.exists())
 
 
-def parse_map(entries: Iterable[str] | None, fields: Collection[str]) -> dict[str, str]:
+def parse_map(
+    entries: Iterable[str] | None, fields: Collection[str], rows: str | None = None
+) -> dict[str, str]:
     """``FIELD=COLUMN`` entries as a mapping; raises :class:`ConfigError`.
 
-    One that is nearly one of ``fields`` is let through with a note on standard error.
+    ``rows`` is what ``--rows`` says, and the mapping's ``rows``. A field that is nearly one of
+    ``fields`` is let through with a note on standard error.
     """
     mapping: dict[str, str] = {}
+    if rows is not None:
+        if not all(step.strip() for step in rows.split(".")) and rows != ".":
+            raise ConfigError(f"--rows {rows!r}: must be a path, such as results.results, or .")
+        mapping["rows"] = rows
     for entry in entries or ():
         field, equals, column = (part.strip() for part in entry.partition("="))
         if not (field and equals and column):
             raise ConfigError(f"--map {entry!r}: must be FIELD=COLUMN, such as messages=traj")
+        if field == "rows":
+            raise ConfigError(f"--map {entry!r}: is no field. Use --rows {column}")
         if field in mapping:
             raise ConfigError(f"--map {entry!r}: {field!r} is mapped twice")
         if field not in fields and (hint := suggest_name(field, fields)):
             errors().print(f"[yellow]--map {clean(entry)}[/]: an extra field{clean(hint)}")
         mapping[field] = column
     return mapping
+
+
+def map_arguments(mapping: Mapping[str, str]) -> list[str]:
+    """The options that :func:`parse_map` reads as this mapping."""
+    pairs = [
+        ("--rows", path) if name == "rows" else ("--map", f"{name}={path}")
+        for name, path in mapping.items()
+    ]
+    return [part for pair in pairs for part in pair]
 
 
 def check_value(option: str, value: str | None, allowed: Collection[str]) -> Any:

@@ -15,6 +15,7 @@ from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
+    Rows,
     budget_option,
     map_option,
     new_folder,
@@ -101,6 +102,7 @@ def swap(
     mapping: Annotated[
         list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
     ] = None,
+    rows: Rows = None,
     budget_usd: Annotated[
         float | None,
         budget_option("The most that each judge may cost in this folder."),
@@ -127,7 +129,7 @@ def swap(
         rollouts=rollouts,
         judges=judges or [],
         folder=folder or new_folder("swap"),
-        mapping=parse_map(mapping, SAMPLE_FIELDS),
+        mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
         stored=_parse_stored(stored or []),
         group=[name.strip() for name in (group or "").split(",") if name.strip()],
         seed=seed,

@@ -351,7 +351,9 @@ def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:
     if isinstance(value, str):
         if value.startswith("\n\nAssistant:") or value.lstrip().startswith("Human:"):
             return _dialogue(value, key)
-        if beside and not is_conversation_text(value):
+        if not is_conversation_text(value):
+            if not beside:
+                raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")
             return [_message("assistant", check_text(value, key, blank=True))]
     return check_conversation(value, key)
 

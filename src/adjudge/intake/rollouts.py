@@ -63,12 +63,13 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
         thinks = opens_thinking(prompt) if thinks is None else thinks
         if looks_like_messages(prompt):
             before = read_messages(prompt, "prompt")
-            if looks_like_messages(completion):  # the columns of a table
-                completion = read_messages(completion, "completion")
         else:
             before = read_rendered_prompt(prompt)
     elif prompt is not None:
         before = read_messages(prompt, "prompt")
+    if before is not None and completion.__class__ is str and looks_like_messages(completion):
+        # A table's columns of JSON. Beside a prompt in plain text, JSON was perhaps asked for.
+        completion = read_messages(completion, "completion")
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:

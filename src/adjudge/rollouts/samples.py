@@ -16,7 +16,7 @@ from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
-from adjudge.intake.conversation import list_messages, read_messages
+from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.rollouts import (
     RolloutParts,
     is_plain,
@@ -28,15 +28,20 @@ from adjudge.intake.samples import compute_divergence, compute_prompt_key, sampl
 from adjudge.intake.thinking import ThinkingWatch
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
-from adjudge.rollouts.formats.columns import RESPONSE_LISTS, list_columns
+from adjudge.rollouts.formats.columns import (
+    RESPONSE_LISTS,
+    fits_field,
+    list_columns,
+    object_text,
+)
+from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
 
 _CHECKED_ROWS = 1000
-HEAD_ROWS = 20
-"""Rows of a file by which its format is recognised."""
 
+_FIELDS = frozenset({*SAMPLE_FIELDS} - {"opening_turns"})
 _log = logging.getLogger("adjudge")
 _REFERENCES = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
 
@@ -61,19 +66,43 @@ def check_mapping(rows: Iterable[FileRow], mapping: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for a mapped column that none of the first rows has."""
     if "index" in mapping:
         raise ConfigError("--map index: cannot be mapped, since index counts the input rows")
-    wanted, columns = dict(mapping), dict[str, None]()
-    for _, row in islice(rows, _CHECKED_ROWS if wanted else 0):
-        if not isinstance(row, RolloutError):
-            columns |= dict.fromkeys(row)
+    wanted, columns = dict(mapping), dict[str, Any]()
+    within = wanted.pop("rows", None)
+    for _, record in islice(rows, _CHECKED_ROWS if wanted else 0):
+        if isinstance(record, RolloutError):
+            continue
+        for row in (record,) if within is None else head_rows([record], within, wanted):
+            columns = {**row, **{name: one for name, one in columns.items() if one is not None}}
             wanted = {f: path for f, path in wanted.items() if not _has_path(row, path)}
         if not wanted:
             return
     if columns:
         for name, path in wanted.items():
+            if (inside := _find_list(columns, path)) is not None:
+                rows_path = ".".join(filter(None, (within, inside)))
+                raise ConfigError(
+                    f"--map {name}={path}: {inside!r} is a list of objects, which are rows. Add "
+                    f"--rows {rows_path} -m {name}={path.removeprefix(f'{inside}.')}"
+                )
+            fitting = [
+                n for n, one in columns.items() if name not in _FIELDS or fits_field(name, one)
+            ]
             raise ConfigError(
                 f"--map {name}={path}: none of the first rows has {path!r}"
-                f"{suggest_name(path, columns)} (columns: {list_columns(columns)})"
+                f"{suggest_name(path, fitting)} (columns: {list_columns(columns)})"
             )
+
+
+def _find_list(row: Mapping[str, Any], path: str) -> str | None:
+    """The beginning of a path that is a list of objects with the path's rest."""
+    steps = path.split(".")
+    for count in range(1, len(steps)):
+        here = get_path(row, ".".join(steps[:count]))
+        if isinstance(here, list):
+            rest = ".".join(steps[count:])
+            there = any(get_path(one, rest) is not MISSING for one in here)
+            return ".".join(steps[:count]) if there else None
+    return None
 
 
 def _has_path(row: Mapping[str, Any], path: str) -> bool:
@@ -131,14 +160,14 @@ def _read_parts(
     messages: Any, prompt: Any, response: Any, opening_turns: Any
 ) -> RolloutParts | None:
     """The rollout of a row; ``None`` where it has neither a conversation nor a response."""
+    if isinstance(prompt, Mapping):
+        prompt = object_text(prompt) or prompt
     if prompt is not None and not isinstance(prompt, str | list):
         raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")
     if messages is None:
         if response is None:
             return None
-        if not isinstance(response, str | list):
-            raise RolloutError(f"'response' must be text, got {describe_value(response)}")
-        return read_rollout(prompt, response)
+        return read_rollout(prompt, _read_response(response))
     turns = list_messages(messages, "messages")
     known = type(opening_turns) is int and 0 <= opening_turns <= len(turns)
     if not known and isinstance(prompt, list) and turns[: len(prompt)] == prompt:
@@ -150,11 +179,25 @@ def _read_parts(
         found = found._replace(prompt=prompt)
     if response is None:
         return found
+    response = _read_response(response)
     if isinstance(response, list):
         return found._replace(response=last_said(read_messages(response, "response")) or "")
-    if not isinstance(response, str):
-        raise RolloutError(f"'response' must be text, got {describe_value(response)}")
     return found._replace(response=response)
+
+
+def _read_response(value: Any) -> str | list[Any]:
+    """A response as text or messages; raises :class:`RolloutError` for what is neither."""
+    if isinstance(value, Mapping):
+        if not fits_field("response", value):
+            raise RolloutError(f"response: is an object (found {list_columns(map(str, value))})")
+        return [dict(value)] if looks_like_messages([value]) else object_text(value) or ""
+    if isinstance(value, list) and any(isinstance(one, str | None) for one in value):
+        raise RolloutError(
+            f"response: must be one text or a list of messages (found a list of {len(value)})"
+        )
+    if not isinstance(value, str | list):
+        raise RolloutError(f"'response' must be text, got {describe_value(value)}")
+    return value
 
 
 def _parse_group(value: Any) -> str | None:
@@ -222,17 +265,19 @@ class SampleReader:
         for reading, rows in self._read_files():
             by_name = reading.is_by_name
             for where, record in rows:
-                if by_name and record.__class__ is dict and record.get("response") is not None:
+                if by_name and record.__class__ is dict and record.get("response").__class__ is str:
                     yield where, self._as_sample(record, index, where)  # as most rows are
                     index, number = index + 1, number + 1
                     continue
                 one_row = isinstance(record, RolloutError) or (
                     by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
-                for row in (record,) if one_row else self._convert(where, record, reading, number):
+                made = self._convert(where, record, reading, number)
+                for place, row in (("", record),) if one_row else made:
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
-                    yield where, self._as_sample(row, index, where)
+                    at = f"{where}.{place}" if place else where
+                    yield at, self._as_sample(row, index, at)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
@@ -254,10 +299,11 @@ class SampleReader:
 
     def _convert(
         self, where: str, record: Any, reading: FileReading, number: int
-    ) -> Iterator[Mapping[str, Any] | RolloutError]:
-        """The rows of a record; a request is none, and goes with its result."""
-        join = None if reading.format is None else reading.format.join
-        if reading.format is not None and (request_id := reading.format.request_id) is not None:
+    ) -> Iterator[tuple[str, Mapping[str, Any] | RolloutError]]:
+        """The rows of a record with their places there; a request goes with its result."""
+        form = reading.format if reading.nested is None else None
+        join = None if form is None else form.join
+        if form is not None and (request_id := form.request_id) is not None:
             if request_id(record) is not None:
                 return
             if self._requests is None:
@@ -267,9 +313,9 @@ class SampleReader:
             if join is not None and self._rows is None:
                 record = join(Path(where.rpartition(":")[0]), record)
             if record is not None:
-                yield from reading.rows(record, number)
+                yield from reading.places(record, number)
         except RolloutError as error:
-            yield error
+            yield "", error
 
     def _read_requests(
         self, request_id: Callable[[Mapping[str, Any]], str | None]

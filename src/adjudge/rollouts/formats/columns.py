@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
-from adjudge.messages import parse_conversation
+from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
 from adjudge.text import printable
+from adjudge.types import MISSING, get_path
 
 
 def list_columns(columns: Iterable[str]) -> str:
@@ -28,7 +30,7 @@ def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
     """
     return any(
         "messages" in row
-        or ("response" in row and not isinstance(row["response"], Mapping))
+        or ("response" in row and not _is_providers(row["response"]))
         or find_response_list(row) is not None
         for row in rows
     )
@@ -37,12 +39,17 @@ def has_own_columns(rows: Sequence[Mapping[str, Any]]) -> bool:
 def find_own_columns(row: Mapping[str, Any]) -> set[str]:
     """The columns of a row, under adjudge's own names, that hold a conversation or responses."""
     found = {name for name in ("messages", "response") if row.get(name) is not None}
-    if isinstance(row.get("response"), Mapping):  # a provider's
+    if _is_providers(row.get("response")):
         found.remove("response")
     return found | ({"responses"} if find_response_list(row) == "responses" else set())
 
 
-RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs"})
+def _is_providers(response: Any) -> bool:
+    """Whether a column ``response`` is an API's object."""
+    return isinstance(response, Mapping) and object_text(response) is None
+
+
+RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs", "response"})
 """Columns with a list of texts, one a sample; verl's ``main_generation`` adds ``responses``."""
 
 _RESPONSES = ("responses", "response", "messages", "completion", "generation", "output")
@@ -52,13 +59,20 @@ _REWARD_LISTS = ("rewards", "scores", "reward", "score", "env_reward")
 def find_response_list(row: Mapping[str, Any]) -> str | None:
     """The column whose list is a row's responses: texts, and nulls where none was made.
 
-    There is none where the row has ``response`` or ``messages``. A name other than ``responses``
-    needs a prompt, and no other response beside it: benchmarks call their references so, too.
+    There is none where the row has another response or ``messages``. A name in the plural other
+    than ``responses`` needs a prompt: benchmarks call their references so, too.
     """
     for name in sorted(RESPONSE_LISTS.intersection(row)):
-        others = _RESPONSES[1:3] if name == "responses" else _RESPONSES
-        prompt = name == "responses" or isinstance(row.get("prompt"), str | list)
-        if prompt and all(row.get(one) is None for one in others) and _is_list_of_texts(row[name]):
+        others = ("response", "messages") if name == "responses" else _RESPONSES
+        asked = isinstance(row.get("prompt"), str | list) or (
+            name != "outputs" and find_column(row, "prompt") is not None
+        )
+        prompt = name in ("response", "responses") or asked
+        if (
+            prompt
+            and all(one == name or row.get(one) is None for one in others)
+            and _is_list_of_texts(row[name])
+        ):
             return name
     return None
 
@@ -80,7 +94,7 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
     texts = row[name]
     lists = [one for one in _REWARD_LISTS if _is_list_of_numbers(row.get(one), len(texts))]
     rewards = row[lists[0]] if lists else [row.get("env_reward")] * len(texts)
-    prompt = parse_conversation(row.get("prompt")) or row.get("prompt")
+    prompt = row.get("prompt")
     judged = row.get("reward_model")
     truth = judged.get("ground_truth") if isinstance(judged, Mapping) else None
     own = {"reference": truth, "group": group}
@@ -112,15 +126,22 @@ def _is_list_of_numbers(value: Any, count: int) -> bool:
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
-_NAMES: Mapping[str, tuple[str, ...]] = {
+NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": (
         *("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
-        *("transcript", "history"),
+        *("transcript", "history", "contents", "messages_and_choices", "convo"),
     ),
-    "prompt": ("prompt", "question", "query", "instruction", "problem", "input"),
+    "prompt": (
+        *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
+        *("input.messages", "input.question", "inputs.question", "doc.query"),
+        *("instance.input.text", "request"),
+    ),
+    # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (
-        *("response", "completion", "output", "generation", "prediction"),
-        *("model_output", "model_response", "generated_text"),
+        *("response", "completion", "output", "generation", "model_output", "model_response"),
+        *("model_answer", "raw_output", "raw_response", "generated_text", "output_text"),
+        *("actual_output", "actualoutput", "llm_output", "outputs", "model_patch", "prediction"),
+        "answer",
     ),
     "reference": REFERENCE_COLUMNS,
     "group": (
@@ -129,33 +150,67 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "env_reward": (
         *("env_reward", "reward", "score", "outcome", "success", "passed", "correct", "resolved"),
+        *("is_correct", "is_resolved", "label"),
     ),
 }
+"""The usual names of each field's column, the first of them that fits; dots reach into objects."""
+
+_ANSWERED = ("reference", "ground_truth", "reference_answer", "expected_answer", "correct_answer")
+"""A row with one of these and ``answer`` has its policy's answer in it."""
 
 
-def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def guess_mapping(
+    rows: Sequence[Mapping[str, Any]], responses: Sequence[str] = ()
+) -> dict[str, str]:
     """``{field: column}`` for the fields whose column has another name; never two for one column.
 
     A name counts only where the values fit the field: messages are lists of chat messages,
-    rewards are numbers, a group's values repeat or look like ids.
+    rewards are numbers, a group's values repeat or look like ids. ``responses``: names that may be
+    the response's, too, such as those of attempts.
     """
     columns = [column for column, _ in Counter(c for row in rows for c in row).most_common()]
     by_lower = {column.lower(): column for column in reversed(columns)}
     guessed: dict[str, str] = {}
-    for field, names in _NAMES.items():
-        for name in names:
-            column = by_lower.get(name)
+    for field, names in NAMES.items():
+        for name in (*names, *responses) if field == "response" else names:
+            column = by_lower.get(name, name if "." in name else None)
             if column is None or column in guessed.values():
                 continue
-            values = [row[column] for row in rows if row.get(column) is not None]
+            values = [get_path(row, column) for row in rows]
+            values = [value for value in values if value is not None and value is not MISSING]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _are_texts(values):
-                continue  # a class or a verdict, not an answer
+            if name == "label" and not _is_of_label(field, values):
+                continue
+            if name == "answer" and field == "response" and by_lower.keys().isdisjoint(_ANSWERED):
+                continue
             if _FITS[field](values):
                 guessed[field] = column
                 break
     return {field: column for field, column in guessed.items() if field != column}
+
+
+def _is_of_label(field: str, values: Sequence[Any]) -> bool:
+    """An answer is text; a verdict is true or false, as in KTO's data; a number is a class."""
+    kind = bool if field == "env_reward" else str
+    return bool(values) and all(isinstance(value, kind) for value in values)
+
+
+def find_column(row: Mapping[str, Any], name: str) -> str | None:
+    """The column of a row that has a usual name of the field ``name``, and fits it."""
+    for column in NAMES[name]:
+        value = get_path(row, column) if "." in column else row.get(column)
+        if value is not None and value is not MISSING and _FITS[name]([value]):
+            return column
+    return None
+
+
+def join_input(row: Mapping[str, Any]) -> str | None:
+    """Alpaca's question: the instruction, and the input to which it is applied."""
+    instruction, given = row.get("instruction"), row.get("input")
+    if isinstance(instruction, str) and isinstance(given, str) and given.strip():
+        return f"{instruction}\n\n{given}"
+    return None
 
 
 def fits_field(name: str, value: Any) -> bool:
@@ -163,8 +218,35 @@ def fits_field(name: str, value: Any) -> bool:
     return value is None or _FITS[name]([value])
 
 
+_TEXT_KEYS = (
+    *("text", "content", "output", "answer", "response", "completion", "question", "prompt"),
+    *("query", "input"),
+)
+
+
+def object_text(value: Mapping[str, Any]) -> str | None:
+    """The text of an object that has one: ``{"text": …}``, ``{"content": …, "role": …}``."""
+    texts = [value[name] for name in _TEXT_KEYS if value.get(name) is not None]
+    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else None
+
+
+def _are_responses(values: Sequence[Any]) -> bool:
+    return bool(values) and all(map(_is_response, values))
+
+
+def _is_response(value: Any) -> bool:
+    """Whether a value is a text, an object with one, or messages that begin with an answer."""
+    if isinstance(value, Mapping):
+        return object_text(value) is not None or looks_like_messages([value])
+    if isinstance(value, list) and looks_like_messages(value):
+        with suppress(RolloutError):
+            return read_messages(value, "")[0]["role"] in ("assistant", "tool")
+        return False
+    return isinstance(value, str)
+
+
 def _are_conversations(values: Sequence[Any]) -> bool:
-    return bool(values) and all(parse_conversation(value) is not None for value in values)
+    return bool(values) and all(looks_like_messages(value) for value in values)
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -172,6 +254,8 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def _are_prompts(values: Sequence[Any]) -> bool:
+    if values and all(isinstance(value, Mapping) for value in values):
+        return all(object_text(value) is not None for value in values)
     return _are_texts(values) or _are_conversations(values)
 
 
@@ -196,7 +280,7 @@ def _is_number(value: Any) -> bool:
 _FITS = {
     "messages": _are_conversations,
     "prompt": _are_prompts,
-    "response": _are_texts,
+    "response": _are_responses,
     "reference": _are_present,
     "group": _are_ids,
     "env_reward": _are_numbers,

@@ -27,8 +27,10 @@ from adjudge.datasets.published import (
 from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.columns import find_column, join_input
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, digest_prompt
+from adjudge.types import get_path
 
 RatedConversation = tuple[ChatMessages, float | None]
 """A conversation that ends with an answer, and what the answer is worth, if the data says so."""
@@ -66,6 +68,8 @@ def _read_best_of(record: RawColumns) -> list[RatedConversation]:
 
 
 def _read_preference(record: RawColumns) -> list[RatedConversation]:
+    if record.get("prompt") is None and (column := find_column(record, "prompt")) is not None:
+        record = {**record, "prompt": join_input(record) or get_path(record, column)}
     pair = parse_preference(record, "")
     scores = [record.get(column) for column in _SCORE_COLUMNS]
     rated = all(type(score) in (int, float) for score in scores)

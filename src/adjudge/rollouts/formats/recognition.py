@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, is_nothing
+from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
+    find_column,
     find_own_columns,
     find_response_list,
     fits_field,
     guess_mapping,
     has_own_columns,
+    join_input,
     list_columns,
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_attempts, head_rows, rows_at
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.formats.proposals import propose_options
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
@@ -46,16 +51,18 @@ class FileReading:
 
     ``format``: theirs; without one, columns are read by name. ``mapping``: the column of a field,
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
+    ``nested``: the path to the rows within each record, as users say with ``--rows``.
     """
 
     format: RolloutFormat | None = None
     mapping: Mapping[str, str] = field(default_factory=dict)
     guessed: Mapping[str, str] = field(default_factory=dict)
+    nested: str | None = None
 
     @property
     def is_by_name(self) -> bool:
         """Whether columns are read under their own names, and nothing else."""
-        return self.format is None and not self.mapping and not self.guessed
+        return self.format is None and not (self.mapping or self.guessed or self.nested)
 
     @property
     def file_is_task(self) -> bool:
@@ -65,14 +72,43 @@ class FileReading:
     @property
     def title(self) -> str:
         """What the file is, for people."""
+        where = f", rows under {self.nested}" if self.nested else ""
         if self.format is not None:
-            return self.format.title
+            return f"{self.format.title}{where}"
         used = {**self.guessed, **self.mapping}
         named = ", ".join(f"{name} from {column}" for name, column in used.items())
-        return f"columns by name{f' ({named})' if named else ''}"
+        return f"columns by name{f' ({named})' if named else ''}{where}"
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
+        for _, row in self.places(record, number):
+            yield row
+
+    def places(
+        self, record: Mapping[str, Any], number: int
+    ) -> Iterator[tuple[str, Row | RolloutError]]:
+        """The rows of a record, each with its place there: ``""`` for the record itself."""
+        if self.nested is None:
+            rows = list(self._rows(record, number))
+            for place, one in enumerate(rows):
+                yield str(place) if len(rows) > 1 else "", one
+            return
+        inner, found = replace(self, nested=None), False
+        for place, row in rows_at(record, self.nested, self.mapping, f"row {number}"):
+            found = True
+            try:
+                yield from (
+                    (".".join(filter(None, (place, at))), one)
+                    for at, one in inner.places(row, number)
+                )
+            except RolloutError as error:
+                yield place, error
+        if not found:
+            raise RolloutError(
+                f"has no rows under {self.nested!r} (columns: {list_columns(record)})"
+            )
+
+    def _rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         try:
             rows = list(self._split(record, f"row {number}"))
         except (LookupError, TypeError, AttributeError):
@@ -90,6 +126,8 @@ class FileReading:
             if len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
             named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
+            if self.guessed.get("prompt") == "instruction":
+                named["prompt"] = join_input(row) or named["prompt"]
             source = row if by_name else {**record, **parts[place]} if parts else record
             yield apply_mapping(named, source, self.mapping)
 
@@ -102,12 +140,14 @@ class FileReading:
         return {
             name: column
             for name, column in self.guessed.items()
-            if (name not in ("group", "env_reward") or fits_field(name, row.get(column)))
+            if (name not in ("group", "env_reward") or fits_field(name, get_path(row, column)))
             and not (name == "reference" and column in REFERENCE_COLUMNS)
         }
 
     def _split(self, record: Mapping[str, Any], group: str) -> Iterable[Row | RolloutError]:
         if self.format is not None:
+            if self.format.pairs and "prompt" in self.mapping:  # without it they have none
+                record = apply_mapping(record, record, {"prompt": self.mapping["prompt"]}, drop=())
             return self.format.convert(record)
         mapped = any(name in self.mapping for name in CONTENT_FIELDS)
         if not mapped and find_response_list(record) is not None:
@@ -142,31 +182,71 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
-def _is_table_by_column(record: Mapping[str, Any]) -> bool:
-    """Whether each column is an object by row, as pandas writes a table by default."""
-    return bool(record) and all(
-        isinstance(column, Mapping) and "0" in column for column in record.values()
-    )
-
-
 def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
     Where ``mapping`` names the conversation or the response, columns are read by name. A field
-    without a column of its name is then read from a usual one. Raises :class:`ConfigError` for
-    records in which there is neither conversation nor response.
+    without a column of its name is then read from a usual one. ``rows`` in it is the path to the
+    rows within each record. Raises :class:`ConfigError` for records in which there is neither
+    conversation nor response.
     """
+    if "rows" in mapping:
+        path, named = mapping["rows"], {n: one for n, one in mapping.items() if n != "rows"}
+        return _find_nested(records, path, named)
+    _check_columns(records, mapping)
+    found = _find_reading(records, mapping)
+    if found is not None:
+        return found
+    columns = dict.fromkeys(str(name) for record in records for name in record)
+    raise ConfigError(
+        f"is in no known format, and no column looks like a conversation or a response "
+        f"(columns: {list_columns(columns)}). {propose_options(records, mapping, _find_reading)}"
+    )
+
+
+def _find_nested(
+    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str]
+) -> FileReading:
+    rows = head_rows(records, path, mapping)
+    if records and not rows:
+        out = propose_options(records, mapping, _find_reading)
+        columns = list_columns(dict.fromkeys(str(name) for one in records for name in one))
+        raise ConfigError(
+            f"--rows {path}: leads to no objects in the first records (columns: {columns}). {out}"
+        )
+    found = None
+    if rows and find_column(rows[0], "prompt") is not None:
+        found = _find_reading(rows, mapping, OF_ATTEMPTS)
+    try:
+        found = found or find_reading(rows, mapping)
+    except ConfigError as error:
+        raise ConfigError(f"--rows {path}: what is there {error}") from None
+    return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")
+
+
+def _find_reading(
+    records: Sequence[Mapping[str, Any]],
+    mapping: Mapping[str, str],
+    responses: Sequence[str] = (),
+) -> FileReading | None:
+    """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
         if records and not mapped and all(_has_format(record, one) for record in records):
             return FileReading(one, mapping)
+    own = has_own_columns(records)
+    if not (mapped or own or responses) and (path := find_attempts(records)) is not None:
+        names = (*OF_ATTEMPTS, path.rpartition(".")[2])
+        nested = _find_reading(head_rows(records, path, mapping), mapping, names)
+        if nested is not None:
+            return replace(nested, nested=path)
     columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = {
         name: column
-        for name, column in guess_mapping(records).items()
+        for name, column in guess_mapping(records, responses).items()
         if name not in mapping and column not in mapping.values()
     }
-    if not records or mapped or has_own_columns(records):
+    if not records or mapped or own:
         # Groups decide about advantages: beside an own response they are equal prompts until said.
         known = {*CONTENT_FIELDS, "group"}
         known |= {"prompt"} if "messages" in {*columns, *mapping} else set()
@@ -174,17 +254,45 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         known |= {"env_reward"} if "reward_info" in columns else set()
         others = {name: guessed[name] for name in guessed if name not in known}
         return FileReading(mapping=mapping, guessed=others)
-    if not any(name in guessed for name in CONTENT_FIELDS):
-        if any("responses" in record for record in records):  # a list that has nothing so far
-            return FileReading(mapping=mapping)
-        if _is_table_by_column(records[0]):
+    if any(name in guessed for name in CONTENT_FIELDS):
+        return FileReading(mapping=mapping, guessed=guessed)
+    if any("responses" in record for record in records):  # a list that has nothing so far
+        return FileReading(mapping=mapping)
+    return None
+
+
+_STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
+
+
+def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> None:
+    """Refuse records that are steps of one trajectory, and a mapped list of objects."""
+    if records and all({"action", "done"} <= record.keys() for record in records):
+        counter = next((one for one in _STEP_COUNTERS if one in records[0]), None)
+        if counter is not None:
             raise ConfigError(
-                "is a table written column by column. Write its rows instead; in pandas: "
-                'to_json(path, orient="records", lines=True).'
+                f"has a line for each step of a trajectory ({counter}, action, done), and no line "
+                "is a sample. Write one line for each trajectory, with its turns in 'messages'."
             )
-        raise ConfigError(
-            f"is in no known format, and no column looks like a conversation or a response "
-            f"(columns: {list_columns(columns)}). Name them with -m messages=COLUMN, or with "
-            "-m prompt=COLUMN -m response=COLUMN; the dump's own reward with -m env_reward=COLUMN."
-        )
-    return FileReading(mapping=mapping, guessed=guessed)
+    for name in CONTENT_FIELDS:
+        for record in records:
+            value = get_path(record, mapping[name]) if name in mapping else None
+            if _is_column_of(name, value):
+                continue
+            path = mapping[name]
+            kind = "an object" if isinstance(value, Mapping) else "a list of objects"
+            inside, within = (value, None) if isinstance(value, Mapping) else (value[0], path)
+            rest = {key: one for key, one in mapping.items() if key not in CONTENT_FIELDS}
+            raise ConfigError(
+                f"--map {name}={path}: is {kind} with {list_columns(inside)}, and no "
+                f"{'conversation' if name == 'messages' else 'text'}. Without this option: "
+                + propose_options([record], rest, _find_reading, within)
+            )
+
+
+def _is_column_of(name: str, value: Any) -> bool:
+    """Whether a value can be read as ``messages`` or ``response``, or is refused row by row."""
+    if isinstance(value, Mapping):
+        return name == "response" and fits_field(name, value)
+    if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
+        return True
+    return parse_conversation(value) is not None

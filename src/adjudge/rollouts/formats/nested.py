@@ -1,0 +1,240 @@
+"""Rows that lie within the records of a file: where ``--rows`` leads, and attempts at a question.
+
+A path leads through objects and lists to a list of objects, to an object of objects by their ids,
+or to columns that are lists of one length. A row has the columns beside the list, too, as far as
+it has none of its own for the same field: what a run says of itself as a whole (its mean score, its
+texts) is not said of each row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from adjudge.intake.columns import find_reference
+from adjudge.intake.conversation import looks_like_messages
+from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.columns import NAMES, find_column
+from adjudge.types import get_path
+
+ATTEMPTS = (
+    *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
+    *("attempts", "candidates", "choices", "response", "completion", "generation"),
+    *("result.completions", "model_response.text"),
+)
+"""Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
+
+OF_ATTEMPTS = ("text", "content", "message")
+"""What the response of an attempt may be called, too, beside the prompt."""
+
+_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + NAMES["env_reward"])
+_MOST_CHILDREN, _MOST_DEPTH = 200, 4
+
+_Parents = tuple[tuple[Mapping[str, Any], str], ...]
+"""The objects above a place, from the record on, each with the key that leads down."""
+
+
+def rows_at(
+    record: Mapping[str, Any], path: str, mapping: Mapping[str, str], group: str
+) -> Iterator[tuple[str, Row]]:
+    """Each row under ``path`` of a record (``.`` is the record itself) with its place there.
+
+    ``mapping``: columns that the user named, which are always inherited. Rows that have the prompt
+    of the object above them are attempts at it, and one group named after ``group``.
+    """
+    named = {column.split(".", 1)[0] for column in mapping.values()} | {*mapping.values()}
+    steps = [] if path == "." else path.split(".")
+    name = next((step for step in reversed(steps) if not step.isdecimal()), "value")
+    for number, (place, parents, value) in enumerate(_walk(record, steps, "", ())):
+        for at, own, beside in _split(value, parents, name):
+            asks = find_column(own, "prompt") is not None
+            above = _shared((*parents, (beside, "")), named, plain=asks)
+            row = _inherit(own, above, named)
+            mapped = get_path(above, mapping["prompt"]) if "prompt" in mapping else None
+            asked = isinstance(mapped, str | list) or find_column(above, "prompt") is not None
+            if asked and not asks:
+                row.setdefault("group", f"{group}.{number}" if number else group)
+            yield ".".join(filter(None, (place, at))), row
+
+
+def _walk(
+    here: Any, steps: Sequence[str], place: str, parents: _Parents
+) -> Iterator[tuple[str, _Parents, Any]]:
+    """The values at a path; a step that is no index goes on in each object of a list."""
+    if not steps:
+        yield place, parents, here
+    elif isinstance(here, Mapping) and steps[0] in here:
+        at = f"{place}.{steps[0]}".lstrip(".")
+        yield from _walk(here[steps[0]], steps[1:], at, (*parents, (here, steps[0])))
+    elif isinstance(here, list) and steps[0].isdecimal():
+        for one in here[int(steps[0]) :][:1]:
+            yield from _walk(one, steps[1:], f"{place}.{steps[0]}".lstrip("."), parents)
+    else:
+        items = here if isinstance(here, list) else _by_id(here)
+        for number, one in enumerate(items):
+            if isinstance(one, Mapping):
+                yield from _walk(one, steps, f"{place}.{number}".lstrip("."), parents)
+
+
+def _by_id(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of an object that has them by id, each with its ``id``."""
+    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+        return []
+    return [{**one, "id": one.get("id", key)} for key, one in value.items()]
+
+
+def _split(
+    value: Any, parents: _Parents, name: str
+) -> Iterator[tuple[str, Row, Mapping[str, Any]]]:
+    """The rows of a value with their places, and what the value itself says of all of them."""
+    if isinstance(value, list):
+        beside = parents[-1][0] if parents else {}
+        scores = {
+            key: column
+            for key, column in beside.items()
+            if isinstance(column, list) and len(column) == len(value) and _are_scores(column)
+        }
+        for number, one in enumerate(value):
+            own = dict(one) if isinstance(one, Mapping) else {name: one}
+            own = {key: column[number] for key, column in scores.items()} | own
+            yield str(number), own, {}
+    elif isinstance(value, Mapping):
+        columns, rest = _columns_of(value)
+        if columns:
+            for number in range(len(next(iter(columns.values())))):
+                yield str(number), {key: columns[key][number] for key in columns}, rest
+        elif items := _by_id(value):
+            yield from ((str(number), {**one}, {}) for number, one in enumerate(items))
+        else:
+            yield "", dict(value), {}
+
+
+def _are_scores(values: Sequence[Any]) -> bool:
+    return all(one is None or isinstance(one, bool | int | float) for one in values)
+
+
+def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The columns of a table that is written column by column, and what else is there."""
+    if is_table_by_column(value):
+        keys = next(iter(value.values()))
+        return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
+    lists = {name: one for name, one in value.items() if isinstance(one, list)}
+    if len({len(one) for one in lists.values()}) != 1 or any(
+        map(looks_like_messages, lists.values())
+    ):
+        return {}, {}
+    rest = {name: one for name, one in value.items() if name not in lists}
+    return lists, {name: one for name, one in rest.items() if not isinstance(one, Mapping)}
+
+
+def is_table_by_column(record: Mapping[str, Any]) -> bool:
+    """Whether each column is an object by row, as pandas writes a table by default."""
+    columns = list(record.values())
+    return (
+        bool(columns)
+        and all(isinstance(column, Mapping) and "0" in column for column in columns)
+        and all(column.keys() == columns[0].keys() for column in columns)
+        and not any(isinstance(one, Mapping) for one in columns[0].values())
+    )
+
+
+def _shared(parents: _Parents, named: set[str], *, plain: bool) -> Row:
+    """The columns of the objects above, the nearest first; with ``plain`` no lists and objects.
+
+    Lists and objects are a question's; of a run as a whole they are its settings and tables.
+    """
+    shared: Row = {}
+    for parent, used in reversed(parents):
+        question = not plain and find_column(parent, "prompt") is not None
+        for name, value in parent.items():
+            if name == used:
+                continue
+            if name in named or (
+                name not in _NOT_SHARED and (question or not isinstance(value, list | Mapping))
+            ):
+                shared.setdefault(name, value)
+    return shared
+
+
+def _inherit(own: Row, above: Mapping[str, Any], named: set[str]) -> Row:
+    taken = {*own}
+    if find_column(own, "prompt") is not None:
+        taken.update(NAMES["prompt"])
+    if find_column(own, "group") is not None:
+        taken.update(NAMES["group"])
+    if find_reference(own) is not None:
+        taken.update(NAMES["reference"])
+    rest = {key: one for key, one in above.items() if key in named - {*own} or key not in taken}
+    return {**rest, **own}
+
+
+HEAD_ROWS = 20
+"""Rows of a file by which its format is recognised."""
+
+
+def head_rows(
+    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str]
+) -> list[Row]:
+    """The first rows under a path of records."""
+    rows = (row for one in records for _, row in islice(rows_at(one, path, mapping, ""), HEAD_ROWS))
+    return list(islice(rows, HEAD_ROWS))
+
+
+def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The column with a list of attempts as objects in every record, beside their prompt."""
+    for path in ATTEMPTS:
+        values = [get_path(record, path) for record in records]
+        given = bool(values) and all(_are_attempts(one, path) for one in values)
+        if given and all(find_column(record, "prompt") is not None for record in records):
+            return path
+    return None
+
+
+def _are_attempts(value: Any, path: str) -> bool:
+    if not isinstance(value, list) or not value or looks_like_messages(value):
+        return False
+    if all(isinstance(one, Mapping) for one in value):  # or the choices of a question
+        return path != "choices" or all("message" in one or "finish_reason" in one for one in value)
+    return "." in path and all(isinstance(one, str) for one in value)
+
+
+def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """Paths of the first records under which rows may lie, and how many objects are there."""
+    found = Counter[str]()
+    for record in records[:5]:
+        here = Counter[str]()
+        _look(record, "", 0, here)
+        for path, count in here.items():
+            found[path] = max(found[path], count)
+    return sorted(found.items(), key=lambda one: (one[0].count("."), -one[1]))
+
+
+def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
+    if depth > _MOST_DEPTH or len(found) > _MOST_CHILDREN:
+        return
+    if isinstance(value, list):
+        objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
+        whole = bool(objects) and len(objects) == len(value[:_MOST_CHILDREN])
+        if whole and not looks_like_messages(value):
+            found[path] += len(value)
+            for one in objects[:3]:
+                _look_into(one, path, depth, found)
+        return
+    if not isinstance(value, Mapping):
+        return
+    columns, _ = _columns_of(value)
+    count = len(next(iter(columns.values()), ()))
+    if len(columns) > 1 and (count > 1 or is_table_by_column(value)):
+        found[path or "."] = count
+    elif len(items := _by_id(value)) > 1 and all(one.keys() == items[0].keys() for one in items):
+        found[path or "."] = len(items)
+        return
+    _look_into(value, path, depth, found)
+
+
+def _look_into(value: Mapping[str, Any], path: str, depth: int, found: Counter[str]) -> None:
+    for key, one in list(value.items())[:_MOST_CHILDREN]:
+        if "." not in key:
+            _look(one, f"{path}.{key}" if path else key, depth + 1, found)

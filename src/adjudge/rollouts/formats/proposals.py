@@ -1,0 +1,238 @@
+"""What a refusal proposes: the options with which a file that is in no known format can be read.
+
+A proposal is tried on the first rows before it is printed. Where two columns could be meant, none
+is proposed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from shlex import join
+from typing import Any
+
+from adjudge.errors import RolloutError
+from adjudge.intake.conversation import looks_like_messages
+from adjudge.rollouts.formats.base import Row
+from adjudge.rollouts.formats.columns import find_column, fits_field, list_columns
+from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
+from adjudge.types import MISSING, get_path
+
+_OF_QUESTIONS = frozenset(
+    {
+        *("choices", "options", "documents", "docs", "contexts", "passages", "paragraphs"),
+        *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
+        *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+    }
+)
+"""Lists of objects with texts that are a question's, or parts of one answer."""
+
+_LONG = 20
+"""Characters; a verdict is shorter."""
+
+_REFERENCE_LISTS = ("outputs", "solutions")
+"""Lists of texts that are as often what benchmarks accept."""
+
+Read = Callable[[Sequence[Mapping[str, Any]], Mapping[str, str]], Any]
+"""Gives the :class:`FileReading` of records under a mapping, or ``None``."""
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_NAMED: Mapping[str, tuple[str, ...]] = {
+    "response": (
+        *("response", "output", "completion", "generation", "generated", "prediction", "reply"),
+        *("continuation", "solution", "result"),
+    ),
+    "prompt": (
+        *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
+        "request",
+    ),
+    "env_reward": (
+        *("reward", "graded", "correct", "correctness", "resolved", "success", "passed", "score"),
+        *("acc", "accuracy"),
+    ),
+}
+"""Words by which a column may be meant for a field, the surest first."""
+_OTHERS = frozenset(
+    {
+        *("id", "ids", "index", "name", "label", "type", "format", "path", "url", "title", "hash"),
+        *("gold", "expected", "reference", "target", "truth", "canonical", "correct", "template"),
+        *("system", "judge", "judgment", "judgement", "grader", "annotator", "extracted", "parsed"),
+        *("error", "reason", "explanation", "tokens", "token", "length", "time", "config"),
+        *("total", "mean", "average", "max", "min", "num", "count"),
+    }
+)
+"""Words of columns that are about something else."""
+_MOST_DEPTH, _MOST_COLUMNS = 4, 200
+
+
+def propose_options(
+    records: Sequence[Mapping[str, Any]],
+    mapping: Mapping[str, str],
+    read: Read,
+    within: str | None = None,
+) -> str:
+    """What to do with records in which neither conversation nor response was found.
+
+    ``within``: a column whose objects are the rows; without one all places are looked at.
+    """
+    places: list[tuple[str, int]] = find_row_paths(records) if records else []
+    if within is not None:
+        places = [one for one in places if one[0] == within or one[0].startswith(f"{within}.")]
+    for path, count in places:
+        rows = head_rows(records, path, mapping)
+        if rows and _is_read(rows, mapping, read):
+            more = _find_columns(rows, mapping, read, ("prompt",))
+            return _write(path, count, more)
+    if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
+        return f"Add {_options(found)}"
+    for path, count in places:
+        rows = head_rows(records, path, mapping)
+        attempts = path.rpartition(".")[2] not in _OF_QUESTIONS
+        found = _find_columns(rows, mapping, read, tuple(_NAMED), of_attempts=attempts)
+        if found:
+            return _write(path, count, found)
+    for path, count in _text_lists(records) if within is None else ():
+        rows = head_rows(records, path, mapping)
+        named = {} if _is_read(rows, mapping, read) else {"response": path.rpartition(".")[2]}
+        more = _find_columns(rows, {**mapping, **named}, read, ("prompt", "env_reward"))
+        if _is_read(rows, {**mapping, **named}, read):
+            return _write(path, count, named | more)
+    if places:
+        path, count = places[0]
+        columns = dict.fromkeys(str(n) for one in head_rows(records, path, mapping) for n in one)
+        return (
+            f"Under {path!r} are {count} objects, and none of their columns looks like one, too "
+            f"({list_columns(columns)}). If one is, name it: --rows {path} -m response=COLUMN."
+        )
+    return (
+        "Name them with -m messages=COLUMN, or with -m prompt=COLUMN -m response=COLUMN; the "
+        "dump's own reward with -m env_reward=COLUMN."
+    )
+
+
+def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """The one column with lists of texts that may be responses, and how many the first has."""
+    columns = list(dict.fromkeys(path for one in records[:5] for path in _paths(one)))
+    lists = [
+        path for path in columns if all(_is_list_of_texts(get_path(one, path)) for one in records)
+    ]
+    firsts = [{path: get_path(one, path)[0] for path in lists} for one in records]
+    chosen = _choose(firsts, lists, "response")
+    if chosen is not None and chosen.endswith(_REFERENCE_LISTS):
+        return []
+    return [] if chosen is None else [(chosen, len(get_path(records[0], chosen)))]
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+
+
+def _write(path: str, count: int, found: Mapping[str, str]) -> str:
+    where = "rows are the record's parts" if path == "." else f"rows are under {path!r}"
+    return f"Its {where} ({count} of them): add {join(['--rows', path])} {_options(found)}".rstrip()
+
+
+def _options(found: Mapping[str, str]) -> str:
+    return join([part for name, one in found.items() for part in ("-m", f"{name}={one}")])
+
+
+def _is_read(rows: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], read: Read) -> bool:
+    """Whether rows become samples, at least half of them with a conversation or a response."""
+    if (reading := read(rows, mapping)) is None:
+        return False
+    try:
+        made = [one for number, row in enumerate(rows) for one in reading.rows(row, number)]
+    except (RolloutError, LookupError, TypeError, AttributeError):
+        return False
+    whole = [one for one in made if isinstance(one, dict) and _has_content(one)]
+    return bool(made) and 2 * len(whole) >= len(made)
+
+
+def _has_content(row: Row) -> bool:
+    given = {name: row.get(name) for name in ("messages", "response")}
+    return any(one and fits_field(name, one) for name, one in given.items())
+
+
+def _find_columns(
+    rows: Sequence[Mapping[str, Any]],
+    mapping: Mapping[str, str],
+    read: Read,
+    fields: Sequence[str],
+    *,
+    of_attempts: bool = False,
+) -> dict[str, str]:
+    """The options that say where ``fields`` are; none where no response is certain."""
+    columns = list(dict.fromkeys(path for row in rows[:5] for path in _paths(row)))
+    wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
+    chats = [path for path in columns if _are_chats([get_path(row, path) for row in rows])]
+    asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
+    if of_attempts and asked and "response" not in wanted:
+        texts = [one for one in OF_ATTEMPTS if _fit("response", [rows[0].get(one)])]
+        wanted |= {"response": texts[0]} if len(texts) == 1 else {}
+    if "response" in fields and "response" not in wanted and len(chats) == 1:
+        wanted = {"messages": chats[0]} | {n: c for n, c in wanted.items() if n == "env_reward"}
+    if "response" in fields and not wanted.keys() & {"response", "messages"}:
+        return {}
+    if asked and "solution" in wanted.get("response", ""):
+        return {}  # of a data set of questions
+    reading = read(rows, {})
+    known = {} if reading is None else {**reading.guessed, **reading.mapping}
+    found = {
+        name: one
+        for name, one in wanted.items()
+        if name not in known and name not in mapping and find_column(rows[0], name) is None
+    }
+    wrong = len(set(found.values())) < len(found)
+    if wrong or not _is_read(rows, {**mapping, **found}, read):
+        return {}
+    usual = read(
+        rows, {**mapping, **{n: c for n, c in found.items() if n in ("response", "messages")}}
+    )
+    return {n: c for n, c in found.items() if usual is None or n not in usual.guessed}
+
+
+def _are_chats(values: Sequence[Any]) -> bool:
+    return all(looks_like_messages(value) for value in values)
+
+
+def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
+    """The dotted names of what is no object."""
+    for key, one in list(value.items())[:_MOST_COLUMNS]:
+        if isinstance(key, str) and "." not in key:
+            here = f"{path}.{key}" if path else key
+            if isinstance(one, Mapping) and depth < _MOST_DEPTH:
+                yield from _paths(one, here, depth + 1)
+            else:
+                yield here
+
+
+def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: str) -> str | None:
+    """The one column that is meant for a field by the words of its name, and holds such values."""
+    ranked: list[tuple[int, str]] = []
+    for path in columns:
+        values = [value for row in rows if (value := get_path(row, path)) is not MISSING]
+        words = [word.lower() for step in path.split(".")[-2:] for word in _WORDS.findall(step)]
+        ranks = [
+            rank for rank, name in enumerate(_NAMED[field]) if name in words or f"{name}s" in words
+        ]
+        if not (ranks and _OTHERS.isdisjoint({*words} - {*_NAMED[field]}) and _fit(field, values)):
+            continue
+        if field != "response" or not _is_verdict(path.rpartition(".")[2], values):
+            ranked.append((min(ranks), path))
+    best = [path for rank, path in ranked if rank == min(ranked)[0]]
+    return best[0] if len(best) == 1 else None
+
+
+def _fit(field: str, values: Sequence[Any]) -> bool:
+    if field == "env_reward":
+        return bool(values) and all(isinstance(one, bool | int | float | None) for one in values)
+    texts = [one for one in values if one is not None]
+    if field == "prompt" and texts and not any(isinstance(one, str) for one in texts):
+        return all(map(looks_like_messages, texts))
+    return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
+
+
+def _is_verdict(path: str, values: Sequence[Any]) -> bool:
+    """Whether a result is one word, such as passed."""
+    result = "result" in path.lower()
+    return result and all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)

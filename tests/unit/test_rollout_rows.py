@@ -1,0 +1,390 @@
+"""Files of other programs: read at once, or by the options that the refusal prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.cli.options import parse_map
+from adjudge.errors import ConfigError
+from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.rollouts.samples import SampleReader
+
+Q, A, B = "What is 2 + 2?", "It is 4.", "It is 5."
+ASK = [{"role": "user", "content": Q}]
+TALK = [*ASK, {"role": "assistant", "content": A}]
+_OPTIONS = re.compile(r"(?:(?:--rows|-m) [^\s:]+(?= |$) ?)+")
+
+
+def read(path: Path, options: str = "") -> SampleReader:
+    words = shlex.split(options)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    rows = next((value for name, value in pairs if name == "--rows"), None)
+    maps = [value for name, value in pairs if name == "-m"]
+    return SampleReader([path], parse_map(maps, SAMPLE_FIELDS, rows))
+
+
+def write(folder: Path, records: Any) -> Path:
+    """A list as JSON lines, an object as a document."""
+    path = folder / ("rows.jsonl" if isinstance(records, list) else "rows.json")
+    lines = records if isinstance(records, list) else [records]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return path
+
+
+def printed_options(path: Path, options: str = "") -> str:
+    with pytest.raises(ConfigError) as refusal:
+        list(read(path, options))
+    found = [one.strip() for one in _OPTIONS.findall(str(refusal.value)) if "COLUMN" not in one]
+    return found[-1] if found else ""
+
+
+# What each program writes, cut down; the options that its refusal prints; prompt, response, reward.
+OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
+    "alpaca": (
+        [
+            {"instruction": "Translate.", "input": "red", "output": "rouge"},
+            {"instruction": "Say hi.", "input": "", "output": "Hi."},
+        ],
+        "",
+        [("Translate.\n\nred", "rouge", None), ("Say hi.", "Hi.", None)],
+    ),
+    "alpaca-eval outputs": (
+        [{"dataset": "d", "instruction": Q, "output": A, "generator": "m"}],
+        "",
+        [(Q, A, None)],
+    ),
+    "alpaca dpo": (
+        [{"instruction": "Translate.", "input": "red", "chosen": A, "rejected": B}],
+        "",
+        [("Translate.\n\nred", A, 1.0), ("Translate.\n\nred", B, 0.0)],
+    ),
+    "kto": (
+        [
+            {"prompt": Q, "completion": A, "label": True},
+            {"prompt": Q, "completion": B, "label": False},
+        ],
+        "",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "ragas": ([{"user_input": Q, "retrieved_contexts": ["c"], "response": A}], "", [(Q, A, None)]),
+    "ragas before 0.2": (
+        [{"question": Q, "contexts": ["c"], "answer": A, "ground_truth": "4"}],
+        "",
+        [(Q, A, None)],
+    ),
+    "attempts as objects": (
+        [
+            {
+                "question": Q,
+                "gold": "4",
+                "rollouts": [{"text": A, "correct": True}, {"text": B, "correct": False}],
+            }
+        ],
+        "",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "attempts as texts": (
+        [{"prompt": Q, "response": [A, B], "reward": [1, 0]}],
+        "",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "attempts as conversations": (
+        [{"question": Q, "trials": [{"messages": TALK, "reward": 1}]}],
+        "",
+        [(Q, A, 1.0)],
+    ),
+    "lighteval": (
+        [
+            {
+                "doc": {"query": Q, "choices": ["4"], "gold_index": [0]},
+                "model_response": {"text": [A]},
+                "metric": {"em": 1.0},
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
+    "helm": (
+        {
+            "adapter_spec": {"method": "generation", "instructions": "Answer."},
+            "request_states": [
+                {
+                    "instance": {
+                        "input": {"text": Q},
+                        "references": [{"output": {"text": "4"}}],
+                        "id": "id1",
+                    },
+                    "request": {"prompt": f"Q: {Q}", "model": "m"},
+                    "result": {
+                        "success": True,
+                        "completions": [{"text": A, "logprob": 0, "tokens": []}],
+                    },
+                },
+            ],
+        },
+        "--rows request_states",
+        [(Q, A, None)],
+    ),
+    "deepeval": (
+        {
+            "testCases": [
+                {"name": "t", "input": Q, "actualOutput": A, "expectedOutput": "4", "success": True}
+            ]
+        },
+        "--rows testCases",
+        [(Q, A, 1.0)],
+    ),
+    "opencompass": (
+        {
+            "0": {"origin_prompt": Q, "prediction": A, "gold": "4"},
+            "1": {"origin_prompt": "Name a colour.", "prediction": B, "gold": "5"},
+        },
+        "--rows . -m prompt=origin_prompt",
+        [(Q, A, None), ("Name a colour.", B, None)],
+    ),
+    "livecodebench": (
+        [
+            {
+                "question_title": "t",
+                "question_content": Q,
+                "output_list": [A, B],
+                "code_list": ["a", "b"],
+                "graded_list": [True, False],
+                "pass@1": 0.5,
+            }
+        ],
+        "--rows . -m response=output_list -m prompt=question_content -m env_reward=graded_list",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "promptfoo": (
+        {
+            "evalId": "e",
+            "results": {
+                "version": 3,
+                "prompts": [
+                    {"raw": "{{q}}", "label": "{{q}}", "provider": "p", "metrics": {"score": 1}}
+                ],
+                "results": [
+                    {
+                        "promptIdx": 0,
+                        "testCase": {
+                            "vars": {"q": Q},
+                            "assert": [{"type": "equals", "value": "4"}],
+                        },
+                        "prompt": {"raw": Q, "label": "{{q}}"},
+                        "provider": {"id": "p", "label": ""},
+                        "response": {"output": A, "tokenUsage": {"total": 3}},
+                        "vars": {"q": Q},
+                        "success": True,
+                        "score": 1,
+                        "gradingResult": {
+                            "pass": True,
+                            "score": 1,
+                            "reason": "All assertions passed",
+                        },
+                    }
+                ],
+                "stats": {"successes": 1},
+            },
+            "config": {"prompts": ["{{q}}"]},
+        },
+        "--rows results.results -m prompt=prompt.raw",
+        [(Q, A, 1.0)],
+    ),
+    "evalscope reviews": (
+        [
+            {
+                "index": 0,
+                "input": Q,
+                "target": "4",
+                "sample_score": {
+                    "score": {
+                        "value": {"acc": 1.0},
+                        "extracted_prediction": "4",
+                        "prediction": A,
+                        "explanation": None,
+                        "main_score_name": "acc",
+                    },
+                    "sample_id": 0,
+                },
+            }
+        ],
+        "-m response=sample_score.score.prediction -m env_reward=sample_score.score.value.acc",
+        [(Q, A, 1.0)],
+    ),
+    "evalscope predictions": (
+        [
+            {
+                "index": 0,
+                "model": "m",
+                "model_output": {"choices": [{"message": {"role": "assistant", "content": A}}]},
+                "messages": TALK,
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
+    "simple-evals": (
+        {
+            "score": 0.5,
+            "htmls": ["<p>", "<p>"],
+            "convos": [TALK, TALK],
+            "metadata": {"example_level_metadata": [{"score": 1.0}]},
+        },
+        "--rows . -m messages=convos",
+        [(Q, A, None), (Q, A, None)],
+    ),
+    "braintrust": (
+        [{"input": {"question": Q}, "output": A, "expected": "4", "scores": {"Factuality": 1}}],
+        "",
+        [(Q, A, None)],
+    ),
+    "swe-bench predictions": (
+        [{"instance_id": "a-1", "model_name_or_path": "m", "model_patch": A}],
+        "",
+        [(None, A, None)],
+    ),
+    "bfcl results": (
+        [{"id": "simple_0", "result": "[area(base=10, height=5)]", "latency": 0.5}],
+        "-m response=result",
+        [(None, "[area(base=10, height=5)]", None)],
+    ),
+    "choices of an api beside the question": (
+        [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],
+        "",
+        [(Q, A, None)],
+    ),
+    "open-r1": (
+        [{"problem": Q, "solution": "s", "answer": "4", "generations": [A, B]}],
+        "",
+        [(Q, A, None), (Q, B, None)],
+    ),
+    "evaluation tables": ([{"request": Q, "response": A, "score": 1}], "", [(Q, A, 1.0)]),
+    "experiments": (
+        [
+            {
+                "inputs": {"question": Q},
+                "outputs": {"answer": A},
+                "reference_outputs": {"answer": "4"},
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
+    "evalplus": (
+        [{"task_id": "HumanEval/0", "solution": A}],
+        "-m response=solution",
+        [(None, A, None)],
+    ),
+    "wildbench": (
+        [
+            {
+                "session_id": "s",
+                "chat_history": [Q],
+                "model_input": Q,
+                "output": [A],
+                "generator": "m",
+            }
+        ],
+        "--rows output -m prompt=model_input",
+        [(Q, A, None)],
+    ),
+    "columns of lists": (
+        {"model": "m", "prompt": [Q, Q], "completion": [A, B], "reward": [1, 0]},
+        "--rows .",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "a table by column": ({"prompt": {"0": Q}, "completion": {"0": A}}, "--rows .", [(Q, A, None)]),
+    "objects by id": (
+        {"runs": {"a": {"question": Q, "completion": A}, "b": {"question": Q, "completion": B}}},
+        "--rows runs",
+        [(Q, A, None), (Q, B, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("program", OF_PROGRAMS)
+def test_is_read_at_once_or_by_the_printed_options(program: str, tmp_path: Path) -> None:
+    records, options, expected = OF_PROGRAMS[program]
+    path = write(tmp_path, records)
+    if options:
+        assert printed_options(path) == options
+    samples = list(read(path, options))
+    assert [(one.prompt, one.response, one.env_reward) for one in samples] == expected
+    assert len({one.where for one in samples}) == len(samples)
+
+
+ATTEMPTS = {"ask": Q, "gold": "4", "reward": 0.5, "runs": [{"text": A, "ok": 1}, {"text": B}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        ("-m prompt=ask -m response=runs.text", "--rows runs -m response=text"),
+        ("-m prompt=ask -m response=runs", "--rows runs -m response=text"),
+        ("-m prompt=ask -m messages=runs", "--rows runs -m response=text"),
+        ("--rows results -m prompt=ask", "--rows runs -m response=text"),
+        ("-m response=textt", ""),
+    ],
+)
+def test_a_mapped_list_of_objects_is_refused_with_the_way_out(
+    given: str, printed: str, tmp_path: Path
+) -> None:
+    assert printed_options(write(tmp_path, [ATTEMPTS]), given) == printed
+
+
+def test_attempts_inherit_the_question_and_are_one_group(tmp_path: Path) -> None:
+    path = write(tmp_path, [ATTEMPTS, ATTEMPTS])
+    samples = list(read(path, "--rows runs -m prompt=ask -m response=text"))
+    assert [one.group for one in samples] == ["row 0", "row 0", "row 1", "row 1"]
+    assert [one.where.rpartition(":")[2] for one in samples[:2]] == ["1.runs.0", "1.runs.1"]
+    # The record's reward is that of all attempts, and no attempt's own.
+    assert {(one.prompt, one.reference, one.env_reward) for one in samples} == {(Q, "4", None)}
+
+
+def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> None:
+    run = {"prompt": "Answer: {q}", "score": 0.5, "model": "m", "config": {"seed": 1}}
+    rows = [{"question": Q, "output": A, "score": 1}, {"question": "Why?", "output": B, "score": 0}]
+    samples = list(read(write(tmp_path, {**run, "rows": rows}), "--rows rows"))
+    assert [(one.prompt, one.env_reward, one.group) for one in samples] == [
+        (Q, 1.0, None),
+        ("Why?", 0.0, None),
+    ]
+    assert samples[0].extra["model"] == "m"
+    assert "config" not in samples[0].extra
+
+
+# Nobody's responses: what a reading would take for them is something else.
+NOT_READ: dict[str, Any] = {
+    "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
+    "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
+    "trials without texts": {"results": [{"task_id": "a", "instruction": Q, "is_resolved": True}]},
+    "scores of a function-calling benchmark": [
+        {"accuracy": 0.5, "correct_count": 1, "total_count": 2},
+        {"id": "simple_0", "valid": False, "error": ["wrong"], "possible_answer": {"f": {}}},
+    ],
+    "steps of one trajectory": [
+        {"step_num": 1, "action": "click", "response": "I click.", "reward": 0, "done": False},
+        {"step_num": 2, "action": "DONE", "response": "Done.", "reward": 1, "done": True},
+    ],
+    "judgements": [
+        {"question_id": 1, "user_prompt": "[Question]", "judgment": "[[9]]", "score": 9}
+    ],
+    "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
+    "a data set of solutions": [{"problem": Q, "solution": "4"}],
+    "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
+    "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
+    "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],
+}
+
+
+@pytest.mark.parametrize("kind", NOT_READ)
+def test_what_holds_no_response_is_refused_with_its_columns(kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path, NOT_READ[kind])
+    assert printed_options(path) == ""
