@@ -71,6 +71,8 @@ def read_messages(value: Any, name: str) -> list[Message]:
     value = list_messages(value, name)
     if all(map(_has_own_form, value)):
         return list(value)
+    if all(map(_is_choice, value)):
+        raise RolloutError(f"{name}: are the choices of one answer, and no conversation")
     talk: list[Message] = []
     thoughts: list[str] = []
     for place, turn in enumerate(value):
@@ -107,7 +109,14 @@ def looks_like_messages(value: Any) -> bool:
             return False
     if not isinstance(value, list | tuple) or not value:
         return False
-    return all(isinstance(one, Mapping) and _looks_like_message(one) for one in value)
+    if not all(isinstance(one, Mapping) and _looks_like_message(one) for one in value):
+        return False
+    return not all(map(_is_choice, value))
+
+
+def _is_choice(one: Any) -> bool:
+    """Whether it is one of the answers that an API gives beside each other, and no turn."""
+    return isinstance(one, Mapping) and "message" in one and "finish_reason" in one
 
 
 def _looks_like_message(turn: Mapping[str, Any]) -> bool:

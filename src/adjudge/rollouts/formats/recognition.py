@@ -90,8 +90,8 @@ class FileReading:
         """The rows of a record, each with its place there: ``""`` for the record itself."""
         if self.nested is None:
             rows = list(self._rows(record, number))
-            for place, one in enumerate(rows):
-                yield str(place) if len(rows) > 1 else "", one
+            for number, one in enumerate(rows):
+                yield str(number) if len(rows) > 1 else "", one
             return
         inner, found = replace(self, nested=None), False
         for place, row in rows_at(record, self.nested, self.mapping, f"row {number}"):
@@ -280,7 +280,9 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
                 continue
             path = mapping[name]
             kind = "an object" if isinstance(value, Mapping) else "a list of objects"
-            inside, within = (value, None) if isinstance(value, Mapping) else (value[0], path)
+            inside: Any = value
+            within = None if isinstance(value, Mapping) else path
+            inside = inside if within is None else inside[0]
             rest = {key: one for key, one in mapping.items() if key not in CONTENT_FIELDS}
             raise ConfigError(
                 f"--map {name}={path}: is {kind} with {list_columns(inside)}, and no "
