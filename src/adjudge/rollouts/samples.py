@@ -17,7 +17,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
+from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
 from adjudge.intake.rollouts import (
     RolloutParts,
     check_turns,
@@ -213,6 +213,7 @@ class SampleReader:
         self._requests: dict[str, Mapping[str, Any]] | None = None
         self._thinking = ThinkingWatch(_log.warning)
         self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
+        self._rewards: set[RewardColumns] = set()
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -317,6 +318,10 @@ class SampleReader:
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
+                kind = reading.rewards._replace(value="")
+                if (sentence := reading.rewards.sentence) and kind not in self._rewards:
+                    self._rewards.add(kind)
+                    _log.warning(sentence)
                 yield reading, chain(head, rows)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:

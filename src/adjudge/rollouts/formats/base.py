@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import RewardColumns
 
 SAMPLE_FIELDS = (
     *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
@@ -34,7 +35,8 @@ class RolloutFormat:
     its own; ``None`` where it is a part of another file's record. ``own``: the columns of adjudge's
     own names that its records have; a record with another of them is a row under these names, and
     of no format. ``parts``: the record's part of each sample, in the order of its rows, where it
-    has several; a mapped column is looked for there first.
+    has several; a mapped column is looked for there first. ``reward``: which column of
+    the rows is the reward, by the first records or such parts, where the format leaves a choice.
     """
 
     name: str
@@ -47,3 +49,4 @@ class RolloutFormat:
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
+    reward: Callable[[Sequence[Mapping[str, Any]]], RewardColumns] | None = None

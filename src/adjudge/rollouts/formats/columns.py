@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
+from adjudge.intake.columns import (
+    REFERENCE_COLUMNS,
+    RewardColumns,
+    find_reward,
+    is_nothing,
+    is_reward,
+)
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
@@ -110,8 +115,6 @@ def _is_list_of_numbers(value: Any, count: int) -> bool:
     )
 
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": (
         *("messages", "traj", "trajectory", "conversation", "conversations", "chat"),
@@ -126,9 +129,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "group": (
         *("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
         "instance_id",
-    ),
-    "env_reward": (
-        *("env_reward", "reward", "score", "outcome", "success", "passed", "correct", "resolved"),
     ),
 }
 
@@ -155,7 +155,21 @@ def guess_mapping(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             if _FITS[field](values):
                 guessed[field] = column
                 break
+    reward = find_reward_column(rows).column
+    if reward is not None and reward not in guessed.values():
+        guessed["env_reward"] = reward
     return {field: column for field, column in guessed.items() if field != column}
+
+
+def find_reward_column(rows: Sequence[Mapping[str, Any]]) -> RewardColumns:
+    """Where the rewards of rows are; no column where a list has one for each response of a row."""
+    for row in rows:
+        texts = find_response_list(row)
+        if texts is not None and any(
+            _is_list_of_numbers(row.get(name), len(row[texts])) for name in _REWARD_LISTS
+        ):
+            return RewardColumns()
+    return find_reward(rows)
 
 
 def fits_field(name: str, value: Any) -> bool:
@@ -183,14 +197,8 @@ def _are_ids(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str | int) for value in values)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return bool(values) and all(_is_number(value) for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):  # a cell of a CSV file
-        return _NUMBER.fullmatch(value) is not None or is_not_finite_text(value)
-    return isinstance(value, int | float)
+def _are_rewards(values: Sequence[Any]) -> bool:
+    return bool(values) and all(map(is_reward, values))
 
 
 _FITS = {
@@ -199,5 +207,5 @@ _FITS = {
     "response": _are_texts,
     "reference": _are_present,
     "group": _are_ids,
-    "env_reward": _are_numbers,
+    "env_reward": _are_rewards,
 }

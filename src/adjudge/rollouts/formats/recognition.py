@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, is_nothing
+from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import (
     find_own_columns,
     find_response_list,
+    find_reward_column,
     fits_field,
     guess_mapping,
     has_own_columns,
@@ -36,6 +38,8 @@ FORMATS: tuple[RolloutFormat, ...] = (
 )
 """All formats, the more special before the more general."""
 
+_PARTS_LOOKED_AT = 1000
+
 CONTENT_FIELDS = ("messages", "response")
 """A sample has one of these at least."""
 
@@ -46,11 +50,13 @@ class FileReading:
 
     ``format``: theirs; without one, columns are read by name. ``mapping``: the column of a field,
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
+    ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
     """
 
     format: RolloutFormat | None = None
     mapping: Mapping[str, str] = field(default_factory=dict)
     guessed: Mapping[str, str] = field(default_factory=dict)
+    rewards: RewardColumns = field(default_factory=RewardColumns)
 
     @property
     def is_by_name(self) -> bool:
@@ -103,6 +109,7 @@ class FileReading:
             name: column
             for name, column in self.guessed.items()
             if (name not in ("group", "env_reward") or fits_field(name, row.get(column)))
+            and (name != "env_reward" or row.get(name) is None)  # beside a list of responses, say
             and not (name == "reference" and column in REFERENCE_COLUMNS)
         }
 
@@ -159,13 +166,16 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
         if records and not mapped and all(_has_format(record, one) for record in records):
-            return FileReading(one, mapping)
+            rewards = _find_rewards(records, one, mapping)
+            guessed = {} if rewards.column is None else {"env_reward": rewards.column}
+            return FileReading(one, mapping, guessed, rewards)
     columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = {
         name: column
         for name, column in guess_mapping(records).items()
         if name not in mapping and column not in mapping.values()
     }
+    rewards = _find_rewards(records, None, mapping)
     if not records or mapped or has_own_columns(records):
         # Groups decide about advantages: beside an own response they are equal prompts until said.
         known = {*CONTENT_FIELDS, "group"}
@@ -173,7 +183,7 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         # A run of adjudge's own: `reward` is the judge's, and `env_reward` is there, null or not.
         known |= {"env_reward"} if "reward_info" in columns else set()
         others = {name: guessed[name] for name in guessed if name not in known}
-        return FileReading(mapping=mapping, guessed=others)
+        return FileReading(mapping=mapping, guessed=others, rewards=rewards)
     if not any(name in guessed for name in CONTENT_FIELDS):
         if any("responses" in record for record in records):  # a list that has nothing so far
             return FileReading(mapping=mapping)
@@ -187,4 +197,18 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
             f"(columns: {list_columns(columns)}). Name them with -m messages=COLUMN, or with "
             "-m prompt=COLUMN -m response=COLUMN; the dump's own reward with -m env_reward=COLUMN."
         )
-    return FileReading(mapping=mapping, guessed=guessed)
+    return FileReading(mapping=mapping, guessed=guessed, rewards=rewards)
+
+
+def _find_rewards(
+    records: Sequence[Mapping[str, Any]], form: RolloutFormat | None, mapping: Mapping[str, str]
+) -> RewardColumns:
+    """Where the first records have their reward, if neither the format nor the user says that."""
+    if "env_reward" in mapping or any("reward_info" in record for record in records):
+        return RewardColumns()
+    if form is None:
+        return find_reward_column(records)
+    if form.reward is None:
+        return RewardColumns()
+    parts = chain.from_iterable(form.parts(one) if form.parts else [one] for one in records)
+    return form.reward(list(islice(parts, _PARTS_LOOKED_AT)))
