@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
+from adjudge.audit.report import make_audit
 from adjudge.errors import RolloutError
 from adjudge.rollouts.samples import SampleReader
 
@@ -102,3 +105,45 @@ def test_a_reward_that_the_user_names_is_read_or_refused(tmp_path: Path) -> None
             assert sample.env_reward == reward
     [*_, word] = read(path, *[{**PAIR, "reward": 1}] * 3, {**PAIR, "reward": "N/A"})
     assert (word.response, word.env_reward) == ("r", None)
+
+
+def test_numbers_of_parquet_are_those_of_json(tmp_path: Path) -> None:
+    rows = [
+        {**PAIR, "response": f"r{n}", "reward": Decimal(n) / 4, "info": {"id": Decimal(10**17 + n)}}
+        for n in range(4)
+    ]
+    decimal = tmp_path / "decimal.parquet"
+    samples = read(decimal, *rows)
+    assert [one.extra["reward"] for one in samples] == [0.0, 0.25, 0.5, 0.75]
+    assert [one.extra["info"]["id"] for one in samples] == [10**17 + n for n in range(4)]
+    assert make_audit([decimal]).mean_reward == 0.375
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl", "json"])
+def test_nan_is_no_null_in_an_audit(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rollouts.{suffix}"
+    rewards = [0.0, float("nan"), None, *[0.5, 1.0] * 20]
+    rows = [
+        {"prompt": "p", "response": f"r {n}", "reward": r, "x": float("nan")}
+        for n, r in enumerate(rewards)
+    ]
+    if suffix == "csv":
+        lines = [f"p,r {n},{'' if r is None else r}" for n, r in enumerate(rewards)]
+        path.write_text("\n".join(["prompt,response,reward", *lines]))
+    elif suffix == "json":
+        path.write_text(json.dumps(rows, indent=1))
+    else:
+        read(path, *rows)
+    found = {one.name: finding for one, finding in make_audit([path]).findings}
+    assert found["not_finite"].affected == 1
+    assert "null in the dump 1)" in found["missing"].sentence
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"prompt": ["p"], "response": ["r"], "reward": [1.0], "score": [0.0]}
+    table = pyarrow.table(columns).rename_columns(["prompt", "response", "reward", "reward"])
+    path = tmp_path / "twice.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    with refuses("reward"):
+        list(SampleReader([path], {}).read())

@@ -141,11 +141,10 @@ _SCORES = ("score", "outcome", "success", "passed", "correct", "resolved")
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
 """Names of columns that hold numbers, so that an object, a list or another text is strange."""
 
-_OF_REWARDS = re.compile(
-    "judge/|.*reward.*[^a-z](std|mean|max|min|baseline|weight|scale|id|index|count)([^a-z]|$)"
-    "|(.*[^a-z])?(std|mean|max|min|baseline|weight|scale|id|index|count)[^a-z].*reward"
+_STATISTIC = re.compile(
+    "(^|[^a-z])(std|mean|max|min|baseline|weight|scale|id|index|count)([^a-z]|$)"
 )
-"""Names of statistics and settings of rewards, and of what adjudge logs beside its own reward."""
+"""Words in the names of what is said of rewards: ``reward_std``, ``mean_reward``."""
 
 _SHOWN = 8
 
@@ -199,7 +198,7 @@ def find_reward(
         name
         for low, name in reversed(names.items())
         if (any if "reward" in low or low == "score" else all)(map(is_reward, values[name]))
-        and not _OF_REWARDS.match(low)
+        and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
     ]
     own = [names[low] for low in _OWN_REWARDS if low in names][:1]
     first = [name for name in numbers if "reward" in name.lower()]
