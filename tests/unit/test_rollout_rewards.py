@@ -147,3 +147,49 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow.parquet").write_table(table, path)
     with refuses("reward"):
         list(SampleReader([path], {}).read())
+
+
+SAMPLES = [{**SLIME, "reward": n} for n in range(2)]
+DPO = {"prompt": "p", "chosen": "c", "rejected": "r"}
+ARENA = {"prompt": "p", "response_a": "c", "response_b": "r", "winner": "model_a"}
+PLACES: dict[str, tuple[str, Any, list[str]]] = {
+    "lines": ("a.jsonl", [PAIR, PAIR], ["1", "2"]),
+    "an array": ("a.json", [PAIR, PAIR], ["1", "2"]),
+    "responses of a row": ("a.jsonl", [PAIR | {"response": None, "responses": ["x", "y"]}] * 2,
+                           ["1.0", "1.1", "2.0", "2.1"]),
+    "both sides": ("a.jsonl", [DPO], ["1.chosen", "1.rejected"]),
+    "sides of other names": ("a.jsonl", [ARENA], ["1.response_a", "1.response_b"]),
+    "documents in lines": ("a.jsonl", [{"rollout_id": 1, "samples": SAMPLES}] * 2,
+                           ["1.0", "1.1", "2.0", "2.1"]),
+    "a document": ("a.json", {"rollout_id": 1, "samples": SAMPLES}, ["1", "2"]),
+    "a document with one that failed": (
+        "a.json", {"rollout_id": 1, "samples": [SAMPLES[0] | {"status": "failed"}, *SAMPLES]},
+        ["1", "2", "3"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_every_sample_has_its_own_place(name: str, indent: int | None, tmp_path: Path) -> None:
+    file, content, places = PLACES[name]
+    path = tmp_path / file
+    if file.endswith(".jsonl"):
+        path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    else:
+        path.write_text(json.dumps(content, indent=indent))
+    found = list(SampleReader([path], {}).read())
+    assert [where for where, _ in found] == [f"{path}:{place}" for place in places]
+    assert all(str(getattr(one, "where", "")) == where for where, one in found)
+
+
+def test_pairs_keep_their_other_columns(tmp_path: Path) -> None:
+    beside = {"problem_id": 7, "category": "maths", "chosen_confidence": 0.9, "reference": "4"}
+    for pair in (DPO, ARENA, {"instruction": "p", "models": [], "completions": [
+        {"response": text, "overall_score": score} for text, score in (("c", 1), ("r", 0))
+    ]}):  # fmt: skip
+        better, worse = read(tmp_path / "pairs.jsonl", pair | beside)
+        for side, text, reward in ((better, "c", 1.0), (worse, "r", 0.0)):
+            assert (side.response, side.env_reward, side.reference) == (text, reward, "4")
+            known = {"env_reward", "reference"}
+            extra = {name: one for name, one in side.extra.items() if name not in known}
+            assert extra == {name: beside[name] for name in beside if name not in known}

@@ -301,18 +301,19 @@ def _find_not_finite_rows(file: str) -> Iterator[int]:
     """
     with suppress(OSError, ConfigError, ValueError, RecursionError):
         for number, row in _read_unmended(Path(file)):
+            if not isinstance(row, dict):
+                continue
             names = [name for name in row if name.lower() in _REWARD_COPIES] or list(row)
             if any(_is_not_finite(row[name]) for name in names):
                 yield number
 
 
-def _read_unmended(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
     """The rows that may have NaN or Infinity, which other readers of JSON make null."""
     container = find_container(file)
     if container in ("table", "parquet"):
         for where, row in read_rows([file]):
-            if isinstance(row, dict):
-                yield int(where.rpartition(":")[2]), row
+            yield int(where.rpartition(":")[2]), row
         return
     with open_binary(file) as stream:
         if container == "array":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -231,7 +232,7 @@ class SampleReader:
         self.readings.clear()
         self.skipped.clear()
         index = number = 0
-        for reading, rows in self._read_files():
+        for reading, alone, rows in self._read_files():
             by_name = reading.is_by_name
             for where, record in rows:
                 if by_name and record.__class__ is dict and record.get("response") is not None:
@@ -241,10 +242,12 @@ class SampleReader:
                 one_row = isinstance(record, RolloutError) or (
                     by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
-                for row in (record,) if one_row else self._convert(where, record, reading, number):
+                found = [record] if one_row else [*self._convert(where, record, reading, number)]
+                places = _list_places(where, reading, len(found), alone)
+                for place, row in zip(places, found, strict=True):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
-                    yield where, self._as_sample(row, index, where)
+                    yield place, self._as_sample(row, index, place)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
@@ -310,8 +313,8 @@ class SampleReader:
             if reading is not None and str(file) not in self.skipped
         }
 
-    def _read_files(self) -> Iterator[tuple[FileReading, Iterator[FileRow]]]:
-        """How each file is read, and its rows."""
+    def _read_files(self) -> Iterator[tuple[FileReading, bool, Iterator[FileRow]]]:
+        """How each file is read, whether it is a JSON document of one record, and its records."""
         check_mapping(chain.from_iterable(rows for _, rows in self._files()), self._mapping)
         for file, rows in self._files():
             head = list(islice(rows, HEAD_ROWS))
@@ -322,7 +325,8 @@ class SampleReader:
                 if (sentence := reading.rewards.sentence) and kind not in self._rewards:
                     self._rewards.add(kind)
                     _log.warning(sentence)
-                yield reading, chain(head, rows)
+                alone = len(head) == 1 and _DOCUMENT.search(file) is not None
+                yield reading, alone, chain(head, rows)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""
@@ -355,6 +359,20 @@ class SampleReader:
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
+
+
+_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
+
+
+def _list_places(where: str, reading: FileReading, count: int, alone: bool) -> Sequence[str]:
+    """Where each of a record's samples is; those of a document are counted as its elements."""
+    if count == 1:
+        return (where,)
+    if alone:
+        file = where.rpartition(":")[0]
+        return [f"{file}:{number}" for number in range(1, count + 1)]
+    sides = reading.format.sides if reading.format is not None else ()
+    return [f"{where}.{name}" for name in (sides if len(sides) == count else range(count))]
 
 
 def compute_rollout_key(sample: Sample) -> str:
