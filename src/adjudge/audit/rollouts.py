@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +194,11 @@ class AuditedRun:
         self.where.append(rollout.where)
         self.kinds.append(rollout.missing)
         self.with_texts += rollout.has_texts
+
+    def add_note(self, note: str) -> None:
+        """Keep what is to be said of the run, once."""
+        if note not in self.notes:
+            self.notes.append(note)
 
     @cached_property
     def reward(self) -> Any:
@@ -378,11 +382,8 @@ def _is_run_folder(path: Path) -> bool:
 def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping)
-    tables, keys, beside = 0, dict[str, None](), False
+    reader, beside = SampleReader(paths, mapping, say=run.add_note), False
     for sample in reader:
-        if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
-            tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
         rollout = from_sample(sample, names.name(sample))
         if _has_own_reward(sample, reader, mapping):
             beside = beside or rollout.reward is not None
@@ -391,15 +392,9 @@ def _read_dump(
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
-        run.notes.append(
+        run.add_note(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
-        )
-    if tables:
-        name = "score" if "score" in keys else next(iter(keys), "NAME")
-        run.notes.append(
-            f"The reward of {tables:,} rows is a table ({', '.join(list(keys)[:10])}), and counts "
-            f"as missing. Choose a number of it: -m env_reward=reward.{name}"
         )
     run.pairs += sum(bool(one.format and one.format.pairs) for one in reader.readings.values())
     run.broken_count += len(reader.broken)

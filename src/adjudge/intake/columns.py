@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -169,13 +169,15 @@ class RewardColumns(NamedTuple):
         if self.unread is not None:
             said.append(f"{self.unread!r} has a value that is no number (found {self.value})")
         if self.column is not None and self.others:
-            said.append(f"is the column {self.column!r}; {names} is another, which is passed over")
+            said.append(f"the column {self.column!r} is taken, and {names} is passed over")
         elif self.others:
             said.append(f"no column is taken, since it may be {names}")
+        if not said:
+            return ""
+        remedy = "Write a number there, or null"
         if self.others:
-            name = shlex.quote(printable(self.others[0]))
-            said.append(f"Name the one to use: -m env_reward={name}")
-        return f"reward: {'. '.join(said)}" if said else ""
+            remedy = "Name the one to use: -m env_reward=" + shlex.quote(printable(self.others[0]))
+        return f"reward: {'; '.join(said)}. {remedy}"
 
 
 def find_reward(
@@ -219,22 +221,26 @@ def find_reward(
     elif rest and not first and not own and (beside is None or len(rest) == 1):
         column, *others = rest
     else:
-        unread = next(((one, describe_value(strange[one])) for one in strange), ())
         parts = [part for name in strange for part in _list_parts(name, strange[name])]
+        unread = next(((one, describe_value(strange[one])) for one in strange), ())
         return RewardColumns(None, (*parts, *first, *rest), *unread)
     others = [one for one in others if any(_differ(row.get(one), row.get(column)) for row in rows)]
-    unread = (column, describe_value(strange[column])) if column in strange else ()
-    return RewardColumns(column, tuple(others), *unread)
+    if column not in strange:
+        return RewardColumns(column, tuple(others))
+    parts = _list_parts(column, strange[column])
+    return RewardColumns(column, (*parts, *others), column, describe_value(strange[column]))
 
 
-def _list_parts(name: str, value: Any) -> Iterator[str]:
+def _list_parts(name: str, value: Any) -> list[str]:
     """The places of the numbers in an object, or of the one number in a list."""
     parts = dict(value) if isinstance(value, Mapping) else {}
     if isinstance(value, list | tuple) and len(value) == 1:
         parts = {"0": value[0]}
-    for key, part in parts.items():
-        if part is not None and not isinstance(part, str) and is_reward(part):
-            yield f"{name}.{key}"
+    return [
+        f"{name}.{key}"
+        for key, part in parts.items()
+        if part is not None and not isinstance(part, str) and is_reward(part)
+    ]
 
 
 def _differ(one: Any, other: Any) -> bool:

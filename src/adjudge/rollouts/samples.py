@@ -193,7 +193,8 @@ class SampleReader:
     ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
-    says how each file was read, ``skipped`` why a file that only a folder named was not.
+    says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
+    hears once of each choice that was made in reading.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
         self._mapping, self._strict = mapping, strict
@@ -212,8 +214,8 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
-        self._thinking = ThinkingWatch(_log.warning)
-        self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
+        self._say, self._thinking = say, ThinkingWatch(say)
+        self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
         self._rewards: set[RewardColumns] = set()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -324,7 +326,7 @@ class SampleReader:
                 kind = reading.rewards._replace(value="")
                 if (sentence := reading.rewards.sentence) and kind not in self._rewards:
                     self._rewards.add(kind)
-                    _log.warning(sentence)
+                    self._say(sentence)
                 alone = len(head) == 1 and _DOCUMENT.search(file) is not None
                 yield reading, alone, chain(head, rows)
 
