@@ -137,7 +137,10 @@ def is_reward(value: Any) -> bool:
 
 
 _OWN_REWARDS = ("env_reward", "reward")
-_SCORES = ("score", "outcome", "success", "passed", "correct", "resolved")
+_SCORES = (
+    *("score", "outcome", "success", "passed", "correct", "is_correct", "resolved"),
+    *("accuracy", "acc"),
+)
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
 """Names of columns that hold numbers, so that an object, a list or another text is strange."""
 

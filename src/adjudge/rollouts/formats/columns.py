@@ -108,11 +108,7 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
 
 
 def _is_list_of_numbers(value: Any, count: int) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == count
-        and all(one is None or isinstance(one, int | float) for one in value)
-    )
+    return isinstance(value, list) and len(value) == count and all(map(is_reward, value))
 
 
 _NAMES: Mapping[str, tuple[str, ...]] = {

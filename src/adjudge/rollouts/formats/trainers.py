@@ -82,7 +82,7 @@ def _convert_trl(record: Record) -> Iterator[Row]:
     """``completions/completions_00005.parquet``: a column for each reward function."""
     row = completion_row(record["prompt"], record["completion"])
     group = group_name(record["step"], digest_prompt(record["prompt"]))
-    add_fields(row, group=group)
+    add_fields(row, group=group, env_reward=record.get("env_reward"))
     yield add_extras(row, record, "completion")
 
 
@@ -122,7 +122,7 @@ def _swift_row(sample: Record) -> Row:
     step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
     step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
     add_fields(row, group=group_name(step, digest_prompt(sample["prompt"])), step=step)
-    add_fields(row, reference=sample.get("solution"))
+    add_fields(row, reference=sample.get("solution"), env_reward=sample.get("env_reward"))
     return add_extras(row, sample, "completion", "solution", "gen_step")
 
 
