@@ -90,13 +90,11 @@ def test_trl_texts_with_one_reward_function() -> None:
         "prompt": "The sky is",
         "response": " blue.",
         "group": "5/c03b1992979e6eee",
-        "env_reward": 1.0,
         "step": 5,
         "truth_reward": 1.0,
         "advantage": 0.7,
     }
     assert wrong["group"] == right["group"] != unscored["group"]
-    assert "env_reward" not in unscored
 
 
 def test_trl_chats_with_tools_and_two_reward_functions() -> None:
@@ -132,23 +130,20 @@ def test_a_line_of_ms_swift_is_a_step() -> None:
         "response": "Red",
         "reference": "red",
         "group": "12/fa20ffa13d85e4b4",
-        "env_reward": 1.0,
         "step": 12,
         "ColourORM": 1.0,
         "advantages": 0.7,
         "entropy": 0.3,
     }
     assert seven["group"] == red["group"] != plain["group"]
-    assert "env_reward" not in plain  # NaN
-    assert (blue["A"], blue["B"], blue["step"], "env_reward" in blue) == (1.0, 0.5, 13, False)
+    assert (blue["A"], blue["B"], blue["step"]) == (1.0, 0.5, 13)
     assert gone == "completion.1: there is no response"
 
 
 def test_ms_swift_with_ray_writes_a_line_a_sample() -> None:
     [green, plain] = converted("ms-swift-completions/ray.jsonl")
-    assert (green["response"], green["env_reward"], green["step"]) == ("Green", 0.5, 2)
+    assert (green["response"], green["step"]) == ("Green", 2)
     assert plain["prompt"] == "user: hi\n"
-    assert "env_reward" not in plain
 
 
 def test_areal() -> None:
@@ -180,7 +175,7 @@ def test_slime_samples() -> None:
     assert (yes["score"], yes["acc"], yes["pred"]) == (-1.0, 0.0, "yes")
     assert "env_reward" not in yes
     assert aborted == "the rollout did not end (its status is 'aborted')"
-    assert (alone["env_reward"], alone["acc"]) == (1.0, 1.0)
+    assert alone["acc"] == 1.0
 
 
 def test_a_slime_dump_as_a_document() -> None:

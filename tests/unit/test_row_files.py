@@ -212,7 +212,7 @@ def test_a_first_line_that_is_a_list_costs_one_row(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         ("prompt,response\np,r\n".encode("utf-16"), "is UTF-16"),
-        (b"prompt,response,prompt\np,r,q\n", "header has 'prompt' twice"),
+        (b"prompt,response,prompt\np,r,q\n", "a.csv: prompt: two columns"),
         (b"prompt,r\xe9ponse\np,r\n", "header is not UTF-8"),
         (b'prompt,response\np,"say "hi" there"\nq,r\n', "a.csv:2: cannot be read as a table"),
     ],

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.datasets.files import read_rows
+from adjudge.datasets.files import decode_line, find_container, open_binary, read_rows
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
@@ -183,6 +183,11 @@ class AuditedRun:
         self.kinds.append(rollout.missing)
         self.with_texts += rollout.has_texts
 
+    def add_note(self, note: str) -> None:
+        """Keep what is to be said of the run, once."""
+        if note not in self.notes:
+            self.notes.append(note)
+
     @cached_property
     def reward(self) -> Any:
         """The trainer's reward; NaN where missing, infinite where too large to compute with."""
@@ -205,12 +210,13 @@ class AuditedRun:
         for row, kind in enumerate(self.kinds):
             if kind != NOT_A_NUMBER:
                 continue
-            file, _, line = self.where[row].rpartition(":")
+            file, _, place = self.where[row].rpartition(":")
+            line = place.partition(".")[0]
             if line.isdigit():
                 lines.setdefault(file, {}).setdefault(int(line), []).append(row)
         found = np.zeros(len(self), dtype=bool)
         for file, rows in lines.items():
-            for number in _find_not_finite_lines(file):
+            for number in _find_not_finite_rows(file):
                 if number in rows:
                     found[rows[number]] = True
         return found
@@ -280,29 +286,41 @@ class AuditedRun:
         return np.array(self._columns[name], dtype=float)
 
 
-def _find_not_finite_lines(file: str) -> Iterator[int]:
-    """The lines of a plain file that have NaN or Infinity as a value; none of a file that is gone.
+def _find_not_finite_rows(file: str) -> Iterator[int]:
+    """The rows of a file, as places count them, with NaN or Infinity; none where it is gone.
 
-    In a table the line is where the row begins.
+    The columns that a reward usually has are looked at, or all where a row has none of them.
     """
-    with suppress(OSError, ConfigError):
-        if file.lower().endswith((".csv", ".tsv")):
-            for where, row in read_rows([file]):
-                if isinstance(row, dict) and any(map(is_not_finite_text, row.values())):
-                    yield int(where.rpartition(":")[2])
+    with suppress(OSError, ConfigError, ValueError, RecursionError):
+        for number, row in _read_unmended(Path(file)):
+            if not isinstance(row, dict):
+                continue
+            names = [name for name in row if name.lower() in _REWARD_COPIES] or list(row)
+            if any(_is_not_finite(row[name]) for name in names):
+                yield number
+
+
+def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
+    """The rows that may have NaN or Infinity, which other readers of JSON make null."""
+    container = find_container(file)
+    if container in ("table", "parquet"):
+        for where, row in read_rows([file]):
+            yield int(where.rpartition(":")[2]), row
+        return
+    with open_binary(file) as stream:
+        if container == "array":
+            yield from enumerate(json.load(stream), start=1)
             return
-        with Path(file).open("rb") as stream:
-            for number, text in enumerate(stream, start=1):
-                if (b"NaN" in text or b"Infinity" in text) and _has_constant(text):
-                    yield number
+        for number, line in enumerate(stream, start=1):
+            if b"NaN" in line or b"Infinity" in line:
+                with suppress(ValueError):
+                    yield number, json.loads(decode_line(line))
 
 
-def _has_constant(text: bytes) -> bool:
-    """Whether a line of JSON has NaN or Infinity as a value."""
-    seen: list[str] = []
-    with suppress(ValueError, RecursionError):
-        json.loads(text, parse_constant=seen.append)
-    return bool(seen)
+def _is_not_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_is_not_finite, value.values() if isinstance(value, dict) else value))
+    return is_not_finite_text(value) or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _as_float(value: float | None) -> float:
@@ -352,7 +370,7 @@ def _is_run_folder(path: Path) -> bool:
 def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping)
+    reader = SampleReader(paths, mapping, say=run.add_note)
     beside = False
     for sample in reader:
         own = _has_own_reward(sample, reader, mapping)
@@ -364,7 +382,7 @@ def _read_dump(
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
-        run.notes.append(
+        run.add_note(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
         )

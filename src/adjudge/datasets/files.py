@@ -31,6 +31,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from hashlib import file_digest
 from pathlib import Path
 from typing import IO, Any, AnyStr, BinaryIO, Literal, cast
@@ -348,12 +349,21 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 def _read_array(path: Path, name: str) -> Iterator[FileRow]:
     try:
-        items = _array_decoder.decode(decode_line(_read_document_bytes(path, name)))
-    except (msgspec.MsgspecError, RecursionError) as error:
+        items = _decode_array(decode_line(_read_document_bytes(path, name)))
+    except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(f"{name}: is not a JSON array of rows: {reason}") from None
     for number, item in enumerate(items, start=1):
-        yield parse_row(bytes(item), f"{name}:{number}")
+        yield parse_row(item, f"{name}:{number}")
+
+
+def _decode_array(text: bytes) -> Sequence[bytes]:
+    try:
+        return list(map(bytes, _array_decoder.decode(text)))
+    except msgspec.MsgspecError:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise
+        return [json.dumps(item).encode() for item in json.loads(text)]  # each a row with NaN
 
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
@@ -405,7 +415,9 @@ def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
         raise ConfigError(f"{name}: its header is not UTF-8. Convert the file to UTF-8.")
     twice = [one for one, count in Counter(columns).items() if one and count > 1]
     if twice:
-        raise ConfigError(f"{name}: its header has {twice[0]!r} twice. Give each column its name.")
+        raise ConfigError(
+            f"{name}: {twice[0]}: two columns have this name. Give each column its own name."
+        )
     return columns
 
 
@@ -502,17 +514,30 @@ def _read_parquet(path: Path, name: str) -> Iterator[FileRow]:
     import pyarrow.parquet  # noqa: PLC0415
 
     try:
-        number = 0
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=512):
+        number, file = 0, pyarrow.parquet.ParquetFile(path)
+        _table_columns(file.schema_arrow.names, name)
+        exact = "decimal" in str(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=512):
             for columns in batch.to_pylist():
                 number += 1
-                yield f"{name}:{number}", columns
+                yield f"{name}:{number}", _round_decimals(columns) if exact else columns
+    except ConfigError:
+        raise
     except (pyarrow.ArrowException, OSError) as error:
         raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
     except (ValueError, OverflowError) as error:
         # Text that is not UTF-8, or times that no Python object can hold.
         reason = type(error).__name__
         raise ConfigError(f"{name}: cannot be read to its end: {reason}") from error
+
+
+def _round_decimals(value: Any) -> Any:
+    """A value with its decimals, which only databases write, as the numbers of JSON."""
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, dict):
+        return {name: _round_decimals(one) for name, one in value.items()}
+    return [_round_decimals(one) for one in value] if isinstance(value, list) else value
 
 
 def hash_content(path: Path) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
+from adjudge.text import printable
 from adjudge.types import MISSING
 
 REFERENCE_COLUMNS = (
@@ -92,6 +93,9 @@ class ReferenceChoice:
 
 
 _NOT_FINITE = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII)
+_TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_LONGEST_NUMBER = 400  # the largest float has 309 digits
 
 
 def is_not_finite_text(value: Any) -> bool:
@@ -102,20 +106,160 @@ def is_not_finite_text(value: Any) -> bool:
 def read_env_reward(value: Any) -> float | None:
     """The environment's reward as a number, ``None`` where a row has none.
 
-    A table's cell may be text. Raises :class:`RolloutError` for what is no number.
+    A table's cell may be text: a number or a truth value. Raises :class:`RolloutError` for what is
+    no number.
     """
     if value is None:
         return None
-    if is_not_finite_text(value):  # null in a JSON file, too
-        return None
+    number: Any = _read_text(value) if isinstance(value, str) else value
     with suppress(OverflowError, ValueError, TypeError):
-        if isinstance(value, str | Decimal) or hasattr(value, "__float__"):  # of any library
-            number = float(value)
-            if math.isfinite(number):
-                return number
-            if math.isnan(number):
-                return None
+        if hasattr(number, "__float__"):  # of any library
+            found = float(number)
+            if not math.isinf(found):
+                return None if math.isnan(found) else found
     raise RolloutError(f"'env_reward' must be a finite number, got {describe_value(value)}")
+
+
+def _read_text(value: str) -> float | None:
+    """The number that a text is, NaN for Infinity, too; ``None`` for another text."""
+    if len(value) > _LONGEST_NUMBER:
+        return None
+    text = value.strip().lower()
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return math.nan if _NOT_FINITE.fullmatch(text) else _TRUTH.get(text)  # null in a JSON file, too
+
+
+def is_reward(value: Any) -> bool:
+    """Whether a value can be a reward: null, a number, a truth value, or the text of one."""
+    if value is None or value.__class__ is float or value.__class__ is int:
+        return True
+    if value.__class__ is str:
+        return _read_text(value) is not None
+    with suppress(RolloutError):
+        read_env_reward(value)
+        return True
+    return False
+
+
+_OWN_REWARDS = ("env_reward", "reward")
+_SCORES = (
+    *("score", "outcome", "success", "passed", "correct", "is_correct", "resolved"),
+    *("is_resolved", "accuracy", "acc", "label"),
+)
+REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
+"""The usual names of the environment's reward."""
+_NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
+"""Names of columns that hold numbers, so that an object, a list or another text is strange."""
+
+_STATISTIC = re.compile(
+    "(^|[^a-z])(std|mean|max|min|baseline|weight|scale|id|index|count)([^a-z]|$)"
+)
+"""Words in the names of what is said of rewards: ``reward_std``, ``mean_reward``."""
+
+_SHOWN = 8
+
+
+class RewardColumns(NamedTuple):
+    """Where the reward of rows is.
+
+    ``column`` has it, if one does. ``others`` may be meant in its place: columns, or places in the
+    column. ``unread``: a column by the name of a reward that has ``value``, which is no number.
+    """
+
+    column: str | None = None
+    others: tuple[str, ...] = ()
+    unread: str | None = None
+    value: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What is said of them to people; nothing where there was nothing to choose."""
+        said, names = [], ", ".join(map(repr, self.others[:_SHOWN]))
+        names += ", …" if len(self.others) > _SHOWN else ""
+        if self.unread is not None:
+            said.append(f"{self.unread!r} has a value that is no number (found {self.value})")
+        if self.column is not None and self.others:
+            said.append(f"the column {self.column!r} is taken, and {names} is passed over")
+        elif self.others:
+            said.append(f"no column is taken, since it may be {names}")
+        if not said:
+            return ""
+        remedy = "Write a number there, or null"
+        if self.others:
+            remedy = "Name the one to use: -m env_reward=" + shlex.quote(printable(self.others[0]))
+        return f"reward: {'; '.join(said)}. {remedy}"
+
+
+def find_reward(
+    rows: Sequence[Mapping[str, Any]], beside: Collection[str] | None = None
+) -> RewardColumns:
+    """Which column of ``rows`` is the reward, whatever numbers are beside it.
+
+    It is ``env_reward`` or ``reward``; else the one number with "reward" in its name; else the
+    first of the usual names of scores. ``beside``: the rows are of a trainer's dump, where each
+    number but these may be the reward of a function, so that one is the reward if it is alone.
+    Where several may be the reward, none is.
+    """
+    values: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None or beside is not None:  # a dump has null for a missing reward
+                values.setdefault(name, []).append(value)
+    names = {str(name).lower(): name for name in reversed(values)}
+    numbers = [
+        name
+        for low, name in reversed(names.items())
+        if (any if "reward" in low or low == "score" else all)(map(is_reward, values[name]))
+        and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
+    ]
+    own = [names[low] for low in _OWN_REWARDS if low in names][:1]
+    first = [name for name in numbers if "reward" in name.lower()]
+    if beside is None:
+        rest = [names[low] for low in _SCORES if names.get(low) in numbers]
+        if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
+            rest = [name for name in rest if name != names["label"]]  # a number is a class
+    else:  # a text is data, though it may be a number
+        texts = {name for name in values if any(isinstance(one, str) for one in values[name])}
+        rest = [name for name in numbers if name not in {*beside, *first, *texts}]
+    strange = {
+        name: next(value for value in values[name] if not is_reward(value))
+        for name in (names[low] for low in _NUMBERS if low in names)
+        if not all(map(is_reward, values[name]))
+    }
+    if own and own[0] in numbers:
+        first, rest = own, rest if beside is None else []
+    if len(first) == 1 and own in ([], first):
+        column, *others = *first, *rest
+    elif rest and not first and not own and (beside is None or len(rest) == 1):
+        column, *others = rest
+    else:
+        parts = [part for name in strange for part in _list_parts(name, strange[name])]
+        unread = next(((one, describe_value(strange[one])) for one in strange), ())
+        return RewardColumns(None, (*parts, *first, *rest), *unread)
+    others = [one for one in others if any(_differ(row.get(one), row.get(column)) for row in rows)]
+    if column not in strange:
+        return RewardColumns(column, tuple(others))
+    parts = _list_parts(column, strange[column])
+    return RewardColumns(column, (*parts, *others), column, describe_value(strange[column]))
+
+
+def _list_parts(name: str, value: Any) -> list[str]:
+    """The places of the numbers in an object, or of the one number in a list."""
+    parts = dict(value) if isinstance(value, Mapping) else {}
+    if isinstance(value, list | tuple) and len(value) == 1:
+        parts = {"0": value[0]}
+    return [
+        f"{name}.{key}"
+        for key, part in parts.items()
+        if part is not None and not isinstance(part, str) and is_reward(part)
+    ]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if one is None or other is None or not (is_reward(one) and is_reward(other)):
+        return False
+    return read_env_reward(one) != read_env_reward(other)
 
 
 def describe_value(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
+from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.rollouts import (
     RolloutParts,
@@ -224,7 +225,8 @@ class SampleReader:
     ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
-    says how each file was read, ``skipped`` why a file that only a folder named was not.
+    says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
+    hears once of each choice that was made in reading.
     """
 
     def __init__(
@@ -235,6 +237,7 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
         self._mapping, self._strict = mapping, strict
@@ -243,8 +246,9 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
-        self._thinking = ThinkingWatch(_log.warning)
-        self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
+        self._say, self._thinking = say, ThinkingWatch(say)
+        self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
+        self._rewards: set[RewardColumns] = set()
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
@@ -262,7 +266,7 @@ class SampleReader:
         self.readings.clear()
         self.skipped.clear()
         index = number = 0
-        for reading, rows in self._read_files():
+        for reading, alone, rows in self._read_files():
             by_name = reading.is_by_name
             for where, record in rows:
                 if by_name and record.__class__ is dict and record.get("response").__class__ is str:
@@ -272,11 +276,16 @@ class SampleReader:
                 one_row = isinstance(record, RolloutError) or (
                     by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
-                made = self._convert(where, record, reading, number)
-                for place, row in (("", record),) if one_row else made:
+                made = (
+                    [("", record)] if one_row else [*self._convert(where, record, reading, number)]
+                )
+                listed = alone and len(made) > 1 and reading.nested is None
+                for element, (place, row) in enumerate(made, start=1):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
                     at = f"{where}.{place}" if place else where
+                    if listed:  # a document's samples are counted as the elements of an array
+                        at = f"{where.rpartition(':')[0]}:{element}"
                     yield at, self._as_sample(row, index, at)
                     index += 1
                 number += 1
@@ -349,15 +358,20 @@ class SampleReader:
             if reading is not None and str(file) not in self.skipped
         }
 
-    def _read_files(self) -> Iterator[tuple[FileReading, Iterator[FileRow]]]:
-        """How each file is read, and its rows."""
+    def _read_files(self) -> Iterator[tuple[FileReading, bool, Iterator[FileRow]]]:
+        """How each file is read, whether it is a JSON document of one record, and its records."""
         check_mapping(chain.from_iterable(rows for _, rows in self._files()), self._mapping)
         for file, rows in self._files():
             head = list(islice(rows, HEAD_ROWS))
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
-                yield reading, chain(head, rows)
+                kind = reading.rewards._replace(value="")
+                if (sentence := reading.rewards.sentence) and kind not in self._rewards:
+                    self._rewards.add(kind)
+                    self._say(sentence)
+                alone = len(head) == 1 and _DOCUMENT.search(file) is not None
+                yield reading, alone, chain(head, rows)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""
@@ -390,6 +404,9 @@ class SampleReader:
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
+
+
+_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
 def compute_rollout_key(sample: Sample) -> str:

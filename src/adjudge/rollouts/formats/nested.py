@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from adjudge.intake.columns import find_reference
+from adjudge.intake.columns import REWARD_COLUMNS, find_reference
 from adjudge.intake.conversation import looks_like_messages
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.columns import NAMES, find_column
@@ -29,7 +29,7 @@ ATTEMPTS = (
 OF_ATTEMPTS = ("text", "content", "message")
 """What the response of an attempt may be called, too, beside the prompt."""
 
-_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + NAMES["env_reward"])
+_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + REWARD_COLUMNS)
 _MOST_CHILDREN, _MOST_DEPTH = 200, 4
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
