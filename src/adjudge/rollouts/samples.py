@@ -224,7 +224,8 @@ class SampleReader:
     ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
-    says how each file was read, ``skipped`` why a file that only a folder named was not.
+    says how each file was read, ``skipped`` why a file that only a folder named was not; ``say``
+    hears what was chosen where a row allows two readings.
     """
 
     def __init__(
@@ -235,6 +236,7 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
         self._mapping, self._strict = mapping, strict
@@ -243,8 +245,8 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
-        self._thinking = ThinkingWatch(_log.warning)
-        self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
+        self._thinking = ThinkingWatch(say)
+        self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
