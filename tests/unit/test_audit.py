@@ -482,8 +482,7 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
         if mapping:  # a column of both kinds cannot be read as numbers
             assert found.broken_rows == 3
         else:
-            [note] = found.notes
-            assert "-m env_reward=reward.score" in note
+            assert "-m env_reward=reward.score" in " ".join(found.input.notes)
             assert found.missing == 3
 
 

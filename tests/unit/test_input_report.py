@@ -83,7 +83,7 @@ TABLE: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
     (
         [{**PAIR, "reward": {"fluency": 0.1, "score": 1}}],
         [],
-        ["the reward of 1 rows is a table (fluency, score)", "-m env_reward=reward.score"],
+        ["reward: ", "-m env_reward=reward.score"],
         ["no reward column"],
     ),
     (
@@ -92,9 +92,16 @@ TABLE: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
         [],
         [],
     ),
-    ([{**PAIR, "response": ""}] * 2 + [PAIR], ["response 2 of 3 are empty"],
+    (
+        [{**PAIR, "answer": "x", "solution": "y"}] * 2,
+        ["reference from answer", "other columns solution"],
+        ["'solution' is another, which is passed over."],
+        [],
+    ),
+    ([{**PAIR, "response": ""}] * 2 + [PAIR], ["response 2 of 3 samples have none"],
      ["2 of 3 responses are empty."], []),
-    ([{**PAIR, "response": ""}, PAIR], ["response 1 of 2 are empty"], [], ["responses are empty"]),
+    ([{**PAIR, "response": ""}, PAIR], ["response 1 of 2 samples have none"],
+     [], ["responses are empty"]),
     ([PAIR, {"x": 1}], ["broken rows 1; rows.jsonl:2: "], [], []),
 ]  # fmt: skip
 

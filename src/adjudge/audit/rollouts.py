@@ -370,7 +370,7 @@ def _is_run_folder(path: Path) -> bool:
 def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping, say=run.add_note)
+    reader = SampleReader(paths, mapping, say=run.input.hear)
     beside = False
     for sample in reader:
         own = _has_own_reward(sample, reader, mapping)

@@ -125,12 +125,12 @@ class RolloutFacts:
 
 
 def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts:
-    reader, samples = _read_first(inputs, mapping)
+    report = InputReport()
+    reader, samples = _read_first(inputs, mapping, report)
     reading = next(iter(reader.readings.values()))
     if group := _group_mapping(inputs, reading):
         mapping = mapping | group
-        reader, samples = _read_first(inputs, mapping)
-    report = InputReport()
+        reader, samples = _read_first(inputs, mapping, report)
     for sample in samples:
         report.add(sample)
     report.add_files(reader)
@@ -158,9 +158,9 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
 
 
 def _read_first(
-    inputs: Sequence[Path], mapping: dict[str, str]
+    inputs: Sequence[Path], mapping: dict[str, str], report: InputReport
 ) -> tuple[SampleReader, list[Sample]]:
-    reader = SampleReader(inputs, mapping)
+    reader = SampleReader(inputs, mapping, say=report.hear)
     samples = list(islice(reader, _INIT_ROWS))
     if not samples:
         first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
@@ -288,10 +288,8 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
 def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
     if facts.others:
         yield f"Left out, since they are in another format: {', '.join(facts.others)}."
-    if facts.pairs:
-        yield "These are pairs: which answer is better is known, so a judge can be tested on them."
-        if judge is None:
-            yield "Until there is a judge, the command tests a rule: the shorter answer is better."
+    if facts.pairs and judge is None:
+        yield "Until there is a judge, the command tests a rule: the shorter answer is better."
     if judge is not None:
         yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -17,7 +18,6 @@ _LOOKED_AT = 100
 """Samples in which columns of numbers are looked for where there is no reward."""
 
 _SHOWN = 6
-_BY_NAME = "columns by name"
 _FIELDS = ("messages", "response", "prompt", "reference", "reward")
 _TAKEN = frozenset({"reference", "env_reward"})
 
@@ -57,20 +57,26 @@ class InputReport:
     """What files were read as, counted while they are read.
 
     :meth:`add` counts each sample and names its group; :meth:`add_files` follows once a reader is
-    done. ``formats``: how many files were read as what; ``pairs``: how many of them hold pairs.
+    done; :meth:`hear` keeps what a reader says. ``formats``: how many files were read as what;
+    ``pairs``: how many of them hold pairs.
     """
 
     def __init__(self, *, split_steps: bool = False) -> None:
         self.formats: Counter[str] = Counter()
         self.samples = self.pairs = 0
         self._groups = GroupNames(split_steps=split_steps)
-        self._empty = self._tables = self._broken = 0
+        self._broken = 0
         self._first_broken = ""
         self._skipped: dict[str, str] = {}
         self._have = dict.fromkeys(_FIELDS, 0)
         self._columns: dict[str, dict[str, None]] = {name: {} for name in (*_FIELDS, "group")}
         self._others: dict[str, None] = {}
         self._numbers: dict[str, bool] = {}
+        self._heard: dict[str, None] = {}
+
+    def hear(self, note: str) -> None:
+        """Keep a sentence of the reader for :attr:`notes`, once."""
+        self._heard[note] = None
 
     def add(self, sample: Sample, *, own_reward: bool = False) -> str:
         """Count the next sample.
@@ -92,10 +98,7 @@ class InputReport:
             self._columns["reward"]["reward"] = None
         elif "env_reward" in extra:
             have["reward"] += 1
-        elif isinstance(extra.get("reward"), Mapping):
-            self._tables += 1
-        if not sample.response and sample.ending == "empty":
-            self._empty += 1
+        have["response"] += bool(sample.response) or sample.ending != "empty"
         if self.samples <= _LOOKED_AT:
             self._look_at(extra)
         return self._groups.name(sample)
@@ -116,8 +119,7 @@ class InputReport:
         for reading in reader.readings.values():
             self.formats[reading.title] += 1
             self.pairs += bool(reading.format and reading.format.pairs)
-            own = {} if reading.format else {"group": "group"}
-            for field, column in {**own, **reading.guessed, **reading.mapping}.items():
+            for field, column in {**reading.guessed, **reading.mapping}.items():
                 self._columns.get(field.removeprefix("env_"), {})[column] = None
             if "reference" not in reading.mapping:
                 guessed = reading.guessed.get("reference")
@@ -132,11 +134,8 @@ class InputReport:
     @property
     def title(self) -> str:
         """What the files are."""
-        names = dict.fromkeys(
-            _BY_NAME if name.startswith(_BY_NAME) else name for name in self.formats
-        )
         hint = " (`adjudge eval judge` tests a judge on pairs)" if self.pairs else ""
-        return ", ".join(names) + hint
+        return ", ".join(self.formats) + hint
 
     @property
     def group_source(self) -> str:
@@ -163,8 +162,8 @@ class InputReport:
                 yield field, self._describe(field)
         if self.samples:
             columns = ", ".join(self._columns["group"])
-            from_column = f"column {columns}" if columns else "as the file says"
-            yield "group", self.group_source.replace("column", from_column, 1)
+            named = f"column {columns}" if columns else "as the file says"
+            yield "group", self.group_source.replace("column", named, 1)
         if others := self._list_others():
             yield "other columns", others
         if self._broken:
@@ -186,9 +185,6 @@ class InputReport:
     def _describe(self, field: str) -> str:
         columns = ", ".join(self._columns[field])
         parts = [f"from {columns}"] if columns else []
-        if field == "response":
-            parts += [f"{self._empty:,} of {self.samples:,} are empty"] if self._empty else []
-            return "; ".join(parts) or "in all samples"
         lacking = self.samples - self._have[field]
         if lacking == self.samples:
             return "none"
@@ -198,10 +194,11 @@ class InputReport:
     @property
     def notes(self) -> list[str]:
         """What a user must know before anything is made of these samples."""
-        notes = []
-        if 2 * self._empty > self.samples:
+        notes = list(self._heard)
+        empty = self.samples - self._have["response"]
+        if 2 * empty > self.samples:
             notes.append(
-                f"{self._empty:,} of {self.samples:,} responses are empty. If the text is in "
+                f"{empty:,} of {self.samples:,} responses are empty. If the text is in "
                 "another column, name it: -m response=COLUMN, or -m messages=COLUMN."
             )
         if self.samples and not self._have["prompt"]:
@@ -210,21 +207,14 @@ class InputReport:
                 "If a column has it, name it: -m prompt=COLUMN."
             )
         scores = self.score_columns
-        if self._tables:
-            keys = [path for path in self._numbers if path.startswith("reward.")]
-            best = min(keys, key=_rank_score, default="reward.NAME")
-            listed = ", ".join(path.removeprefix("reward.") for path in keys[:10])
-            notes.append(
-                f"the reward of {self._tables:,} rows is a table ({listed}), and counts as "
-                f"missing. Choose a number of it: -m env_reward={best}"
-            )
-        elif scores:
+        if scores and not any(note.startswith("reward:") for note in self._heard):
             more = f" and {len(scores) - _SHOWN} more" if len(scores) > _SHOWN else ""
             named = ", ".join(scores[:_SHOWN]) + more
-            column = scores[0] if len(scores) == 1 else "COLUMN"
+            likely = [path for path in scores if _rank_score(path) < len(_SCORE_WORDS)]
+            column = likely[0] if len(likely) == 1 else "COLUMN"
             notes.append(
                 "no reward column was found. Columns of numbers that may be one: "
-                f"{named}. Choose with -m env_reward={column}"
+                f"{named}. Choose with -m {shlex.quote(f'env_reward={column}')}"
             )
         return notes
 
@@ -233,9 +223,7 @@ class InputReport:
         return {
             "samples": self.samples,
             "have": self._have,
-            "empty_responses": self._empty,
             "columns": {name: list(columns) for name, columns in self._columns.items()},
             "group": self.group_source,
-            "others": list(self._others),
             "notes": self.notes,
         }

@@ -152,10 +152,15 @@ class GradingJob:
         if replay is not None:
             self.spec = self.spec.with_patience(0.0)  # a recorded outage does not pass
 
-    def samples(self) -> SampleReader:
-        """The usable samples of the input."""
+    def samples(self, say: Callable[[str], None] = _log.warning) -> SampleReader:
+        """The usable samples of the input; ``say`` hears what its reader chose."""
         return SampleReader(
-            self.paths, self.mapping, rows=self.rows, by_name=self.by_name, strict=self.strict
+            self.paths,
+            self.mapping,
+            rows=self.rows,
+            by_name=self.by_name,
+            strict=self.strict,
+            say=say,
         )
 
 
@@ -422,7 +427,7 @@ class CountedSamples:
 
 def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
-    reader, report = job.samples(), InputReport()
+    report, reader = _report_input(job)
     first: list[Sample] = []
     sizes: Counter[str] = Counter()
     for sample in reader:
@@ -433,6 +438,11 @@ def count_samples(job: GradingJob) -> CountedSamples:
         raise _no_usable_row(job, reader)
     _say_input(job, report, reader)
     return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader, report)
+
+
+def _report_input(job: GradingJob) -> tuple[InputReport, SampleReader]:
+    report = InputReport()
+    return report, job.samples() if job.on_input is None else job.samples(report.hear)
 
 
 def _say_input(job: GradingJob, report: InputReport, reader: SampleReader) -> None:
@@ -495,7 +505,7 @@ def _grade_window(
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
     """The first usable samples of a job, their groups, and how many samples it has."""
     find_files(job.paths)  # before anything is opened
-    report, reader = InputReport(), job.samples()
+    report, reader = _report_input(job)
     samples: list[Sample] = []
     names: list[str] = []
     for sample in reader:

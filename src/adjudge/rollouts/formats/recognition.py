@@ -78,12 +78,8 @@ class FileReading:
     @property
     def title(self) -> str:
         """What the file is, for people."""
-        where = f", rows under {self.nested}" if self.nested else ""
-        if self.format is not None:
-            return f"{self.format.title}{where}"
-        used = {**self.guessed, **self.mapping}
-        named = ", ".join(f"{name} from {column}" for name, column in used.items())
-        return f"columns by name{f' ({named})' if named else ''}{where}"
+        what = "columns by name" if self.format is None else self.format.title
+        return f"{what}, rows under {self.nested}" if self.nested else what
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
