@@ -483,7 +483,7 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
             assert found.broken_rows == 3
         else:
             [note] = found.notes
-            assert "-m env_reward=reward.score" in note
+            assert "'reward.score'" in note
             assert found.missing == 3
 
 

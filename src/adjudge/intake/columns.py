@@ -178,8 +178,12 @@ class RewardColumns(NamedTuple):
         if not said:
             return ""
         remedy = "Write a number there, or null"
-        if self.others:
-            remedy = "Name the one to use: -m env_reward=" + shlex.quote(printable(self.others[0]))
+        if self.column is not None and self.others:
+            remedy = "Where another is meant, name it: -m env_reward=COLUMN"
+        elif self.others:
+            name = shlex.quote(printable(self.others[0]))
+            such = ", such as" if len(self.others) > 1 else ":"
+            remedy = f"Name the one to use{such} -m env_reward={name}"
         return f"reward: {'; '.join(said)}. {remedy}"
 
 
