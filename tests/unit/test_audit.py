@@ -482,7 +482,7 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
         if mapping:  # a column of both kinds cannot be read as numbers
             assert found.broken_rows == 3
         else:
-            assert "-m env_reward=reward.score" in " ".join(found.input.notes)
+            assert "'reward.score'" in " ".join(found.input.notes)
             assert found.missing == 3
 
 
@@ -497,7 +497,7 @@ def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path)
         path.write_text("".join(json.dumps(row) + "\n" for row in order))
         found = make_audit([path])
         assert (found.missing, found.mean_reward) == (1, 0.5)
-        assert any("'env_reward' is beside it" in note for note in found.notes)
+        assert any("'env_reward' is beside it" in note for note in found.input.notes)
 
 
 def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ TABLE: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
     (
         [{**PAIR, "reward": {"fluency": 0.1, "score": 1}}],
         [],
-        ["reward: ", "-m env_reward=reward.score"],
+        ["reward: ", "'reward.score'"],
         ["no reward column"],
     ),
     (

@@ -183,11 +183,6 @@ class AuditedRun:
         self.kinds.append(rollout.missing)
         self.with_texts += rollout.has_texts
 
-    def add_note(self, note: str) -> None:
-        """Keep what is to be said of the run, once."""
-        if note not in self.notes:
-            self.notes.append(note)
-
     @cached_property
     def reward(self) -> Any:
         """The trainer's reward; NaN where missing, infinite where too large to compute with."""
@@ -382,7 +377,7 @@ def _read_dump(
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
-        run.add_note(
+        run.input.hear(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
         )

@@ -157,8 +157,6 @@ _STATISTIC = re.compile(
 )
 """Words in the names of what is said of rewards: ``reward_std``, ``mean_reward``."""
 
-_SHOWN = 8
-
 
 class RewardColumns(NamedTuple):
     """Where the reward of rows is.
@@ -175,8 +173,7 @@ class RewardColumns(NamedTuple):
     @property
     def sentence(self) -> str:
         """What is said of them to people; nothing where there was nothing to choose."""
-        said, names = [], ", ".join(map(repr, self.others[:_SHOWN]))
-        names += ", …" if len(self.others) > _SHOWN else ""
+        said, names = [], ", ".join(map(repr, self.others))[:300]
         if self.unread is not None:
             said.append(f"{self.unread!r} has a value that is no number (found {self.value})")
         if self.column is not None and self.others:
@@ -186,8 +183,12 @@ class RewardColumns(NamedTuple):
         if not said:
             return ""
         remedy = "Write a number there, or null"
-        if self.others:
-            remedy = "Name the one to use: -m env_reward=" + shlex.quote(printable(self.others[0]))
+        if self.column is not None and self.others:
+            remedy = "Where another is meant, name it: -m env_reward=COLUMN"
+        elif self.others:
+            name = shlex.quote(printable(self.others[0]))
+            such = ", such as" if len(self.others) > 1 else ":"
+            remedy = f"Name the one to use{such} -m env_reward={name}"
         return f"reward: {'; '.join(said)}. {remedy}"
 
 
@@ -220,28 +221,25 @@ def find_reward(
         if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
             rest = [name for name in rest if name != names["label"]]  # a number is a class
     else:  # a text is data, though it may be a number
-        texts = {name for name in values if any(isinstance(one, str) for one in values[name])}
-        rest = [name for name in numbers if name not in {*beside, *first, *texts}]
+        rest = [one for one in numbers if one not in beside and not isinstance(values[one][0], str)]
+        rest = [one for one in rest if one not in first]
+    likely = own or first or rest
+    if len(likely) == 1 or (beside is None and not first):
+        column = next((one for one in likely if one in numbers), None)
+    else:
+        column = None
+    if column in own:  # what is named so beside it is a part
+        first, rest = [], rest if beside is None else []
+    others = [one for one in (*first, *rest) if column is None or _differ(rows, one, column)]
     strange = {
         name: next(value for value in values[name] if not is_reward(value))
         for name in (names[low] for low in _NUMBERS if low in names)
-        if not all(map(is_reward, values[name]))
+        if column in (None, name) and not all(map(is_reward, values[name]))
     }
-    if own and own[0] in numbers:
-        first, rest = own, rest if beside is None else []
-    if len(first) == 1 and own in ([], first):
-        column, *others = *first, *rest
-    elif rest and not first and not own and (beside is None or len(rest) == 1):
-        column, *others = rest
-    else:
-        parts = [part for name in strange for part in _list_parts(name, strange[name])]
-        unread = next(((one, describe_value(strange[one])) for one in strange), ())
-        return RewardColumns(None, (*parts, *first, *rest), *unread)
-    others = [one for one in others if any(_differ(row.get(one), row.get(column)) for row in rows)]
-    if column not in strange:
-        return RewardColumns(column, tuple(others))
-    parts = _list_parts(column, strange[column])
-    return RewardColumns(column, (*parts, *others), column, describe_value(strange[column]))
+    parts = [part for name, value in strange.items() for part in _list_parts(name, value)]
+    unread = next(iter(strange.items()), (None, None))
+    found = "" if unread[0] is None else describe_value(unread[1])
+    return RewardColumns(column, (*parts, *others), unread[0], found)
 
 
 def _list_parts(name: str, value: Any) -> list[str]:
@@ -256,10 +254,13 @@ def _list_parts(name: str, value: Any) -> list[str]:
     ]
 
 
-def _differ(one: Any, other: Any) -> bool:
-    if one is None or other is None or not (is_reward(one) and is_reward(other)):
-        return False
-    return read_env_reward(one) != read_env_reward(other)
+def _differ(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
+    """Whether two columns have different numbers in a row."""
+    pairs = ((row.get(one), row.get(other)) for row in rows)
+    return any(
+        None not in pair and all(map(is_reward, pair)) and len({*map(read_env_reward, pair)}) > 1
+        for pair in pairs
+    )
 
 
 def describe_value(value: Any) -> str:
