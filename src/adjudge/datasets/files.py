@@ -224,7 +224,8 @@ def _read_first_line(path: Path) -> tuple[bytes, bool]:
     """The first line that is not blank, and whether there are others."""
     with open_binary(path) as file:
         lines = (text for _, text in number_lines(file, path))
-        return next(lines, b""), next(lines, None) is not None
+        first = next(lines, b"")
+        return first, len(first) > MAX_ROW_BYTES or next(lines, None) is not None
 
 
 def _too_long(name: Path | str, what: str, most: int) -> ConfigError:
