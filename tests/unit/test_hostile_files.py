@@ -18,6 +18,7 @@ from adjudge.datasets import files, packing
 from adjudge.datasets.files import read_rows
 from adjudge.datasets.shards import cut_files, read_shard
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts import samples
 from adjudge.rollouts.samples import SampleReader
 
 ROWS = [{"prompt": f"p{i}", "response": f"r{i}"} for i in range(3)]
@@ -236,3 +237,16 @@ def test_commands_end_with_one_message(
         found = CliRunner().invoke(app, [*command, name, "-o", f"{name}.out"])
         assert found.exit_code == 2, found.output
         assert name in found.stderr
+
+
+def test_a_file_of_nothing_but_broken_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "_MOST_BROKEN", 50)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(A + b"{}\n" * 300)
+    with pytest.raises(ConfigError, match="no samples"):
+        list(SampleReader([path], {}))
+    path.write_bytes((A + b"{}\n" * 9) * 30)
+    reader = SampleReader([path], {})
+    assert (sum(1 for _ in reader), len(reader.broken)) == (30, 270)
