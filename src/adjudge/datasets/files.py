@@ -375,7 +375,7 @@ def _table_lines(text: IO[str], name: str) -> Iterator[str]:
 
 def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
     if has_surrogates("".join(columns)):
-        raise ConfigError(f"{name}: its header is not UTF-8. Convert the file to UTF-8.")
+        raise ConfigError(f"{name}: its header {_NOT_UTF8}")
     twice = [one for one, count in Counter(columns).items() if one and count > 1]
     if twice:
         raise ConfigError(f"{name}: its header has {twice[0]!r} twice. Give each column its name.")
@@ -440,7 +440,10 @@ def parse_row(text: bytes, where: str) -> FileRow:
         return where, RolloutError("JSON nested too deeply", where=where)
 
 
-_NOT_UTF8 = "is not UTF-8. Convert the file, of Latin-1: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+_NOT_UTF8 = (
+    "is not UTF-8. Convert the file from its encoding, such as CP1252 or SHIFT_JIS: "
+    "iconv -f ENCODING -t UTF-8 OLD > NEW"
+)  # a command with a guessed encoding would make wrong texts in silence
 
 
 def _too_long_row(where: str) -> RolloutError:
