@@ -107,6 +107,7 @@ def make_audit(
     """
     require_stats()
     run = AuditedRun({name: fn for check in CHECKS for name, fn in check.features.items()})
+    progress("reading", 0, None)
     for rollout in read_audited(paths, mapping or {}, run):
         run.add(rollout)
         if len(run) % _PROGRESS_EVERY == 0:

@@ -41,6 +41,8 @@ from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
 
 _CHECKED_ROWS = 1000
+_MOST_BROKEN = 100_000
+"""From here on a file of which 99 % are broken rows is no file of rollouts."""
 
 _FIELDS = frozenset({*SAMPLE_FIELDS} - {"opening_turns"})
 _log = logging.getLogger("adjudge")
@@ -253,13 +255,19 @@ class SampleReader:
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
         self.broken.clear()
-        for where, sample in self.read():
+        for number, (where, sample) in enumerate(self.read(), start=1):
             if not isinstance(sample, RolloutError):
                 yield sample
             elif self._strict:
                 raise sample
             else:
                 self.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+                if (count := len(self.broken)) > max(_MOST_BROKEN, 0.99 * number):
+                    first = self.broken[0]
+                    raise ConfigError(
+                        f"{where}: {count:,} of the first {number:,} rows are no samples; the "
+                        f"first: {first.where}: {first.message}. Give the file of the rollouts."
+                    )
 
     def read(self) -> Iterator[SampleOrError]:
         """Every row in order: its sample, or what is wrong with it."""
