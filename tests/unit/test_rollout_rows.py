@@ -64,6 +64,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "",
         [("Translate.\n\nred", A, 1.0), ("Translate.\n\nred", B, 0.0)],
     ),
+    "alpaca-eval annotations": (
+        [{"instruction": Q, "output_1": B, "output_2": A, "preference": 1.9}],
+        "",
+        [(Q, B, 0.0), (Q, A, 1.0)],
+    ),
     "kto": (
         [
             {"prompt": Q, "completion": A, "label": True},
@@ -378,6 +383,10 @@ NOT_READ: dict[str, Any] = {
     ],
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
+    "a log of blocks": [
+        {"type": "user", "message": {"content": [{"type": "text", "text": Q}]}},
+        {"type": "bot", "message": {"content": [{"type": "text", "text": A}]}},
+    ],
     "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
     "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
     "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],

@@ -23,6 +23,7 @@ _OF_QUESTIONS = frozenset(
         *("choices", "options", "documents", "docs", "contexts", "passages", "paragraphs"),
         *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
         *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+        *("content", "parts", "messages", "events", "spans", "blocks", "tool_calls", "calls"),
     }
 )
 """Lists of objects with texts that are a question's, or parts of one answer."""
