@@ -230,7 +230,7 @@ SAID = {"role": "assistant", "content": "r"}
         ({"rejected": [{"role": "user", "content": "p"}, SAID]}, "found another beginning"),
         ({"rejected": []}, "rejected: found a list of 0; allowed: a list of chat messages"),
         ({"rejected": [ASKED, {"role": "assistant", "content": 3}]}, "content: found 3; allowed"),
-        ({"rejected": "[1"}, "prompt: found nothing; allowed: what rejected answers"),
+        ({"rejected": "[1"}, "rejected: found text of 2 characters that is not JSON"),
         ({"rejected": "[" * 100_000}, "rejected: found text of 100000 characters nested too"),
         ({"rejected": "\n\nHuman: x\n\nAssistant: s"}, "rejected: found another beginning"),
         ({"margin": "2"}, "margin: found text of 1 characters; allowed: a number"),

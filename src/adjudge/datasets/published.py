@@ -366,10 +366,10 @@ def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:
     if isinstance(value, str):
         if value.startswith("\n\nAssistant:") or value.lstrip().startswith("Human:"):
             return _dialogue(value, key)
-        if not is_conversation_text(value):
-            if not beside:
-                raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")
+        if beside and not is_conversation_text(value):
             return [_message("assistant", check_text(value, key, blank=True))]
+        if not beside and value.strip() and value.lstrip()[0] not in "[{":
+            raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")
     return check_conversation(value, key)
 
 
