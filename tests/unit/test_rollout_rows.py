@@ -260,6 +260,53 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "-m response=result",
         [(None, "[area(base=10, height=5)]", None)],
     ),
+    "evalscope reviews before 1.0": (
+        [
+            {
+                "choices": [{"index": 0, "message": TALK[1]}],
+                "raw_input": {"question": q, "answer": "4"},
+            }
+            for q in (Q, "Why?")
+        ],
+        "--rows choices -m response=message -m prompt=raw_input.question",
+        [(Q, A, None), ("Why?", A, None)],
+    ),
+    "mt-bench answers": (
+        [{"question_id": 81, "model_id": "m", "choices": [{"index": 0, "turns": [B, A]}]}],
+        "--rows choices -m response=turns.1",
+        [(None, A, None)],
+    ),
+    "mmlu-pro": (
+        [{"question": Q, "options": ["3", "4"], "answer": "B", "pred": "B", "model_outputs": A}],
+        "-m response=model_outputs",
+        [(Q, A, None)],
+    ),
+    "agentbench": (
+        [{"index": 1, "output": {"status": "completed", "history": TALK}}],
+        "-m messages=output.history",
+        [(Q, A, None)],
+    ),
+    "samples of code": (
+        [{"task_id": "a", "prompt": Q, "samples": [A, B], "passed": [True, False]}],
+        "--rows . -m response=samples",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "an api's object": (
+        [
+            {
+                "request": {"messages": ASK},
+                "response": {"object": "chat.completion", "choices": [{"message": TALK[1]}]},
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
+    "an api's message": ([{"prompt": Q, "response": {"id": "m", **TALK[1]}}], "", [(Q, A, None)]),
+    "wrapped rows": (
+        [{"type": "sample", "data": {"prompt": Q, "completion": A, "reward": 1}}],
+        "-m response=data.completion -m prompt=data.prompt -m env_reward=data.reward",
+        [(Q, A, 1.0)],
+    ),
     "choices of an api beside the question": (
         [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],
         "",
@@ -369,7 +416,11 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
 NOT_READ: dict[str, Any] = {
     "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
     "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
-    "trials without texts": {"results": [{"task_id": "a", "instruction": Q, "is_resolved": True}]},
+    "trials without texts": {
+        "results": [
+            {"task_id": "a", "instruction": Q, "is_resolved": True, "results": {"t": "passed"}}
+        ]
+    },
     "scores of a function-calling benchmark": [
         {"accuracy": 0.5, "correct_count": 1, "total_count": 2},
         {"id": "simple_0", "valid": False, "error": ["wrong"], "possible_answer": {"f": {}}},

@@ -45,7 +45,7 @@ def find_own_columns(row: Mapping[str, Any]) -> set[str]:
 
 def _is_providers(response: Any) -> bool:
     """Whether a column ``response`` is an API's object."""
-    return isinstance(response, Mapping) and object_text(response) is None
+    return isinstance(response, Mapping) and not _is_response(response)
 
 
 RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs", "response"})
@@ -133,7 +133,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
-        *("instance.input.text", "request"),
+        *("instance.input.text", "request", "request.messages"),
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (
@@ -198,6 +198,8 @@ def _is_of_label(field: str, values: Sequence[Any]) -> bool:
 def find_column(row: Mapping[str, Any], name: str) -> str | None:
     """The column of a row that has a usual name of the field ``name``, and fits it."""
     for column in NAMES[name]:
+        if column == "answer" and name == "response":  # most often the reference
+            continue
         value = get_path(row, column) if "." in column else row.get(column)
         if value is not None and value is not MISSING and _FITS[name]([value]):
             return column

@@ -22,7 +22,7 @@ from adjudge.types import get_path
 ATTEMPTS = (
     *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
     *("attempts", "candidates", "choices", "response", "completion", "generation"),
-    *("result.completions", "model_response.text"),
+    *("result.completions", "model_response.text", "response.choices"),
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
 
@@ -185,7 +185,7 @@ def head_rows(
 def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
     """The column with a list of attempts as objects in every record, beside their prompt."""
     for path in ATTEMPTS:
-        values = [get_path(record, path) for record in records]
+        values = [value for one in records if (value := get_path(one, path)) not in (None, [])]
         given = bool(values) and all(_are_attempts(one, path) for one in values)
         if given and all(find_column(record, "prompt") is not None for record in records):
             return path
@@ -196,7 +196,9 @@ def _are_attempts(value: Any, path: str) -> bool:
     if not isinstance(value, list) or not value or parse_conversation(value) is not None:
         return False
     if all(isinstance(one, Mapping) for one in value):  # or the choices of a question
-        return path != "choices" or all("message" in one or "finish_reason" in one for one in value)
+        return not path.endswith("choices") or all(
+            "message" in one or "finish_reason" in one for one in value
+        )
     return "." in path and all(isinstance(one, str) for one in value)
 
 
