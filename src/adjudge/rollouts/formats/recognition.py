@@ -90,8 +90,8 @@ class FileReading:
         """The rows of a record, each with its place there: ``""`` for the record itself."""
         if self.nested is None:
             rows = list(self._rows(record, number))
-            for place, one in enumerate(rows):
-                yield str(place) if len(rows) > 1 else "", one
+            for number_there, one in enumerate(rows):
+                yield str(number_there) if len(rows) > 1 else "", one
             return
         inner, found = replace(self, nested=None), False
         for place, row in rows_at(record, self.nested, self.mapping, f"row {number}"):
@@ -276,7 +276,7 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
     for name in CONTENT_FIELDS:
         for record in records:
             value = get_path(record, mapping[name]) if name in mapping else None
-            if _is_column_of(name, value):
+            if value is None or _is_column_of(name, value):
                 continue
             path = mapping[name]
             kind = "an object" if isinstance(value, Mapping) else "a list of objects"
