@@ -218,7 +218,8 @@ class AuditedRun:
         for row, kind in enumerate(self.kinds):
             if kind != NOT_A_NUMBER:
                 continue
-            file, _, line = self.where[row].rpartition(":")
+            file, _, place = self.where[row].rpartition(":")
+            line = place.partition(".")[0]
             if line.isdigit():
                 lines.setdefault(file, {}).setdefault(int(line), []).append(row)
         found = np.zeros(len(self), dtype=bool)
