@@ -372,7 +372,13 @@ def test_is_read_at_once_or_by_the_printed_options(program: str, tmp_path: Path)
     assert len({one.where for one in samples}) == len(samples)
 
 
-ATTEMPTS = {"ask": Q, "gold": "4", "reward": 0.5, "runs": [{"text": A, "ok": 1}, {"text": B}]}
+ATTEMPTS = {
+    "ask": Q,
+    "gold": "4",
+    "reward": 0.5,
+    "runs": [{"text": A, "ok": 1}, {"text": B}],
+    "texts": [A, B],
+}
 
 
 @pytest.mark.parametrize(
@@ -383,6 +389,7 @@ ATTEMPTS = {"ask": Q, "gold": "4", "reward": 0.5, "runs": [{"text": A, "ok": 1},
         ("-m prompt=ask -m messages=runs", "--rows runs -m response=text"),
         ("--rows results -m prompt=ask", "--rows runs -m response=text"),
         ("-m response=textt", ""),
+        ("-m response=texts", "--rows texts -m response=texts"),
     ],
 )
 def test_a_mapped_list_of_objects_is_refused_with_the_way_out(
@@ -434,6 +441,9 @@ NOT_READ: dict[str, Any] = {
     ],
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
+    "examples of a task": [{"problem": Q, "samples": [{"input": "1 2", "output": "3"}]}],
+    "documents of a query": [{"query": Q, "candidates": [{"text": A}, {"text": B}]}],
+    "parts of a message": [{"question": Q, "completion": [{"type": "text", "text": A}]}],
     "a log of blocks": [
         {"type": "user", "message": {"content": [{"type": "text", "text": Q}]}},
         {"type": "bot", "message": {"content": [{"type": "text", "text": A}]}},

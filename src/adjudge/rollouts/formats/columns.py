@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -70,13 +70,14 @@ def find_response_list(row: Mapping[str, Any]) -> str | None:
         if (
             prompt
             and all(one == name or row.get(one) is None for one in others)
-            and _is_list_of_texts(row[name])
+            and is_list_of_texts(row[name])
         ):
             return name
     return None
 
 
-def _is_list_of_texts(value: Any) -> bool:
+def is_list_of_texts(value: Any) -> bool:
+    """Whether a value is a list of texts, and nulls where none was made."""
     texts = isinstance(value, list) and all(one is None or isinstance(one, str) for one in value)
     return texts and bool(value)
 
@@ -179,7 +180,7 @@ def guess_mapping(
             values = [value for value in values if value is not None and value is not MISSING]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _is_of_label(field, values):
+            if name == "label" and not _is_of_label(field, values, by_lower):
                 continue
             if name == "answer" and field == "response" and by_lower.keys().isdisjoint(_ANSWERED):
                 continue
@@ -189,8 +190,10 @@ def guess_mapping(
     return {field: column for field, column in guessed.items() if field != column}
 
 
-def _is_of_label(field: str, values: Sequence[Any]) -> bool:
-    """An answer is text; a verdict is true or false, as in KTO's data; a number is a class."""
+def _is_of_label(field: str, values: Sequence[Any], columns: Container[str]) -> bool:
+    """An answer is text; beside a ``completion``, true or false is KTO's verdict."""
+    if field == "env_reward" and "completion" not in columns:
+        return False
     kind = bool if field == "env_reward" else str
     return bool(values) and all(isinstance(value, kind) for value in values)
 

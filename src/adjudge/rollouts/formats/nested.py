@@ -21,7 +21,7 @@ from adjudge.types import get_path
 
 ATTEMPTS = (
     *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
-    *("attempts", "candidates", "choices", "response", "completion", "generation"),
+    *("attempts", "choices", "response", "completion", "generation"),
     *("result.completions", "model_response.text", "response.choices"),
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
@@ -195,11 +195,12 @@ def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
 def _are_attempts(value: Any, path: str) -> bool:
     if not isinstance(value, list) or not value or parse_conversation(value) is not None:
         return False
-    if all(isinstance(one, Mapping) for one in value):  # or the choices of a question
-        return not path.endswith("choices") or all(
-            "message" in one or "finish_reason" in one for one in value
-        )
-    return "." in path and all(isinstance(one, str) for one in value)
+    if not all(isinstance(one, Mapping) for one in value):
+        return "." in path and all(isinstance(one, str) for one in value)
+    # Parts of one message have types; examples of a task have inputs; a question has choices.
+    others = any("type" in one or find_column(one, "prompt") is not None for one in value)
+    made = all("message" in one or "finish_reason" in one for one in value)
+    return not others and (made or not path.endswith("choices"))
 
 
 def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
@@ -219,7 +220,8 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
     if isinstance(value, list):
         objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
         whole = bool(objects) and len(objects) == len(value[:_MOST_CHILDREN])
-        if whole and parse_conversation(value) is None:
+        parts = all("type" in one and ("text" in one or "content" in one) for one in objects)
+        if whole and not parts and parse_conversation(value) is None:
             found[path] += len(value)
             for one in objects[:3]:
                 _look_into(one, path, depth, found)

@@ -21,7 +21,16 @@ from adjudge.types import MISSING, get_path
 
 _OF_QUESTIONS = frozenset(
     {
-        *("choices", "options", "documents", "docs", "contexts", "passages", "paragraphs"),
+        *(
+            "choices",
+            "options",
+            "candidates",
+            "documents",
+            "docs",
+            "contexts",
+            "passages",
+            "paragraphs",
+        ),
         *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
         *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
         *("content", "parts", "messages", "events", "spans", "blocks", "tool_calls", "calls"),
@@ -82,7 +91,10 @@ def propose_options(
         places = [one for one in places if one[0] == within or one[0].startswith(f"{within}.")]
     for path, count in places:
         rows = head_rows(records, path, mapping)
-        if rows and _is_read(rows, mapping, read):
+        asked = find_column(records[0], "prompt")
+        if asked is not None and get_path(rows[0], asked) != get_path(records[0], asked):
+            continue  # perhaps the examples of a task
+        if _is_read(rows, mapping, read):
             more = _find_columns(rows, mapping, read, ("prompt", "env_reward"))
             return _write(path, count, more)
     if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
