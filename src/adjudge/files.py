@@ -179,14 +179,17 @@ def iter_rows(
     first: int = 1,
     checked: bool = False,
     damaged: list[int] | None = None,
+    keep: Callable[[RowT], bool] = lambda _: True,
 ) -> Iterator[RowT]:
     """The rows of a log from line ``first`` on, each as ``row_type``.
 
-    A line is damaged if it is no such row, or, where lines are ``checked``, if its checksum is
-    wrong. Reading ends at the first damaged line; with ``damaged`` it goes on, and the list gets
-    the line's number.
+    A line is damaged if it is no such row, or one that ``keep`` refuses, or, where lines are
+    ``checked``, if its checksum is wrong. Reading ends at the first damaged line; with ``damaged``
+    it goes on, and the list gets the line's number.
     """
-    placed = iter_placed_rows(path, row_type, first=first, checked=checked, damaged=damaged)
+    placed = iter_placed_rows(
+        path, row_type, first=first, checked=checked, damaged=damaged, keep=keep
+    )
     return (row for _, row in placed)
 
 
@@ -197,6 +200,7 @@ def iter_placed_rows(
     first: int = 1,
     checked: bool = False,
     damaged: list[int] | None = None,
+    keep: Callable[[RowT], bool] = lambda _: True,
 ) -> Iterator[tuple[int, RowT]]:
     """:func:`iter_rows`, each with the place of its line in the file, in bytes."""
     decoder = msgspec.json.Decoder(row_type)
@@ -206,7 +210,7 @@ def iter_placed_rows(
         if number < first:
             continue
         row = _decode_row(decoder, line) if not checked or is_intact(line) else None
-        if row is not None:
+        if row is not None and keep(row):
             yield place, row
         elif damaged is None:
             return

@@ -19,29 +19,43 @@ def content_text(content: Any) -> str:
     """The text of a message's ``content``: a string, null, or a list of content parts.
 
     Parts that are not text (images, audio) and those of thinking contribute nothing. Raises
-    ``GradingFailure(invalid_input)`` for content that is neither.
+    ``GradingFailure(invalid_input)`` for content that is neither, and for a part of another form.
     """
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
+        return "".join(map(_part_text, content))
     raise _invalid_messages(
         f"a message's content must be text or a list of parts, not a {type(content).__name__}"
     )
 
 
-_THINKING_PARTS = ("thinking", "reasoning", "redacted_thinking")
+TEXT_PARTS = ("text", "input_text", "output_text", "summary_text")
+THINKING_PARTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_text")
+MEDIA_PARTS = frozenset(
+    {
+        *("image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video"),
+        *("video_url", "file", "input_file", "document", "blob", "uri"),
+    }
+)
+"""Types of a message's parts; :mod:`adjudge.intake.conversation` makes others these."""
 
 
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if not isinstance(part, dict) or part.get("type") in _THINKING_PARTS:
-        return ""
-    text = part.get("text")
-    return text if isinstance(text, str) else ""
+    if isinstance(part, dict):
+        kind, text = part.get("type"), part.get("text")
+        if isinstance(kind, str) and (kind in THINKING_PARTS or kind in MEDIA_PARTS):
+            return ""
+        if isinstance(text, str):
+            return text
+        found = f"keys {', '.join(map(str, part))[:100]}"
+    else:
+        found = type(part).__name__
+    raise _invalid_messages(f"a part of a message has no text (found {found})")
 
 
 def parse_conversation(value: Any) -> list[dict[str, Any]] | None:
@@ -95,12 +109,13 @@ def _json(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
-def split_events(messages: Any) -> list[dict[str, Any]]:
+def split_events(messages: Any, opening_turns: int = 0) -> list[dict[str, Any]]:
     r"""The events of a trajectory, in order; none where the assistant never spoke.
 
     ``messages`` are in OpenAI chat format, each perhaps wrapped as ``{"message": …}``. An event is
     one assistant message with all messages up to the next one: results of tools, and what the
-    environment says in the user's role. What stands before the first belongs to no event. Fields:
+    environment says in the user's role. What comes before the first belongs to no event; no more do
+    the first ``opening_turns`` messages, examples in the prompt among them. Fields:
 
     * ``index``: the event's place, from 0;
     * ``response``: the turn as text: its content, then a line ``name(arguments)`` per call;
@@ -122,7 +137,11 @@ def split_events(messages: Any) -> list[dict[str, Any]]:
     [1, 3]
     """
     turns = _parse_messages(messages)
-    starts = [place for place, message in enumerate(turns) if message.get("role") == "assistant"]
+    starts = [
+        place
+        for place, message in enumerate(turns)
+        if place >= opening_turns and message.get("role") == "assistant"
+    ]
     ends = [*starts, len(turns)][1:]
     return [
         _build_event(index, turns, start, end)

@@ -132,7 +132,7 @@ def test_the_same_command_resumes_and_another_spec_is_refused(work: Path) -> Non
 def test_without_a_group_column_equal_prompts_form_a_group(work: Path) -> None:
     command = ("grade", "rollouts.jsonl", "-s", "reward.toml", "-m", "messages=traj", "-o", "o")
     done = run_here(*command, folder=work)
-    assert "by equal prompts" in done.stdout
+    assert "equal prompts" in done.stderr
     assert {row["group"] for row in rewards(work / "o")} == {"(prompt 0)"}
 
 

@@ -303,7 +303,7 @@ def test_a_dump_says_what_its_rewards_are(tmp_path: Path) -> None:
     assert [one.missing for one in read].count("not_a_number") == 1
     assert read[3].reward is None
     assert read[0].components == {"acc": 1.0}
-    assert run.formats == {"verl rollout dump": 1}
+    assert run.input.formats == {"verl rollout dump": 1}
     finish = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
     (tmp_path / "cut.jsonl").write_text(
         "".join(json.dumps({**finish, "finish_reason": why}) + "\n" for why in ("length", "stop"))
@@ -421,7 +421,7 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
     )
     assert done.exit_code == 0, done.output
     report = make_audit([run])
-    assert (report.count, report.groups, report.formats) == (64, 16, {"run folder": 1})
+    assert (report.count, report.groups, report.input.formats) == (64, 16, {"run folder": 1})
     assert not report.notes
     assert {one.name: one.state for one in report.outcomes}["duplicates"] != "not_applicable"
     rollouts.unlink()
@@ -482,8 +482,8 @@ def test_a_reward_that_is_a_table_is_told(tmp_path: Path) -> None:
         if mapping:  # a column of both kinds cannot be read as numbers
             assert found.broken_rows == 3
         else:
-            assert "3 rows is a table (score, acc)" in " ".join(found.notes)
-            assert "-m env_reward=reward.score" in " ".join(found.notes)
+            assert "'reward.score'" in " ".join(found.input.notes)
+            assert found.missing == 3
 
 
 def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_the_trainers_own_reward_is_audited_in_any_order_of_rows(tmp_path: Path)
         path.write_text("".join(json.dumps(row) + "\n" for row in order))
         found = make_audit([path])
         assert (found.missing, found.mean_reward) == (1, 0.5)
-        assert any("'env_reward' is beside it" in note for note in found.notes)
+        assert any("'env_reward' is beside it" in note for note in found.input.notes)
 
 
 def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> None:
@@ -510,7 +510,7 @@ def test_what_adjudge_logs_beside_its_reward_is_no_reward(tmp_path: Path) -> Non
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = make_audit([path])
     assert (found.missing, found.mean_reward) == (1, 0.5)
-    assert found.formats == {"TRL completions": 1}
+    assert found.input.formats == {"TRL completions": 1}
 
 
 def test_a_document_of_many_samples_has_columns_to_choose(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_a_document_of_many_samples_has_columns_to_choose(tmp_path: Path) -> Non
     document = {"rollout_id": 4, "samples": [{**sample, "reward": one} for one in rewards]}
     path = tmp_path / "dump.json"
     path.write_text(json.dumps(document))
-    assert "-m env_reward=reward.score" in " ".join(make_audit([path]).notes)
+    assert "-m env_reward=reward.score" in " ".join(make_audit([path]).input.notes)
     assert make_audit([path], {"env_reward": "reward.score"}).mean_reward == 0.5
 
 

@@ -55,6 +55,23 @@ def test_an_altered_reply_is_never_served(path: Path, change: str, mode: CacheMo
         assert cache.get(key) is not None
 
 
+@pytest.mark.parametrize("mode", ["record", "replay", "strict"])
+def test_a_file_with_a_damaged_page_is_one_message(path: Path, mode: CacheMode) -> None:
+    calls = [a_call(model=f"model {number}") for number in range(60)]
+    record(path, *calls)
+    whole, refused = path.read_bytes(), set()
+    for offset in range(100, len(whole), 1024):
+        path.write_bytes(whole[:offset] + bytes(64) + whole[offset + 64 :])
+        try:
+            with opened(path, mode, sampled=True) as cache:
+                for call in (*calls, a_call(model="another")):
+                    with contextlib.suppress(GradingFailure):
+                        cache.get(cache.key(call, "openai"))
+        except ConfigError as error:
+            refused.add(error.where)
+    assert refused == {str(path)}
+
+
 def record_failure(path: Path, call: ChatCall) -> None:
     with opened(path) as cache:
         failure = GradingFailure(ErrorKind.REFUSED, "the model refused")

@@ -211,7 +211,7 @@ def test_duplicates_are_joined_in_their_groups_and_order(tmp_path: Path) -> None
 
 def test_runs_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
     bare = write_run(tmp_path / "a", {"x": [1.0]}, key="")
-    with pytest.raises(RunFolderError, match="a row has no key"):
+    with pytest.raises(RunFolderError, match="has no samples"):
         compare(bare, bare)
     apart = write_run(tmp_path / "d", {"z": [2.0]})
     with pytest.raises(RunFolderError, match="no sample in common"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from itertools import chain
 from pathlib import Path
@@ -21,8 +22,9 @@ from tests.unit.test_slime_adapter import Status, arguments
 
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
+from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.samples import compute_prompt_key
-from adjudge.rollouts.formats.chat import read_response_items
 from adjudge.rollouts.samples import SampleReader, sample_from_row
 from adjudge.service.backends.conversion import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
@@ -329,10 +331,182 @@ def to_message(turn: dict[str, Any]) -> dict[str, Any]:
     return {"role": turn["role"], "content": blocks}
 
 
+def to_langchain(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as LangChain's ``model_dump`` writes it."""
+    kind = {"assistant": "ai", "user": "human"}.get(turn["role"], turn["role"])
+    made = {"type": kind, "content": turn["content"], "additional_kwargs": {}, "name": None}
+    made |= {key: turn[key] for key in ("tool_call_id", "reasoning_content") if key in turn}
+    calls = [one["function"] | {"id": one["id"]} for one in turn.get("tool_calls", ())]
+    if kind == "ai":
+        made["tool_calls"] = [
+            {"name": one["name"], "args": json.loads(one["arguments"]), "id": one["id"]}
+            for one in calls
+        ]
+    return made
+
+
+def to_data(turn: dict[str, Any]) -> dict[str, Any]:
+    """As ``messages_to_dict`` does."""
+    made = to_langchain(turn)
+    return {"type": made.pop("type"), "data": made}
+
+
+def to_constructor(turn: dict[str, Any]) -> dict[str, Any]:
+    """As ``dumpd`` does."""
+    made = to_langchain(turn)
+    path = ["langchain", "schema", "messages", f"{made.pop('type').title()}Message"]
+    path[-1] = path[-1].replace("Ai", "AI")
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": made}
+
+
+def to_parts(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as OpenTelemetry's semantic conventions write it."""
+    parts: list[dict[str, Any]] = [{"type": "text", "content": turn["content"]}]
+    if thought := turn.get("reasoning_content"):
+        parts.insert(0, {"type": "reasoning", "content": thought})
+    if turn["role"] == "tool":
+        parts = [
+            {"type": "tool_call_response", "id": turn["tool_call_id"], "result": turn["content"]}
+        ]
+    for one in turn.get("tool_calls", ()):
+        given = json.loads(one["function"]["arguments"])
+        named = {"id": one["id"], "name": one["function"]["name"], "arguments": given}
+        parts.append({"type": "tool_call", **named})
+    return {"role": turn["role"], "parts": parts}
+
+
+def to_gemini(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as Gemini's ``contents``, of which the calls have no ids."""
+    parts: list[dict[str, Any]] = [{"text": turn["content"]}]
+    if thought := turn.get("reasoning_content"):
+        parts.insert(0, {"text": thought, "thought": True})
+    if turn["role"] == "tool":
+        parts = [{"functionResponse": {"name": "f", "response": turn["content"]}}]
+    for one in turn.get("tool_calls", ()):
+        given = json.loads(one["function"]["arguments"])
+        parts.append({"functionCall": {"name": one["function"]["name"], "args": given}})
+    return {
+        "role": {"assistant": "model", "tool": "user"}.get(turn["role"], "user"),
+        "parts": parts,
+    }
+
+
+def without_ids(messages: Talk) -> Talk:
+    kept = json.loads(json.dumps(messages))
+    for one in kept:
+        one.pop("tool_call_id", None)
+        one.pop("name", None)
+        for made in one.get("tool_calls", ()):
+            made["id"] = ""
+    return kept
+
+
+@pytest.mark.parametrize(
+    "form", [to_message, to_langchain, to_data, to_constructor, to_parts, to_gemini]
+)
+@given(talk=conversations())
+def test_a_column_of_messages_may_be_of_any_maker(form: Any, talk: Talk) -> None:
+    if form is to_gemini or form is to_message:
+        talk = [one for one in talk if one["role"] != "system"]
+    wanted = sample_from_row({"messages": talk}, 0)
+    written = [form(turn) for turn in talk]
+    for messages in (written, json.dumps(written), {"messages": written}):
+        found = sample_from_row({"messages": messages}, 0)
+        assert (found.prompt, found.response) == (wanted.prompt, wanted.response)
+        assert without_ids(found.messages or []) == without_ids(talk)
+        assert form is to_gemini or found.messages == talk
+
+
+OTHER_TURNS: list[tuple[Talk, Talk]] = [
+    (
+        [
+            {"from": "system", "value": "s"},
+            {"from": "human", "value": "Weather?"},
+            {"from": "function_call", "value": '{"name": "look", "arguments": {"at": "Rome"}}'},
+            {"from": "observation", "value": "sunny"},
+            {"from": "gpt", "value": "Sunny."},
+        ],
+        [
+            {"role": "system", "content": "s"},
+            doors.user("Weather?"),
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "", "type": "function",
+                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
+            {"role": "tool", "content": "sunny"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+    (
+        [
+            {"role": "User", "content": {"text": "Weather?"}},
+            {"role": "Assistant", "content": [{"type": "text", "content": "I look."}],
+             "tool_calls": [{"function": "look", "args": {"at": "Rome"}, "id": "1"}]},
+            {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "content": "sun"}]},
+            {"message": {"role": "agent", "content": "Sunny."}, "finish_reason": "stop"},
+        ],
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": "I look.", "tool_calls": [
+                {"id": "1", "type": "function",
+                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "sun"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+    (  # what a server's own tool found is in the turn of the assistant
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "server_tool_use", "id": "1", "name": "search", "input": {"q": "Rome"}},
+                {"type": "web_search_tool_result", "tool_use_id": "1", "content": [{"url": "u"}]},
+                {"type": "text", "text": "Sunny."}]},
+        ],
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": "I look.", "tool_calls": [
+                {"id": "1", "type": "function",
+                 "function": {"name": "search", "arguments": '{"q":"Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": '[{"url":"u"}]'},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "wanted"), OTHER_TURNS)
+def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
+    assert sample_from_row({"messages": written}, 0).messages == wanted
+
+
+@pytest.mark.parametrize(
+    ("turn", "key"),
+    [
+        ({"role": "narrator", "content": "x"}, "messages.1.role"),
+        ({"speaker_id": 1, "line": "x"}, "messages.1.role"),
+        ({"role": "assistant", "answer": "x"}, "messages.1"),
+        ({"role": "assistant", "content": {"answer": "x"}}, "messages.1.content"),
+        ({"role": "assistant", "content": [{"type": "poem", "text": "x"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": [{"type": "text"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": 4}, "messages.1.content"),
+        ({"role": "user", "content": [{"functionCall": {"args": {}}}]}, "messages.1.content.0"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
+            "messages.1.tool_calls",
+        ),
+        ({"type": "telegram", "content": "x"}, "messages.1.role"),
+        ("x", "messages.1"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_keys(turn: Any, key: str) -> None:
+    with pytest.raises(RolloutError, match=rf"^{re.escape(key)}: "):
+        sample_from_row({"messages": [doors.user("q"), turn]}, 0)
+
+
 @given(conversations())
 def test_every_makers_form_gives_the_sample_of_openais_chat(talk: Talk) -> None:
     wanted = sample_from_row({"prompt": talk[:-1], "response": talk[-1:]}, 0)
-    before, said = (read_response_items(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
+    before, said = (read_messages(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
     system = "".join(one["content"] for one in talk if one["role"] == "system")
     *asked, answer = (to_message(one) for one in talk if one["role"] != "system")
     result = {"type": "succeeded", "message": answer}

@@ -13,6 +13,7 @@ from adjudge import ErrorKind, FunctionGrader, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import ScriptedModel
 from adjudge.messages import split_events
+from adjudge.rollouts.samples import sample_from_row
 
 MOVE = {"id": "a", "function": {"name": "move", "arguments": '{"to": "tree"}'}}
 TRAJECTORY: list[dict[str, Any]] = [
@@ -40,6 +41,27 @@ def test_an_event_is_a_turn_with_all_that_follows_it() -> None:
     assert events[1]["event"]["tool_calls"] == [MOVE, MOVE]
     assert [len(event["history"]) for event in events] == [2, 5, 8]
     assert events[2]["history"] == TRAJECTORY[:8]
+
+
+def test_examples_in_the_prompt_are_no_events() -> None:
+    said = [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "four"},
+    ]
+    [event] = split_events(said, 3)
+    assert (event["index"], event["response"], event["history"]) == (0, "four", said[:3])
+
+    def count_letters(response: str) -> float:
+        return float(len(response))
+
+    length = FunctionGrader(count_letters, "turn", score_range=(0, 9))
+    weights = {"outcome_weight": 0.0, "event_weight": 1.0, "normalise": False}
+    function = build({"turn": length}, entries={"turn": {"scope": "event"}}, reward=weights)
+    sample = sample_from_row({"prompt": said[:3], "response": said[3:]}, 0)
+    [result] = function.compute({"a": [sample]})
+    assert result.event_rewards == [4.0]
 
 
 def test_turns_in_a_row_are_events_of_their_own() -> None:

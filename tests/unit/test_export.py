@@ -167,7 +167,7 @@ def test_parquet_of_both_forms(tmp_path: Path) -> None:
     assert row["tools"][0]["function"]["name"] == "look"
     assert row["extra_info"]["reward"] == 1.0
     parts = conversation("x", 1.0)
-    parts["messages"][1]["content"] = [{"type": "text", "text": "Where?"}]
+    parts["messages"][1]["content"] = [{"type": "image", "image": "a.png"}, "Where?"]
     mixed = make_run(tmp_path / "mixed", [*answers("a", 1.0), parts])
     with pytest.raises(ConfigError, match=r"Write JSON lines"):
         export_run(mixed, out, ExportSettings(kind="sft", min_reward=0.0))

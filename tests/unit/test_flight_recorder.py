@@ -388,3 +388,22 @@ def test_the_judges_reward_is_no_environments(tmp_path: Path) -> None:
     """``reward`` of a dump may be the environment's; that of a run is not."""
     recorded(tmp_path, steps=1)
     assert [sample.env_reward for sample in SampleReader([tmp_path], {})] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [b'{"index":-7}', b'{"index":"x"}', b'{"index":0}', b"[1, 2]", b"", b"\0" * 70_000, b'{"ind'],
+)
+def test_a_foreign_last_row_does_not_number_the_rows_anew(tmp_path: Path, foreign: bytes) -> None:
+    recorded(tmp_path, steps=1)
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(spec(), record=recorder)
+    file = tmp_path / "rollouts.jsonl"
+    for step in (1, 2):  # as a process that begins, and as one that has written
+        with file.open("ab") as log:
+            log.write(foreign + b"\n" * (foreign != b'{"ind'))
+        scorer.score(*batch(*WORDS), progress=TrainerProgress(step, step))
+        assert recorder.flush(20)
+    recorder.close()
+    found = [record.index for record in RunRecords(tmp_path)]
+    assert found == list(range(12))

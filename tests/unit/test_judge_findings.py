@@ -46,8 +46,9 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
             case = Case(index, rng)
             change(case)
             details = {"quality": case.said, "source": "graders"}
-            rows.append({"index": index, "group": f"g{index // 4}", "env_reward": case.env,
-                         "reward": None, "reward_info": {}, "details": details})  # fmt: skip
+            rows.append({"index": index, "key": f"k{index}", "group": f"g{index // 4}",
+                         "env_reward": case.env, "reward": None, "reward_info": {},
+                         "details": details})  # fmt: skip
             store.add_sample(
                 index, Sample(original_index=index, prompt=QUESTION, response=case.answer)
             )

@@ -44,6 +44,13 @@ def test_a_criterion_may_quote_a_fence() -> None:
     assert score("Which?", "rose", odd) == 0.25
 
 
+@pytest.mark.parametrize("show", ["response", "trajectory"])
+def test_the_criteria_of_a_spec_are_marked_too(show: Any) -> None:
+    grader = RubricGrader(ScriptedModel(marked), criteria=RUBRIC, show=show)
+    turns = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "a tulip"}]
+    assert asyncio.run(grader.aevaluate(messages=turns, response="a tulip")).score == 0.75
+
+
 def test_what_has_no_criteria_or_no_response_gets_no_verdict() -> None:
     assert (
         marked([{"role": "user", "content": "1. is it good?\n<response-0>\nx\n</response-0>"}])

@@ -53,3 +53,55 @@ def test_rollouts_that_are_gone_are_read_from_what_the_run_kept(graded: Path) ->
 def test_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"has neither rewards\.jsonl"):
         RunRecords(tmp_path)
+
+
+FOREIGN = [
+    '{"index": -7}',
+    '{"index": -7, "reward": 1.0}',
+    '{"index": "x", "reward": 1.0}',
+    '{"index": null, "reward": 1.0}',
+    '{"index": 1e400, "reward": 1.0}',
+    '{"index": 99999999999999999999, "reward": 1.0}',
+    '{"index": 9000000000000000000, "reward": 1.0}',
+    '{"index": 5}',
+    '{"index": 0, "reward": 1.0, "key": "again"}',
+    '{"index": 40, "reward": 1.0}',
+    '{"index": 1, "messages": [{"x": 1}], "reward": 1.0}',
+    "[1, 2]",
+    "[" * 100_000,
+    "\x00" * 100,
+    "",
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_foreign_row_costs_itself_alone(
+    graded: Path, caplog: pytest.LogCaptureFixture, foreign: str, place: int
+) -> None:
+    def read() -> list[tuple[int, float | None, str | None]]:
+        found = RunRecords(graded).with_samples()
+        return [(record.index, record.reward, sample.response) for record, sample in found]
+
+    file = graded / "rewards.jsonl"
+    lines = file.read_text().splitlines()
+    expected = read()
+    if '"index": 0' in foreign:
+        place += 1  # the first of two counts
+    file.write_text("\n".join([*lines[:place], foreign, *lines[place:], ""]))
+    assert read() == expected
+    assert f"{file}:{place + 1}" in caplog.text
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_foreign_row_of_a_training_run_costs_itself_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, foreign: str, place: int
+) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    rows = [{"index": i, "step": 0, "response": f"r{i}", "reward": float(i)} for i in range(2)]
+    lines = [json.dumps(row) for row in rows]
+    file.write_text("\n".join([*lines[:place], foreign, *lines[place:], ""]))
+    found = list(RunRecords(tmp_path).with_samples())
+    assert [(record.index, sample.response) for record, sample in found] == [(0, "r0"), (1, "r1")]
+    assert str(file) in caplog.text

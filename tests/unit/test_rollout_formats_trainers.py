@@ -22,8 +22,8 @@ from tests.rows import (
 )
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.chat import read_messages, read_response_items
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
@@ -90,13 +90,11 @@ def test_trl_texts_with_one_reward_function() -> None:
         "prompt": "The sky is",
         "response": " blue.",
         "group": "5/c03b1992979e6eee",
-        "env_reward": 1.0,
         "step": 5,
         "truth_reward": 1.0,
         "advantage": 0.7,
     }
     assert wrong["group"] == right["group"] != unscored["group"]
-    assert "env_reward" not in unscored
 
 
 def test_trl_chats_with_tools_and_two_reward_functions() -> None:
@@ -132,23 +130,20 @@ def test_a_line_of_ms_swift_is_a_step() -> None:
         "response": "Red",
         "reference": "red",
         "group": "12/fa20ffa13d85e4b4",
-        "env_reward": 1.0,
         "step": 12,
         "ColourORM": 1.0,
         "advantages": 0.7,
         "entropy": 0.3,
     }
     assert seven["group"] == red["group"] != plain["group"]
-    assert "env_reward" not in plain  # NaN
-    assert (blue["A"], blue["B"], blue["step"], "env_reward" in blue) == (1.0, 0.5, 13, False)
+    assert (blue["A"], blue["B"], blue["step"]) == (1.0, 0.5, 13)
     assert gone == "completion.1: there is no response"
 
 
 def test_ms_swift_with_ray_writes_a_line_a_sample() -> None:
     [green, plain] = converted("ms-swift-completions/ray.jsonl")
-    assert (green["response"], green["env_reward"], green["step"]) == ("Green", 0.5, 2)
+    assert (green["response"], green["step"]) == ("Green", 2)
     assert plain["prompt"] == "user: hi\n"
-    assert "env_reward" not in plain
 
 
 def test_areal() -> None:
@@ -180,7 +175,7 @@ def test_slime_samples() -> None:
     assert (yes["score"], yes["acc"], yes["pred"]) == (-1.0, 0.0, "yes")
     assert "env_reward" not in yes
     assert aborted == "the rollout did not end (its status is 'aborted')"
-    assert (alone["env_reward"], alone["acc"]) == (1.0, 1.0)
+    assert alone["acc"] == 1.0
 
 
 def test_a_slime_dump_as_a_document() -> None:
@@ -418,9 +413,9 @@ def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        ("x", "m.0: must be a chat message with a 'role'"),
-        ({"content": "x"}, "m.0: must be a chat message with a 'role'"),
-        ({"role": "user", "content": 3}, "m.0.content: must be text or a list of parts"),
+        ("x", "m.0: must be a chat message"),
+        ({"content": "x"}, "m.0.role: .*keys content"),
+        ({"role": "user", "content": 3}, "m.0.content: "),
         ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: must be a list"),
         ({"role": "assistant", "tool_calls": ["{"]}, "a call is text but not JSON"),
         ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "with the 'name' of a tool"),
@@ -437,12 +432,12 @@ def test_items_of_other_tools_are_calls_by_their_type() -> None:
         {"type": "item_reference", "id": "x"},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]},
     ]
-    [searched, refusal] = read_response_items(items, "output")
+    [searched, refusal] = read_messages(items, "output")
     assert searched["tool_calls"] == [call("w1", "web_search_call", '{"query":"Lima"}')]
     assert refusal == assistant("No")
     custom = {"id": "c0", "type": "custom", "custom": {"name": "run", "input": "1 + 1"}}
     [turn] = read_messages([{"role": "assistant", "tool_calls": [custom]}], "m")
     assert turn["tool_calls"][0]["function"] == {"name": "run", "arguments": "1 + 1"}
     code = {"type": "code_interpreter_call", "id": "c1", "code": "1 + 1", "outputs": None}
-    [ran] = read_response_items([code], "output")
+    [ran] = read_messages([code], "output")
     assert ran["tool_calls"][0]["function"]["arguments"] == '{"code":"1 + 1"}'

@@ -295,7 +295,10 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         [
             {
                 "request": {"messages": ASK},
-                "response": {"object": "chat.completion", "choices": [{"message": TALK[1]}]},
+                "response": {
+                    "object": "chat.completion",
+                    "choices": [{"index": 0, "message": TALK[1]}],
+                },
             }
         ],
         "",

@@ -13,10 +13,11 @@ from adjudge.rollouts.formats.columns import guess_mapping
 from adjudge.rollouts.samples import check_mapping, read_samples, sample_from_row
 from adjudge.types import MISSING, Sample, get_path
 
+CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 CHAT = [
     {"role": "system", "content": "s"},
     {"role": "user", "content": [{"type": "text", "text": "why?"}]},
-    {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
     {"role": "tool", "content": "x"},
     {"role": "assistant", "content": "because"},
 ]
@@ -102,7 +103,7 @@ def test_damage_that_can_be_read_is_read(tmp_path: Path) -> None:
 def test_messages_and_prompts_as_trainers_store_them() -> None:
     row = {"messages": json.dumps(CHAT), "prompt": CHAT[:2]}
     sample = sample_from_row(row, 0)
-    assert sample.messages == CHAT
+    assert sample.messages == [CHAT[0], {"role": "user", "content": "why?"}, *CHAT[2:]]
     assert (sample.prompt, sample.opening_turns) == ("why?", 2)
     completion = sample_from_row({"response": CHAT[4:]}, 0)
     assert completion.response == "because"

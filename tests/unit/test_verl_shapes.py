@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.messages import parse_conversation
-from adjudge.rewards import RewardResult, RewardSample
+from adjudge.rewards import RewardResult
 from adjudge.trainers.verl.advantage import (
     MissingRewardUid,
     TurnReward,
@@ -127,37 +127,17 @@ def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
 
 
 def test_a_reward_remembers_its_events_through_a_pickle() -> None:
-    reward = TurnReward(1.5, [0.5, 0.25], 1)
+    reward = make_turn_reward(RewardResult(0, 0, 1.5, event_rewards=[0.5, 0.25]))
     again = pickle.loads(pickle.dumps(reward))
-    assert (again, again.events, again.before) == (1.5, (0.5, 0.25), 1)
+    assert (again, again.events) == (1.5, (0.5, 0.25))
     assert isinstance(again, float)
     assert repr(again) == "1.5"
 
 
-@pytest.mark.parametrize(
-    ("raw_prompt", "extra", "before"),
-    [
-        (None, {}, None),
-        ([{"role": "user", "content": "x"}], {}, 0),
-        ([{"role": "user"}, {"role": "assistant"}, {"role": "user"}], {}, 1),
-        ([{"role": "user"}, {"role": "assistant"}, {"role": "user"}], {"events": [1, 2]}, 0),
-    ],
-)
-def test_how_many_events_are_the_prompts(
-    raw_prompt: Any, extra: dict[str, Any], before: int | None
-) -> None:
-    sample = RewardSample(0, 0, "p", "r", None, extra)
-    result = RewardResult(0, 0, 2.0, event_rewards=[0.5, 0.5])
-    found = make_turn_reward(result, sample, raw_prompt)
-    assert isinstance(found, TurnReward)
-    assert (found, found.events, found.before) == (2.0, (0.5, 0.5), before)
-
-
 @pytest.mark.parametrize("events", [None, []])
 def test_without_events_or_score_it_is_the_score(events: list[float] | None) -> None:
-    sample = RewardSample(0, 0, "p", "r")
     for score in (None, 2.0):
-        found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events), sample, None)
+        found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events))
         assert found == score
         assert not isinstance(found, TurnReward)
 

@@ -229,7 +229,7 @@ def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
 def _find_position(run: AuditedRun) -> AuditResult:
     if why := why_no_advantages(run):
         return not_applicable(why)
-    if run.pairs:
+    if run.input.pairs:
         return not_applicable("the rows are pairs, whose first is the better by definition")
     y = live_advantages(run)
     if _rows_are_sorted(run, y):

@@ -26,6 +26,7 @@ from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_c
 from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
+from adjudge.rollouts.input_report import InputReport
 from adjudge.stats import Histogram, bins_for, histogram
 from adjudge.stats.estimates import Estimate, np, require_stats
 
@@ -63,7 +64,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     severity: FindingSeverity | None
     paths: list[str]
-    formats: dict[str, int]
+    input: InputReport
     count: int
     groups: int
     steps: int
@@ -106,6 +107,7 @@ def make_audit(
     """
     require_stats()
     run = AuditedRun({name: fn for check in CHECKS for name, fn in check.features.items()})
+    progress("reading", 0, None)
     for rollout in read_audited(paths, mapping or {}, run):
         run.add(rollout)
         if len(run) % _PROGRESS_EVERY == 0:
@@ -136,7 +138,7 @@ def _report(
         verdict=say_verdict(outcomes),
         severity=found[0].severity if found else None,
         paths=[str(path) for path in paths],
-        formats=run.formats,
+        input=run.input,
         count=len(run),
         groups=len(run.group_sizes),
         steps=len(np.unique(steps)),
@@ -241,7 +243,8 @@ def audit_as_json(report: AuditReport) -> dict[str, Any]:
         "verdict": report.verdict,
         "severity": report.severity,
         "paths": report.paths,
-        "formats": report.formats,
+        "formats": report.input.formats,
+        "input": report.input.as_json(),
         "samples": report.count,
         "groups": report.groups,
         "steps": report.steps,
@@ -335,8 +338,11 @@ _STYLES = {"high": "worst", "medium": "lost", "low": "soft"}
 
 def write_audit_page(path: Path, report: AuditReport) -> None:
     """Write ``audit.html``: UTF-8, no script, no network."""
-    read_as = [f"{name}: {n:,} files" if n > 1 else name for name, n in report.formats.items()]
-    about = [("rollouts", report.paths), ("read as", read_as), ("notes", report.notes)]
+    files = report.input.formats
+    read_as = [f"{name}: {n:,} files" if n > 1 else name for name, n in files.items()]
+    read_as += [f"{label}: {text}" for label, text in report.input.lines()]
+    notes = [*report.input.notes, *report.notes]
+    about = [("rollouts", report.paths), ("read as", read_as), ("notes", notes)]
     page = render_page(
         "Audit",
         [],

@@ -302,6 +302,19 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
         return not_applicable("the texts of the rollouts are not there")
     mask = known & (kind > 0)
     effect = estimate_share_by_group(run, mask, known)
+    if (kind[known] == EMPTY).all():
+        finding = describe_samples(
+            run,
+            mask,
+            f"All {count:,} responses are empty: the texts are in a column that was not read, or "
+            "the run has none.",
+            effect,
+            "share of responses",
+            advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
+            "-m messages=COLUMN.",
+            severity="medium",
+        )
+        return AuditResult(finding=finding, effect=effect, unit="share of responses")
     if not is_notable(mask, known):
         return AuditResult(
             effect=effect, unit="share of responses", detectable=least_notable(count)

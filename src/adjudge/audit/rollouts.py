@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adjudge.datasets.files import read_rows
+from adjudge.datasets.files import decode_line, find_container, open_binary, read_rows
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
-from adjudge.rollouts.samples import GroupNames, SampleReader
+from adjudge.rollouts.input_report import InputReport, may_be_score
+from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.view.index import STD_EPSILON
 from adjudge.stats.estimates import np
@@ -32,18 +32,6 @@ NOT_A_NUMBER = "not_a_number"
 """The kind of a reward that is NaN, infinite, null or not there in a dump."""
 
 _ADVANTAGES = ("advantage", "advantages")
-_NO_COMPONENTS = frozenset(
-    {
-        *("step", "index", "epoch", "trial", "sample", "sample_idx", "seed", "temperature"),
-        *("task_id", "doc_id", "example_id", "rollout_id", "seqlen", "prompt_len", "num_turns"),
-        *("entropy", "loss", "duration", "tokens", "turns", "time", "timestamp", "level"),
-        *("remove_sample", "parallel_tool_calls", "is_truncated", "truncated", *_ADVANTAGES),
-    }
-)
-_NO_COMPONENT_ENDS = (
-    *("_id", "_ids", "_idx", "_index", "_version", "_ms", "_s", "_cost", "_len", "_length"),
-    *("_tokens", "_time", "_seconds", "_count", "_turns"),
-)
 _REWARD_COPIES = frozenset({"reward", "rewards", "score", "env_reward"})
 _FINISH_KEYS = (
     *("finish_reason", "stop_reason", "status", "stop_condition", "exit_status"),
@@ -163,8 +151,7 @@ class AuditedRun:
         self.broken: list[str] = []
         self.broken_count = 0
         self.with_texts = 0
-        self.formats: dict[str, int] = {}
-        self.pairs = 0
+        self.input = InputReport(split_steps=True)
 
     def __len__(self) -> int:
         return len(self.where)
@@ -224,7 +211,7 @@ class AuditedRun:
                 lines.setdefault(file, {}).setdefault(int(line), []).append(row)
         found = np.zeros(len(self), dtype=bool)
         for file, rows in lines.items():
-            for number in _find_not_finite_lines(file):
+            for number in _find_not_finite_rows(file):
                 if number in rows:
                     found[rows[number]] = True
         return found
@@ -294,29 +281,41 @@ class AuditedRun:
         return np.array(self._columns[name], dtype=float)
 
 
-def _find_not_finite_lines(file: str) -> Iterator[int]:
-    """The lines of a plain file that have NaN or Infinity as a value; none of a file that is gone.
+def _find_not_finite_rows(file: str) -> Iterator[int]:
+    """The rows of a file, as places count them, with NaN or Infinity; none where it is gone.
 
-    In a table the line is where the row begins.
+    The columns that a reward usually has are looked at, or all where a row has none of them.
     """
-    with suppress(OSError, ConfigError):
-        if file.lower().endswith((".csv", ".tsv")):
-            for where, row in read_rows([file]):
-                if isinstance(row, dict) and any(map(is_not_finite_text, row.values())):
-                    yield int(where.rpartition(":")[2])
+    with suppress(OSError, ConfigError, ValueError, RecursionError):
+        for number, row in _read_unmended(Path(file)):
+            if not isinstance(row, dict):
+                continue
+            names = [name for name in row if name.lower() in _REWARD_COPIES] or list(row)
+            if any(_is_not_finite(row[name]) for name in names):
+                yield number
+
+
+def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
+    """The rows that may have NaN or Infinity, which other readers of JSON make null."""
+    container = find_container(file)
+    if container in ("table", "parquet"):
+        for where, row in read_rows([file]):
+            yield int(where.rpartition(":")[2]), row
+        return
+    with open_binary(file) as stream:
+        if container == "array":
+            yield from enumerate(json.load(stream), start=1)
             return
-        with Path(file).open("rb") as stream:
-            for number, text in enumerate(stream, start=1):
-                if (b"NaN" in text or b"Infinity" in text) and _has_constant(text):
-                    yield number
+        for number, line in enumerate(stream, start=1):
+            if b"NaN" in line or b"Infinity" in line:
+                with suppress(ValueError):
+                    yield number, json.loads(decode_line(line))
 
 
-def _has_constant(text: bytes) -> bool:
-    """Whether a line of JSON has NaN or Infinity as a value."""
-    seen: list[str] = []
-    with suppress(ValueError, RecursionError):
-        json.loads(text, parse_constant=seen.append)
-    return bool(seen)
+def _is_not_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_is_not_finite, value.values() if isinstance(value, dict) else value))
+    return is_not_finite_text(value) or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _as_float(value: float | None) -> float:
@@ -345,11 +344,11 @@ def read_audited(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
-    names, count = GroupNames(split_steps=True), 0
+    count = 0
     for path in paths:
         found = _read_folder(path, run) if _is_run_folder(path) else None
         if found is None:
-            found = _read_dump([path], mapping, run, names)
+            found = _read_dump([path], mapping, run)
         for rollout in found:
             rollout.index = count
             if len(paths) > 1 and _is_run_folder(path):
@@ -364,36 +363,27 @@ def _is_run_folder(path: Path) -> bool:
 
 
 def _read_dump(
-    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun, names: GroupNames
+    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping)
-    tables, keys, beside = 0, dict[str, None](), False
+    reader = SampleReader(paths, mapping, say=run.input.hear)
+    beside = False
     for sample in reader:
-        if sample.env_reward is None and isinstance(parts := sample.extra.get("reward"), Mapping):
-            tables, keys = tables + 1, keys | dict.fromkeys(map(str, islice(parts, 10)))
-        rollout = from_sample(sample, names.name(sample))
-        if _has_own_reward(sample, reader, mapping):
+        own = _has_own_reward(sample, reader, mapping)
+        rollout = from_sample(sample, run.input.add(sample, own_reward=own))
+        if own:
             beside = beside or rollout.reward is not None
             rollout.env_reward = rollout.reward
             rollout.reward = finite_number(sample.extra["reward"])
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
-        run.notes.append(
+        run.input.hear(
             "What is audited is the column 'reward'; 'env_reward' is beside it. Choose another "
             "column with -m env_reward=COLUMN."
         )
-    if tables:
-        name = "score" if "score" in keys else next(iter(keys), "NAME")
-        run.notes.append(
-            f"The reward of {tables:,} rows is a table ({', '.join(list(keys)[:10])}), and counts "
-            f"as missing. Choose a number of it: -m env_reward=reward.{name}"
-        )
-    run.pairs += sum(bool(one.format and one.format.pairs) for one in reader.readings.values())
+    run.input.add_files(reader)
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
-    for title, files in reader.count_formats().items():
-        run.formats[title] = run.formats.get(title, 0) + files
 
 
 def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, str]) -> bool:
@@ -410,7 +400,7 @@ def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
     """The samples of a run folder; without their texts where the rollouts are gone."""
     records = RunRecords(path)
-    run.formats["run folder"] = run.formats.get("run folder", 0) + 1
+    run.input.formats["run folder"] += 1
     if dropped := records.count_dropped():
         reasons = ", ".join(f"{why} {count:,}" for why, count in dropped.items())
         run.notes.append(
@@ -442,6 +432,7 @@ def from_sample(sample: Sample, group: str) -> AuditedRollout:
         missing=_why_no_reward(sample),
         components=_find_components(extras),
         reasons=_find_reasons(extras),
+        has_texts=sample.response is not None,
         **_sample_columns(sample),
     )
 
@@ -505,18 +496,8 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         name: _number(float(value) if isinstance(value, bool) else value)
         for name, value in extras.items()
-        if isinstance(value, int | float) and _may_be_component(name)
+        if isinstance(value, int | float) and name not in _REWARD_COPIES and may_be_score(name)
     }
-
-
-@lru_cache(maxsize=1024)
-def _may_be_component(name: str) -> bool:
-    return (
-        name not in _NO_COMPONENTS
-        and name not in _REWARD_COPIES
-        and not name.startswith(("_", "judge/"))
-        and not name.endswith(_NO_COMPONENT_ENDS)
-    )
 
 
 def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:

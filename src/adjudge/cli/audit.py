@@ -20,7 +20,7 @@ from adjudge.audit.report import (
     skipped_table,
     write_audit_page,
 )
-from adjudge.cli.console import StageBars, clean, output, print_json
+from adjudge.cli.console import StageBars, clean, output, print_input, print_json
 from adjudge.cli.options import Quiet, Rows, map_option, new_folder, output_option, parse_map
 from adjudge.files import write_json
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
@@ -104,9 +104,9 @@ def print_audit(console: Console, report: AuditReport, page: Path) -> None:
     console.print(f"[bold]{clean(report.verdict)}[/]")
     counts = [(report.count, "sample"), (report.groups, "group"), (report.steps, "step")]
     samples, groups, steps = (f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
-    formats = ", ".join(clean(name) for name in report.formats)
     steps = f", {steps}" if report.steps else ""
-    console.print(f"[dim]{samples} in {groups}{steps}; {formats}[/]")
+    console.print(f"[dim]{samples} in {groups}{steps}[/]")
+    print_input(console, report.input)
     for note in report.notes:
         console.print(f"[yellow]note:[/] {clean(note)}")
     if report.findings:
@@ -133,5 +133,5 @@ def print_audit(console: Console, report: AuditReport, page: Path) -> None:
         console.print("[bold]Not applicable[/]")
         console.print(table)
     console.print(f"\npage: {clean(page)}", soft_wrap=True)
-    if len(report.paths) == 1 and "run folder" in report.formats:
+    if len(report.paths) == 1 and "run folder" in report.input.formats:
         console.print(f"next: adjudge view {clean(shlex.quote(report.paths[0]))}", soft_wrap=True)

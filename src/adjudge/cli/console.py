@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from adjudge.rollouts.input_report import InputReport
     from adjudge.runner.progress import ProgressReading
 
 # What prints imports rich, and bars the runner: `adjudge` starts without them.
@@ -59,6 +60,15 @@ def clean(text: object) -> str:
     from rich.markup import escape  # noqa: PLC0415
 
     return escape(printable(text))
+
+
+def print_input(console: Console, report: InputReport, part: str = "") -> None:
+    """What the files of a command were read as: the same lines in every command."""
+    console.print(f"[dim]read as {clean(report.title)}{part}[/]")
+    for label, text in report.lines():
+        console.print(f"[dim]  {label:<13} {clean(text)}[/]")
+    for note in report.notes:
+        console.print(f"[yellow]note:[/] {clean(note)}")
 
 
 @contextmanager

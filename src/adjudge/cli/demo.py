@@ -6,6 +6,7 @@ import math
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +15,8 @@ import msgspec
 import typer
 from rich.console import Console
 
+from adjudge.cli.console import errors, print_input, print_json
 from adjudge.cli.console import output as console_for_output
-from adjudge.cli.console import print_json
 from adjudge.cli.grade import report_run, run_job
 from adjudge.cli.live_demo import (
     count_findings,
@@ -66,7 +67,12 @@ def demo(
         return
     inputs = _copy_inputs(folder, _FILES)
     rollouts, spec = inputs / "rollouts.jsonl", inputs / "reward.toml"
-    job = GradingJob(paths=[rollouts], spec=RewardSpec.load(spec), folder=folder)
+    job = GradingJob(
+        paths=[rollouts],
+        spec=RewardSpec.load(spec),
+        folder=folder,
+        on_input=None if as_json else partial(print_input, errors()),
+    )
     run = run_job(job, folder, keep_rows=True)
     if not as_json:
         group = [row.result for row in run.rows[:_GROUP_SIZE]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from adjudge.cli.console import (
     clean,
     errors,
     output,
+    print_input,
     print_json,
     print_problems,
     resumable_work,
@@ -43,7 +45,6 @@ from adjudge.report.elements import format_sample_rate
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
-from adjudge.rollouts.formats.recognition import FORMATS
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
@@ -59,7 +60,6 @@ from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
 
 _ESTIMATE_ROWS = 200
-_SKIPPED_SHOWN = 3
 _STDIN = Path("-")
 
 
@@ -136,10 +136,9 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     speed = f", {format_sample_rate(rate)}" if rate else ""
     console.print(
         f"{summary['samples']:,} samples in {groups['count']:,} groups "
-        f"(by {escape(groups['source'])}; size {groups['size_min']}-{groups['size_max']})"
+        f"(size {groups['size_min']}-{groups['size_max']})"
         f"  ·  {summary['elapsed_s']:.1f} s{speed}" + _summary_notes(summary)
     )
-    _print_input(console, summary)
     console.print(score_table(summary))
     if kinds := summary["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -168,19 +167,6 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
             "prompt; a group-relative trainer (GRPO) sees only these. 0.5 is chance; 95 % "
             "intervals, clustered by group.[/]"
         )
-
-
-def _print_input(console: Console, summary: Mapping[str, Any]) -> None:
-    """What the files were read as, and which were not."""
-    pairs = {one.title for one in FORMATS if one.pairs}
-    for title, files in summary["formats"].items():
-        hint = " (`adjudge eval judge` tests a judge on pairs)" if title in pairs else ""
-        count = f": {files:,} files" if files > 1 else ""
-        console.print(f"[dim]read as {clean(title)}{hint}{count}[/]")
-    if skipped := summary["skipped_files"]["count"]:
-        named = [clean(one["file"]) for one in summary["skipped_files"]["first"][:_SKIPPED_SHOWN]]
-        more = f" and {skipped - len(named):,} more" if skipped > len(named) else ""
-        console.print(f"[dim]skipped, without rollouts: {', '.join(named)}{more} (summary.json)[/]")
 
 
 def _summary_notes(summary: Mapping[str, Any]) -> str:
@@ -317,6 +303,7 @@ def grade(
         startup_patience_s=wait_for_judge,
         draws=draws,
         keep_transcripts=keep_transcripts,
+        on_input=None if as_json else partial(print_input, errors()),
     )
     if dry_run:
         print_estimate(job, as_json=as_json)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from adjudge.cli.console import clean, errors, print_json
+from adjudge.cli.console import clean, errors, print_input, print_json
 from adjudge.cli.options import Rows, map_arguments, map_option, parse_map
 from adjudge.datasets.files import RawColumns, find_files, read_rows
 from adjudge.engine.loop import run_blocking
@@ -25,6 +25,7 @@ from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import guess_mapping
 from adjudge.rollouts.formats.nested import head_rows
 from adjudge.rollouts.formats.recognition import FileReading
+from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import SampleReader
 from adjudge.text import replace_surrogates
 from adjudge.types import Sample
@@ -83,11 +84,15 @@ def init(
                 "spec": replace_surrogates(str(output)),
                 "format": facts.format,
                 "map": facts.mapping,
+                "input": facts.report.as_json(),
                 "judge": None if judge is None else judge.table,
                 "command": draft.command,
             }
         )
         return
+    if facts.samples:
+        part = f"; the first {_INIT_ROWS} rows" if facts.samples == _INIT_ROWS else ""
+        print_input(errors(), facts.report, part)
     for note in draft.notes:
         errors().print(f"[dim]{clean(note)}[/]")
     typer.echo(f"Wrote {_printable_path(output)}. Now run:\n  {draft.command}")
@@ -98,6 +103,8 @@ class RolloutFacts:
     """What the first rollouts have, as far as it matters for which graders fit.
 
     ``mapping``: what ``--map`` said. ``tool_calls``: how many of the ``samples`` call tools.
+    ``dialogues``: in how many without tool calls the assistant has several turns, where all have
+    messages. ``prompts``: how many have a prompt. ``report``: how all of them were read.
     ``pairs``: the rows are answers to one prompt, and the better one is known. ``others``: files of
     pairs in another format.
     """
@@ -107,21 +114,26 @@ class RolloutFacts:
     mapping: dict[str, str] = field(default_factory=dict)
     samples: int = 0
     tool_calls: int = 0
+    dialogues: int = 0
+    prompts: int = 0
     references: Sequence[Any] = ()
     env_rewards: Sequence[float] = ()
     longest_response: int = 0
     pairs: bool = False
     others: Sequence[str] = ()
+    report: InputReport = field(default_factory=InputReport)
 
 
 def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts:
-    reader = SampleReader(inputs, mapping)
-    samples = list(islice(reader, _INIT_ROWS))
-    if not samples:
-        first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
-        raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
+    report = InputReport()
+    reader, samples = _read_first(inputs, mapping, report)
     reading = next(iter(reader.readings.values()))
-    mapping = mapping | _group_mapping(inputs, reading)
+    if group := _group_mapping(inputs, reading):
+        mapping = mapping | group
+        reader, samples = _read_first(inputs, mapping, report)
+    for sample in samples:
+        report.add(sample)
+    report.add_files(reader)
     pairs = reading.format is not None and reading.format.pairs
     others: list[str] = []
     if pairs:  # of one format: judges are tested on one kind of items at a time
@@ -134,12 +146,26 @@ def _read_facts(inputs: Sequence[Path], mapping: dict[str, str]) -> RolloutFacts
         mapping=mapping,
         samples=len(samples),
         tool_calls=sum(map(_calls_tools, samples)),
+        dialogues=sum(map(_is_dialogue, samples)) if all(one.messages for one in samples) else 0,
+        prompts=sum(bool(one.prompt) for one in samples),
         references=[one.reference for one in samples if one.reference is not None],
         env_rewards=[one.env_reward for one in samples if one.env_reward is not None],
         longest_response=max(len(one.response or "") for one in samples),
         pairs=pairs,
         others=others,
+        report=report,
     )
+
+
+def _read_first(
+    inputs: Sequence[Path], mapping: dict[str, str], report: InputReport
+) -> tuple[SampleReader, list[Sample]]:
+    reader = SampleReader(inputs, mapping, say=report.hear)
+    samples = list(islice(reader, _INIT_ROWS))
+    if not samples:
+        first = f": {reader.broken[0].where}: {reader.broken[0].message}" if reader.broken else ""
+        raise ConfigError(f"{', '.join(map(str, inputs))}: has no usable row{first}")
+    return reader, samples
 
 
 def _group_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, str]:
@@ -156,6 +182,13 @@ def _group_mapping(inputs: Sequence[Path], reading: FileReading) -> dict[str, st
 
 def _calls_tools(sample: Sample) -> bool:
     return any(message.get("tool_calls") for message in sample.messages or ())
+
+
+def _is_dialogue(sample: Sample) -> bool:
+    """Whether the policy has several turns and calls no tools: an agent that acts in text."""
+    said = (sample.messages or [])[sample.opening_turns or 0 :]
+    turns = sum(message.get("role") == "assistant" for message in said)
+    return turns > 1 and not _calls_tools(sample)
 
 
 @dataclass(frozen=True)
@@ -247,19 +280,16 @@ def _describe_facts(facts: RolloutFacts) -> Iterable[str]:
     has = [f"{facts.tool_calls} call tools"] if facts.tool_calls else []
     has += [f"{len(facts.references)} have a reference"] if facts.references else []
     has += [f"{len(facts.env_rewards)} have a reward of their own"] if facts.env_rewards else []
+    has += [] if facts.prompts else ["none has a prompt"]
     told = ", ".join(has) or "none has tool calls or a reference"
     yield f"of the first {facts.samples} rows, {told}"
 
 
 def _notes(facts: RolloutFacts, judge: FoundJudge | None) -> Iterable[str]:
-    if facts.samples:
-        yield f"{', '.join(map(str, facts.inputs))}: {facts.format}"
     if facts.others:
         yield f"Left out, since they are in another format: {', '.join(facts.others)}."
-    if facts.pairs:
-        yield "These are pairs: which answer is better is known, so a judge can be tested on them."
-        if judge is None:
-            yield "Until there is a judge, the command tests a rule: the shorter answer is better."
+    if facts.pairs and judge is None:
+        yield "Until there is a judge, the command tests a rule: the shorter answer is better."
     if judge is not None:
         yield f"Judge: {judge.table['type']}, model {judge.table['model']} ({judge.reason})."
     else:
@@ -356,17 +386,26 @@ def _answer_type(references: Sequence[Any], texts: Sequence[str]) -> str:
 
 
 def _rubric_stub(facts: RolloutFacts) -> _Table:
-    seen = "the whole trajectory" if facts.tool_calls else "the response"
+    acts_in_text = 2 * facts.dialogues > facts.samples
+    seen = "the whole trajectory" if facts.tool_calls or acts_in_text else "the response"
     criteria = [
         {"id": "task", "criterion": "Does what the user asked for, completely", "points": 5},
         {"id": "true", "criterion": "States nothing false or made up", "points": 3},
         {"id": "padded", "criterion": "Is padded with what nobody asked for", "points": -2},
     ]
+    if facts.samples and 2 * facts.prompts <= facts.samples:  # the judge sees no question
+        criteria = [
+            {"id": "true", "criterion": "States nothing false or made up", "points": 5},
+            {"id": "whole", "criterion": "Is complete: it does not break off", "points": 3},
+            {"id": "padded", "criterion": "Says the same thing more than once", "points": -2},
+        ]
+    show = [("show", "trajectory", "or response: its last turn alone")] if acts_in_text else []
     return _grader(
         "quality",
         "rubric",
         f"the judge sees {seen} and marks each criterion",
         1.0,
+        *show,
         ("criteria", criteria, "a stub: write what matters to you; negative points are faults"),
         ("clip", True, "the score is between 0 and 1"),
     )

@@ -16,8 +16,6 @@ rest.
 from __future__ import annotations
 
 import csv
-import gzip
-import importlib.util
 import io
 import json
 import lzma
@@ -30,15 +28,25 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from decimal import Decimal
 from hashlib import file_digest
 from pathlib import Path
-from typing import IO, Any, AnyStr, BinaryIO, Literal, cast
+from typing import IO, Any, Literal
 
 import msgspec
 
+from adjudge.datasets.packing import (
+    MAX_ROW_BYTES,
+    MOST_BLANK_LINES,
+    decode_line,
+    is_compressed,
+    number_lines,
+    open_binary,
+    refuse_other_packing,
+    require_pyarrow,
+    too_many_blank_lines,
+)
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.installation import install_command
 from adjudge.text import has_surrogates
 
 RawColumns = dict[str, Any]
@@ -46,7 +54,10 @@ FileRow = tuple[str, "RawColumns | RolloutError"]
 """``FILE:ROW`` and the row's columns, or why there are none."""
 
 MAX_DOCUMENT_BYTES = 1 << 30
-"""A JSON array or object is read as a whole, unlike JSON lines; uncompressed. So is a line."""
+"""A JSON array or object is read as a whole, unlike JSON lines; uncompressed."""
+
+_MOST_PACKED = 200
+"""How many times the bytes of its file a packed document may have; text has some 5 to 50."""
 
 ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".traj", ".eval")
 """The names by which a folder's files of rows are known."""
@@ -54,7 +65,7 @@ ROW_FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".
 _COMPRESSED = (".gz", ".zst")
 _LINES = (".jsonl", ".ndjson")
 _PARQUET = (".parquet", ".pq")
-_MAX_CELL = 1 << 27
+_MAX_CELL = 1 << 25
 _MOST_HEADER = 1 << 16
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle")
 _SLIME_COMMAND = (
@@ -149,7 +160,10 @@ def check_files(paths: Sequence[Path]) -> None:
         if path.is_dir():
             raise ConfigError(f"{path}: is a folder, not a file of rows")
         if not path.is_file():
-            raise ConfigError(f"{path}: no such file")
+            reason = (
+                "is no regular file. Save its rows as one." if path.exists() else "no such file"
+            )
+            raise ConfigError(f"{path}: {reason}")
         if path.suffix.lower() in _PICKLES:
             raise ConfigError(
                 f"{path}: is a pickle, which could run any code and is never loaded. Write its "
@@ -157,13 +171,7 @@ def check_files(paths: Sequence[Path]) -> None:
                 f"like this: {_SLIME_COMMAND}"
             )
         if find_container(path) == "parquet" or path.suffix.lower() == ".zst":
-            _require_pyarrow(path)
-
-
-def _require_pyarrow(path: Path) -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        kind = "zstandard" if path.suffix.lower() == ".zst" else "Parquet"
-        raise ConfigError(f"{path}: {kind} needs pyarrow. Run: {install_command('full')}")
+            require_pyarrow(path)
 
 
 def is_parquet(path: Path) -> bool:
@@ -178,19 +186,16 @@ def find_container(path: Path) -> Container:
     suffix = _suffix(path)
     if suffix in _PARQUET:
         return "parquet"
+    with open_binary(path) as file:
+        head = file.read(32)
+    refuse_other_packing(path, head)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"PK\x03\x04"):
+        return "zip"
     if suffix in _LINES:
         # JSON lines are the rule; an array has often the name too.
         return "array" if _begins_array(path) else "lines"
-    with open_binary(path) as file:
-        head = file.read(4)
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\x00" in head[2:]:
-        raise ConfigError(
-            f"{path}: is UTF-16 (allowed: UTF-8). Convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW"
-        )
-    if head == b"PAR1":
-        return "parquet"
-    if head == b"PK\x03\x04":
-        return "zip"
     return _find_text_container(path, suffix)
 
 
@@ -206,11 +211,9 @@ def _begins_array(path: Path) -> bool:
 
 def _begins_with_whole_line(path: Path) -> bool:
     """Whether the first line is JSON by itself, and others follow: it is a line among lines."""
-    with open_binary(path) as file:
-        lines = (text for line in _split_lines(file, path) if (text := decode_line(line)))
-        first = next(lines, b"")
-        if next(lines, None) is None:
-            return False
+    first, more = _read_first_line(path)
+    if not more:
+        return False
     try:
         _array_decoder.decode(first)
     except (msgspec.MsgspecError, RecursionError):
@@ -218,17 +221,17 @@ def _begins_with_whole_line(path: Path) -> bool:
     return True
 
 
-def _split_lines(file: IO[AnyStr], name: Path | str) -> Iterator[AnyStr]:
-    """The lines of a file, none of which may fill the memory: a packed one can be of any length."""
-    while line := file.readline(MAX_DOCUMENT_BYTES + 1):
-        if len(line) > MAX_DOCUMENT_BYTES:
-            raise _too_long(name, "a line")
-        yield line
+def _read_first_line(path: Path) -> tuple[bytes, bool]:
+    """The first line that is not blank, and whether there are others."""
+    with open_binary(path) as file:
+        lines = (text for _, text in number_lines(file, path))
+        first = next(lines, b"")
+        return first, len(first) > MAX_ROW_BYTES or next(lines, None) is not None
 
 
-def _too_long(name: Path | str, what: str) -> ConfigError:
+def _too_long(name: Path | str, what: str, most: int) -> ConfigError:
     return ConfigError(
-        f"{name}: {what} is read as a whole and must have at most {MAX_DOCUMENT_BYTES:,} bytes. "
+        f"{name}: {what} is read as a whole and must have at most {most:,} bytes. "
         "Write one object per line instead (.jsonl)."
     )
 
@@ -236,16 +239,13 @@ def _too_long(name: Path | str, what: str) -> ConfigError:
 def _find_text_container(path: Path, suffix: str) -> Container:
     if suffix in (".csv", ".tsv"):
         return "table"
-    with open_binary(path) as file:
-        lines = (text for line in _split_lines(file, path) if (text := decode_line(line)))
-        first = next(lines, b"")
-        more = next(lines, None) is not None
+    first, more = _read_first_line(path)
     if _ARRAY.match(first) or (first.startswith(b"[") and (suffix == ".json" or first == b"[")):
         return "lines" if more and _begins_with_whole_line(path) else "array"
     if first.startswith(b"{"):
         # An object in one line is a line; one that goes on below is a document.
         whole = not isinstance(parse_row(first, "")[1], RolloutError)
-        return "lines" if whole or not more else "document"
+        return "lines" if whole or not more or len(first) > MAX_ROW_BYTES else "document"
     if suffix == ".json" or not first:
         return "lines"
     if more and _find_delimiter(first) is not None:
@@ -260,44 +260,6 @@ def _find_text_container(path: Path, suffix: str) -> Container:
 def _find_delimiter(header: bytes) -> str | None:
     best = max(b"\t,;", key=header.count)
     return chr(best) if best in header else None
-
-
-_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-
-
-def is_compressed(path: Path) -> bool:
-    """Whether a file is packed by gzip or zstandard."""
-    with path.open("rb") as raw:
-        return raw.read(4).startswith((_GZIP, _ZSTANDARD))
-
-
-@contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """A file's bytes, without their compression.
-
-    Raises :class:`ConfigError` where they cannot be decompressed to their end.
-    """
-    with path.open("rb") as raw:
-        magic = raw.read(4)
-    try:
-        if magic.startswith(_GZIP):
-            with gzip.open(path, "rb") as file:
-                yield cast("BinaryIO", file)
-        elif magic == _ZSTANDARD:
-            _require_pyarrow(path)
-            import pyarrow  # noqa: PLC0415  (an extra, heavy)
-
-            with io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd")) as file:
-                yield cast("BinaryIO", file)
-        else:
-            with path.open("rb") as file:
-                yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
-    except OSError as error:
-        if magic != _ZSTANDARD or error.errno is not None:
-            raise
-        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
 
 
 def read_rows(paths: Sequence[Path | str]) -> Iterator[FileRow]:
@@ -339,8 +301,8 @@ def read_file(path: Path, name: str) -> Iterator[FileRow]:
 
 def _read_lines(path: Path, name: str) -> Iterator[FileRow]:
     with open_binary(path) as file:
-        packed = is_compressed(path)
-        yield from parse_lines(_split_lines(file, name) if packed else file, name)
+        for number, text in number_lines(file, name):
+            yield parse_row(text, f"{name}:{number}")
 
 
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
@@ -348,28 +310,39 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 def _read_array(path: Path, name: str) -> Iterator[FileRow]:
     try:
-        items = _array_decoder.decode(decode_line(_read_document_bytes(path, name)))
-    except (msgspec.MsgspecError, RecursionError) as error:
+        items = _decode_array(decode_line(_read_document_bytes(path, name)))
+    except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(f"{name}: is not a JSON array of rows: {reason}") from None
     for number, item in enumerate(items, start=1):
-        yield parse_row(bytes(item), f"{name}:{number}")
+        yield parse_row(item, f"{name}:{number}")
+
+
+def _decode_array(text: bytes) -> Sequence[bytes]:
+    try:
+        return list(map(bytes, _array_decoder.decode(text)))
+    except msgspec.MsgspecError:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise
+        return [json.dumps(item).encode() for item in json.loads(text)]  # each a row with NaN
 
 
 def _read_document(path: Path, name: str) -> Iterator[FileRow]:
-    text = decode_line(_read_document_bytes(path, name))
-    row = parse_row(text, f"{name}:1")
+    row = parse_row(decode_line(_read_document_bytes(path, name)), f"{name}:1")
     if isinstance(row[1], RolloutError):  # lines, of which the first is broken
-        yield from parse_lines(io.BytesIO(text), name)
+        yield from _read_lines(path, name)
     else:
         yield row
 
 
 def _read_document_bytes(path: Path, name: str) -> bytes:
+    most = MAX_DOCUMENT_BYTES
+    if is_compressed(path):
+        most = min(most, max(MAX_ROW_BYTES, _MOST_PACKED * path.stat().st_size))
     with open_binary(path) as file:
-        data = file.read(MAX_DOCUMENT_BYTES + 1)
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise _too_long(name, "a JSON array")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise _too_long(name, "a JSON array", most)
     return data
 
 
@@ -382,15 +355,18 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
         delimiter = _find_delimiter(start.partition("\n")[0].encode("utf-8", "replace")) or ","
     with open_binary(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        lines = _split_lines(text, name)
+        lines = _table_lines(text, name)
         table = csv.reader(lines, delimiter=delimiter, strict=True)
-        line = 1
+        line = last = 1
         try:
             columns = _table_columns(next(table, []), name)
             line = table.line_num + 1
             for cells in table:
                 if cells:
                     yield _table_row(columns, cells, f"{name}:{line}")
+                    last = table.line_num
+                elif line - last > MOST_BLANK_LINES:
+                    raise too_many_blank_lines(name, line)
                 line = table.line_num + 1
         except csv.Error as error:
             where = f"{name}:{line}"
@@ -400,12 +376,21 @@ def _read_table(path: Path, name: str) -> Iterator[FileRow]:
             yield where, RolloutError(torn, where=where)
 
 
+def _table_lines(text: IO[str], name: str) -> Iterator[str]:
+    while line := text.readline(MAX_ROW_BYTES + 1):
+        if len(line) > MAX_ROW_BYTES:
+            raise _too_long(name, "a line", MAX_ROW_BYTES)
+        yield line
+
+
 def _table_columns(columns: Sequence[str], name: str) -> Sequence[str]:
     if has_surrogates("".join(columns)):
-        raise ConfigError(f"{name}: its header is not UTF-8. Convert the file to UTF-8.")
+        raise ConfigError(f"{name}: its header {_NOT_UTF8}")
     twice = [one for one, count in Counter(columns).items() if one and count > 1]
     if twice:
-        raise ConfigError(f"{name}: its header has {twice[0]!r} twice. Give each column its name.")
+        raise ConfigError(
+            f"{name}: {twice[0]}: two columns have this name. Give each column its own name."
+        )
     return columns
 
 
@@ -414,7 +399,7 @@ def _table_row(columns: Sequence[str], cells: Sequence[str], where: str) -> File
         error = f"has {len(cells)} cells; the header has {len(columns)}"
         return where, RolloutError(error, where=where)
     if any(map(has_surrogates, cells)):
-        return where, RolloutError("is not UTF-8", where=where)
+        return where, RolloutError(_NOT_UTF8, where=where)
     filled = [cell or None for cell in cells] + [None] * (len(columns) - len(cells))
     return where, {name: cell for name, cell in zip(columns, filled, strict=True) if name}
 
@@ -437,8 +422,8 @@ def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
                 if not _EVAL_SAMPLE.match(member.filename):
                     continue
                 found, where = True, f"{name}:{member.filename}"
-                if member.file_size > MAX_DOCUMENT_BYTES:
-                    yield where, RolloutError("is too large", where=where)
+                if member.file_size > MAX_ROW_BYTES:
+                    yield where, _too_long_row(where)
                 else:
                     yield parse_row(archive.read(member), where)
     except _ZIP_ERRORS as error:
@@ -450,27 +435,31 @@ def _read_zip(path: Path, name: str) -> Iterator[FileRow]:
         )
 
 
-def parse_lines(lines: Iterable[bytes], name: str) -> Iterator[FileRow]:
-    """The rows of JSON lines that come from ``name``."""
-    for number, line in enumerate(lines, start=1):
-        if text := decode_line(line):
-            yield parse_row(text, f"{name}:{number}")
-
-
-def decode_line(line: bytes) -> bytes:
-    """What a line of a JSONL file says; nothing: the line is no row."""
-    # A crashed writer leaves NUL bytes before a line that is whole; editors leave a BOM.
-    return line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()
-
-
 def parse_row(text: bytes, where: str) -> FileRow:
     """One line of a JSONL file as a row; ``where`` is ``FILE:LINE``."""
+    if len(text) > MAX_ROW_BYTES:
+        return where, _too_long_row(where)
     try:
-        return where, _decode_row(text)
+        try:
+            return where, _object.decode(text)  # as most rows can be
+        except msgspec.MsgspecError:
+            return where, _decode_row(text)
+    except UnicodeDecodeError:
+        return where, RolloutError(_NOT_UTF8, where=where)
     except ValueError as error:
         return where, RolloutError(_reason(text, error), where=where)
     except RecursionError:
         return where, RolloutError("JSON nested too deeply", where=where)
+
+
+_NOT_UTF8 = (
+    "is not UTF-8. Convert the file from its encoding, such as CP1252 or SHIFT_JIS: "
+    "iconv -f ENCODING -t UTF-8 OLD > NEW"
+)  # a command with a guessed encoding would make wrong texts in silence
+
+
+def _too_long_row(where: str) -> RolloutError:
+    return RolloutError(f"has more than {MAX_ROW_BYTES:,} bytes, the most of a row", where=where)
 
 
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -492,7 +481,7 @@ def _decode_row(text: bytes) -> dict[str, Any]:
 
 
 def _reason(text: bytes, error: Exception) -> str:
-    if text.startswith(b"[") or text == b"{":
+    if text.startswith(b"[") or text.strip() == b"{":
         return f"not one JSON object per line (is this a JSON array or indented JSON?): {error}"
     return f"not a JSON object: {error}"
 
@@ -502,17 +491,30 @@ def _read_parquet(path: Path, name: str) -> Iterator[FileRow]:
     import pyarrow.parquet  # noqa: PLC0415
 
     try:
-        number = 0
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=512):
+        number, file = 0, pyarrow.parquet.ParquetFile(path)
+        _table_columns(file.schema_arrow.names, name)
+        exact = "decimal" in str(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=512):
             for columns in batch.to_pylist():
                 number += 1
-                yield f"{name}:{number}", columns
+                yield f"{name}:{number}", _round_decimals(columns) if exact else columns
+    except ConfigError:
+        raise
     except (pyarrow.ArrowException, OSError) as error:
         raise ConfigError(f"{name}: cannot be read as Parquet: {error}") from error
     except (ValueError, OverflowError) as error:
         # Text that is not UTF-8, or times that no Python object can hold.
         reason = type(error).__name__
         raise ConfigError(f"{name}: cannot be read to its end: {reason}") from error
+
+
+def _round_decimals(value: Any) -> Any:
+    """A value with its decimals, which only databases write, as the numbers of JSON."""
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, dict):
+        return {name: _round_decimals(one) for name, one in value.items()}
+    return [_round_decimals(one) for one in value] if isinstance(value, list) else value
 
 
 def hash_content(path: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.datasets.files import decode_line, find_container, is_compressed, parse_row
+from adjudge.datasets.files import find_container, parse_row
+from adjudge.datasets.packing import is_compressed, number_lines
 from adjudge.errors import ConfigError, RolloutError
 
 _PARQUET_BATCH = 512
@@ -70,15 +71,13 @@ def _cut_file(path: Path, rows: int, parts: int) -> Iterator[tuple[int | None, i
 
 
 def _cut_lines(path: Path, rows: int) -> Iterator[tuple[None, int, int]]:
-    begin = offset = count = 0
+    begin = count = 0
     with path.open("rb") as file:
-        for line in file:
-            offset += len(line)
-            if decode_line(line):
-                count += 1
+        for _ in number_lines(file, path):
+            count += 1
             if count == rows:
                 yield None, begin, count
-                begin, count = offset, 0
+                begin, count = file.tell(), 0
     if count:
         yield None, begin, count
 
@@ -116,9 +115,8 @@ def read_shard(shard: Shard) -> Iterator[tuple[int, dict[str, Any] | RolloutErro
 def _read_jsonl_shard(shard: Shard) -> Iterator[dict[str, Any] | RolloutError]:
     with Path(shard.path).open("rb") as file:
         file.seek(shard.offset)
-        for line in file:
-            if text := decode_line(line):
-                yield parse_row(text, shard.path)[1]
+        for _, text in number_lines(file, shard.path):
+            yield parse_row(text, shard.path)[1]
 
 
 def _read_parquet_shard(shard: Shard) -> Iterator[dict[str, Any]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
+from adjudge.text import printable
 from adjudge.types import MISSING
 
 REFERENCE_COLUMNS = (
@@ -49,11 +50,15 @@ def find_reference(columns: Mapping[str, Any]) -> str | None:
 
 
 class ReferenceChoice:
-    """Sets the ``reference`` of rows, and says once which column was passed over for which."""
+    """Sets the ``reference`` of rows, and says once which column was passed over for which.
+
+    ``chosen``: the columns that were the reference of a row.
+    """
 
     def __init__(self, say: Callable[[str], None], remedy: str) -> None:
         self._say, self._remedy = say, remedy
         self._seen: set[tuple[str, str]] = set()
+        self.chosen: dict[str, None] = {}
 
     def set(self, columns: dict[str, Any], *, fixed: bool = False) -> None:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
@@ -69,6 +74,8 @@ class ReferenceChoice:
             return
         value = columns[chosen]
         columns["reference"] = value
+        if chosen not in self.chosen:
+            self.chosen[chosen] = None
         for other in present:
             if other not in (chosen, "reference") and (chosen, other) not in self._seen:
                 self._check_other(chosen, other, value, columns[other])
@@ -87,6 +94,9 @@ class ReferenceChoice:
 
 
 _NOT_FINITE = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII)
+_TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_LONGEST_NUMBER = 400  # the largest float has 309 digits
 
 
 def is_not_finite_text(value: Any) -> bool:
@@ -97,20 +107,161 @@ def is_not_finite_text(value: Any) -> bool:
 def read_env_reward(value: Any) -> float | None:
     """The environment's reward as a number, ``None`` where a row has none.
 
-    A table's cell may be text. Raises :class:`RolloutError` for what is no number.
+    A table's cell may be text: a number or a truth value. Raises :class:`RolloutError` for what is
+    no number.
     """
     if value is None:
         return None
-    if is_not_finite_text(value):  # null in a JSON file, too
-        return None
+    number: Any = _read_text(value) if isinstance(value, str) else value
     with suppress(OverflowError, ValueError, TypeError):
-        if isinstance(value, str | Decimal) or hasattr(value, "__float__"):  # of any library
-            number = float(value)
-            if math.isfinite(number):
-                return number
-            if math.isnan(number):
-                return None
+        if hasattr(number, "__float__"):  # of any library
+            found = float(number)
+            if not math.isinf(found):
+                return None if math.isnan(found) else found
     raise RolloutError(f"'env_reward' must be a finite number, got {describe_value(value)}")
+
+
+def _read_text(value: str) -> float | None:
+    """The number that a text is, NaN for Infinity, too; ``None`` for another text."""
+    if len(value) > _LONGEST_NUMBER:
+        return None
+    text = value.strip().lower()
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return math.nan if _NOT_FINITE.fullmatch(text) else _TRUTH.get(text)  # null in a JSON file, too
+
+
+def is_reward(value: Any) -> bool:
+    """Whether a value can be a reward: null, a number, a truth value, or the text of one."""
+    if value is None or value.__class__ is float or value.__class__ is int:
+        return True
+    if value.__class__ is str:
+        return _read_text(value) is not None
+    with suppress(RolloutError):
+        read_env_reward(value)
+        return True
+    return False
+
+
+_OWN_REWARDS = ("env_reward", "reward")
+_SCORES = (
+    *("score", "outcome", "success", "passed", "correct", "is_correct", "resolved"),
+    *("is_resolved", "accuracy", "acc", "label"),
+)
+REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
+"""The usual names of the environment's reward."""
+_NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
+"""Names of columns that hold numbers, so that an object, a list or another text is strange."""
+
+_STATISTIC = re.compile(
+    "(^|[^a-z])(std|mean|max|min|baseline|weight|scale|id|index|count)([^a-z]|$)"
+)
+"""Words in the names of what is said of rewards: ``reward_std``, ``mean_reward``."""
+
+
+class RewardColumns(NamedTuple):
+    """Where the reward of rows is.
+
+    ``column`` has it, if one does. ``others`` may be meant in its place: columns, or places in the
+    column. ``unread``: a column by the name of a reward that has ``value``, which is no number.
+    """
+
+    column: str | None = None
+    others: tuple[str, ...] = ()
+    unread: str | None = None
+    value: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What is said of them to people; nothing where there was nothing to choose."""
+        said, names = [], ", ".join(map(repr, self.others))[:300]
+        if self.unread is not None:
+            said.append(f"{self.unread!r} has a value that is no number (found {self.value})")
+        if self.column is not None and self.others:
+            said.append(f"the column {self.column!r} is taken, and {names} is passed over")
+        elif self.others:
+            said.append(f"no column is taken, since it may be {names}")
+        if not said:
+            return ""
+        remedy = "Write a number there, or null"
+        if self.column is not None and self.others:
+            remedy = "Where another is meant, name it: -m env_reward=COLUMN"
+        elif self.others:
+            name = shlex.quote(printable(self.others[0]))
+            such = ", such as" if len(self.others) > 1 else ":"
+            remedy = f"Name the one to use{such} -m env_reward={name}"
+        return f"reward: {'; '.join(said)}. {remedy}"
+
+
+def find_reward(
+    rows: Sequence[Mapping[str, Any]], beside: Collection[str] | None = None
+) -> RewardColumns:
+    """Which column of ``rows`` is the reward, whatever numbers are beside it.
+
+    It is ``env_reward`` or ``reward``; else the one number with "reward" in its name; else the
+    first of the usual names of scores. ``beside``: the rows are of a trainer's dump, where each
+    number but these may be the reward of a function, so that one is the reward if it is alone.
+    Where several may be the reward, none is.
+    """
+    values: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None or beside is not None:  # a dump has null for a missing reward
+                values.setdefault(name, []).append(value)
+    names = {str(name).lower(): name for name in reversed(values)}
+    numbers = [
+        name
+        for low, name in reversed(names.items())
+        if (any if "reward" in low or low == "score" else all)(map(is_reward, values[name]))
+        and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
+    ]
+    own = [names[low] for low in _OWN_REWARDS if low in names][:1]
+    first = [name for name in numbers if "reward" in name.lower()]
+    if beside is None:
+        rest = [names[low] for low in _SCORES if names.get(low) in numbers]
+        if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
+            rest = [name for name in rest if name != names["label"]]  # a number is a class
+    else:  # a text is data, though it may be a number
+        rest = [one for one in numbers if one not in beside and not isinstance(values[one][0], str)]
+        rest = [one for one in rest if one not in first]
+    likely = own or first or rest
+    if len(likely) == 1 or (beside is None and not first):
+        column = next((one for one in likely if one in numbers), None)
+    else:
+        column = None
+    if column in own:  # what is named so beside it is a part
+        first, rest = [], rest if beside is None else []
+    others = [one for one in (*first, *rest) if column is None or _differ(rows, one, column)]
+    strange = {
+        name: next(value for value in values[name] if not is_reward(value))
+        for name in (names[low] for low in _NUMBERS if low in names)
+        if column in (None, name) and not all(map(is_reward, values[name]))
+    }
+    parts = [part for name, value in strange.items() for part in _list_parts(name, value)]
+    unread = next(iter(strange.items()), (None, None))
+    found = "" if unread[0] is None else describe_value(unread[1])
+    return RewardColumns(column, (*parts, *others), unread[0], found)
+
+
+def _list_parts(name: str, value: Any) -> list[str]:
+    """The places of the numbers in an object, or of the one number in a list."""
+    parts = dict(value) if isinstance(value, Mapping) else {}
+    if isinstance(value, list | tuple) and len(value) == 1:
+        parts = {"0": value[0]}
+    return [
+        f"{name}.{key}"
+        for key, part in parts.items()
+        if part is not None and not isinstance(part, str) and is_reward(part)
+    ]
+
+
+def _differ(rows: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
+    """Whether two columns have different numbers in a row."""
+    pairs = ((row.get(one), row.get(other)) for row in rows)
+    return any(
+        None not in pair and all(map(is_reward, pair)) and len({*map(read_env_reward, pair)}) > 1
+        for pair in pairs
+    )
 
 
 def describe_value(value: Any) -> str:

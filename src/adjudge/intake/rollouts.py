@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.errors import RolloutError
+from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rendered import LAST_SIGNS, read_rendered_prompt, strip_end_tokens
 from adjudge.intake.thinking import mark_thinking, opens_thinking
-from adjudge.messages import content_text, last_question, parse_conversation, prompt_messages
+from adjudge.messages import content_text, last_question, prompt_messages
 
 Turns = list[dict[str, Any]]
 
@@ -61,16 +61,22 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     before: Turns | None = None
     if isinstance(prompt, str):
         thinks = opens_thinking(prompt) if thinks is None else thinks
-        before = parse_conversation(prompt) if prompt[:1] == "[" else read_rendered_prompt(prompt)
+        if looks_like_messages(prompt):
+            before = read_messages(prompt, "prompt")
+        else:
+            before = read_rendered_prompt(prompt)
     elif prompt is not None:
-        before = check_turns(prompt, "prompt")
+        before = read_messages(prompt, "prompt")
+    if before is not None and completion.__class__ is str and looks_like_messages(completion):
+        # A table's columns of JSON. Beside a prompt in plain text, JSON was perhaps asked for.
+        completion = read_messages(completion, "completion")
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:
             return RolloutParts(prompt, response, None, None)
         answer = [{"role": "assistant", "content": response}]
     else:
-        answer = check_turns(completion, "completion")
+        answer = read_messages(completion, "completion")
         if thinks:
             answer = [_mark_turn(turn) for turn in answer]
         response = last_said(answer) or ""
@@ -86,10 +92,13 @@ def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollou
     before the assistant's first turn where tools are called, as agents do, and else before its
     last: the turns of a dialogue that come before that are most often its prompt.
     """
-    turns = check_turns(messages, "messages")
     if opening_turns is not None:
-        before, said = turns[:opening_turns], turns[opening_turns:]
-        return RolloutParts(last_question(before), last_said(said) or "", turns, opening_turns)
+        before = read_messages(messages[:opening_turns], "messages")
+        said = read_messages(messages[opening_turns:], "messages")
+        return RolloutParts(
+            last_question(before), last_said(said) or "", [*before, *said], len(before)
+        )
+    turns = read_messages(messages, "messages")
     last = _last_turn(turns)
     if last is None:
         return RolloutParts(last_question(turns), None, turns, None)
@@ -97,28 +106,6 @@ def read_conversation(messages: Any, opening_turns: int | None = None) -> Rollou
     question = last_question(turns[:start])
     question = last_question(turns[:last]) if question is None else question  # the agent greets
     return RolloutParts(question, last_said(turns), turns, None)
-
-
-def check_turns(value: Any, name: str) -> Turns:
-    """Chat messages as a list; raises :class:`RolloutError` for a value that is none."""
-    if not isinstance(value, list | tuple):
-        raise RolloutError(
-            f"{name}: must be a list of chat messages (found {type(value).__name__})"
-        )
-    for place, turn in enumerate(value):
-        if not isinstance(turn, Mapping) or not isinstance(turn.get("role"), str):
-            keys = f" with {', '.join(map(str, turn))[:100]}" if isinstance(turn, Mapping) else ""
-            raise RolloutError(
-                f"{name}.{place}: must be a chat message with a 'role' "
-                f"(found {type(turn).__name__}{keys})"
-            )
-        content = turn.get("content")
-        if not isinstance(content, str | list | None):
-            raise RolloutError(
-                f"{name}.{place}.content: must be text or a list of parts "
-                f"(found {type(content).__name__})"
-            )
-    return list(value)
 
 
 def first_turn(messages: Sequence[Mapping[str, Any]]) -> int:

@@ -28,10 +28,12 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
-from adjudge.mock.http import ChatRequest, last_user_text
+from adjudge.mock.http import ChatRequest, last_text
 
 _MAX_DEPTH = 32
 _MAX_NODES = 10_000
+_VERDICTS = ("UNMET", "MET")
+"""The worse first, as ``share`` goes; schemas list them the other way round."""
 
 
 def minimal_instance(schema: Mapping[str, Any], share: float = 1.0, text: str = "mock") -> Any:
@@ -61,6 +63,7 @@ class _InstanceMaker:
             return schema["const"]
         options = schema.get("enum")
         if isinstance(options, list) and options:
+            options = [one for one in _VERDICTS if one in options] or options
             return options[round(self._share * (len(options) - 1))]
         if "$ref" in schema:
             return self.make(self._resolved(schema["$ref"]), depth + 1)
@@ -191,7 +194,7 @@ class KeywordBehaviour(Behaviour):
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The count, and which were found."""
-        text = last_user_text(request.messages).casefold()
+        text = last_text(request.messages).casefold()
         found = [word for word, folded in self._keywords if folded in text]
         total = len(self._keywords)
         reason = f"{len(found)} of {total} keywords: {', '.join(found)}".rstrip(": ")
@@ -205,7 +208,7 @@ class LengthBehaviour(Behaviour):
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The score; longer is always better."""
-        n = len(last_user_text(request.messages))
+        n = len(last_text(request.messages))
         share = n / (n + 1000)
         return MockAnswer(
             _format_verdict(request, share, round(1 + 9 * share, 3), f"{n} characters")
@@ -219,7 +222,7 @@ class EchoBehaviour(Behaviour):
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """What was said."""
-        return MockAnswer(last_user_text(request.messages))
+        return MockAnswer(last_text(request.messages))
 
 
 class ScriptedBehaviour(Behaviour):
@@ -235,7 +238,7 @@ class ScriptedBehaviour(Behaviour):
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The first keyed row that fits, else the next ordered one, else the default reply."""
         if self._keyed:
-            text = last_user_text(request.messages)
+            text = last_text(request.messages)
             for key, answer in self._keyed:
                 if key in text:
                     return answer
@@ -328,25 +331,27 @@ def _place_score(instance: dict[str, Any], schema: dict[str, Any], score: float)
 
 _NUMBERED = re.compile(r"^(\d{1,4})\. (.*)$", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"\n]{1,200})"')
+_WORK = re.compile(r"\n</(response|trajectory)-([^>]*)>")
 
 
 class CriteriaBehaviour(Behaviour):
-    """Marks for the numbered criteria of a rubric that came with its sample.
+    """Marks for the numbered criteria of a rubric, which the spec has or the sample brought.
 
-    MET where all that a criterion quotes ("…") occurs between the response's fences, capitals
-    ignored; UNMET otherwise, also where it quotes nothing. What is asked otherwise has no verdict.
+    MET where all that a criterion quotes ("…") occurs between the fences of the response, or of the
+    trajectory, capitals ignored; UNMET otherwise, also where it quotes nothing. What is asked
+    otherwise has no verdict.
     """
 
     repeats = False
 
     def answer(self, request: ChatRequest) -> MockAnswer:
-        """A verdict for each number between the fences of ``sample_criteria``."""
-        text = last_user_text(request.messages)
-        # The rubric's block is the first there is, the response's the last that is closed.
+        """A verdict for each number of ``sample_criteria``, else of the system's message."""
+        text = last_text(request.messages)
+        # The rubric's block is the first there is, the work's the last that is closed.
         tag = text.partition("<sample_criteria-")[2].partition(">")[0]
         criteria = _fenced_text(text, "sample_criteria", tag)
-        tag = text.rpartition("\n</response-")[2].partition(">")[0]
-        response = _fenced_text(text, "response", tag).casefold()
+        criteria = criteria or last_text(request.messages, "system")
+        response = "".join(_fenced_text(text, *one) for one in _WORK.findall(text)[-1:]).casefold()
         given = _NUMBERED.findall(criteria) if response else []
         marks = {number: _mark_criterion(text, response) for number, text in given}
         return MockAnswer(msgspec.json.encode(marks).decode())

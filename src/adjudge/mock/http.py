@@ -408,13 +408,13 @@ class _Message(msgspec.Struct):
 _message_decoder = msgspec.json.Decoder(_Message)
 
 
-def last_user_text(messages: list[msgspec.Raw]) -> str:
-    """The text of the last user message, its text parts joined; empty when there is none."""
+def last_text(messages: list[msgspec.Raw], role: str = "user") -> str:
+    """The text of the last message of ``role``, its text parts joined; empty without one."""
     for raw in reversed(messages):
         try:
             message = _message_decoder.decode(raw)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadRequest(400, f"not a chat message: {str(error)[:200]}") from None
-        if message.role == "user":
+        if message.role == role:
             return content_text(message.content)
     return ""

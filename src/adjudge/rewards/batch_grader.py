@@ -360,12 +360,12 @@ class BatchGrader:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
         Events are the sample's ``events`` (none sum to 0), else the assistant's turns in its
-        ``messages``; messages without any say nothing of what the policy did.
+        ``messages`` after those of the prompt; none of these says nothing of what the policy did.
         """
         events = fields.get("events")
         if events is None:
             try:
-                events = split_events(fields.get("messages"))
+                events = split_events(fields.get("messages"), fields.get("opening_turns") or 0)
             except GradingFailure as failure:
                 return _no_events_error(str(failure))
             if not events:

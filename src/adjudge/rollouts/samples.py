@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adjudge.config import suggest_name
 from adjudge.datasets.files import FileRow, find_files, read_rows
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import ReferenceChoice, describe_value, read_env_reward
+from adjudge.intake.columns import ReferenceChoice, RewardColumns, describe_value, read_env_reward
+from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.rollouts import (
     RolloutParts,
-    check_turns,
     is_plain,
     last_said,
     read_conversation,
@@ -36,13 +35,14 @@ from adjudge.rollouts.formats.columns import (
     list_columns,
     object_text,
 )
-from adjudge.rollouts.formats.completions import parse_chats
 from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.text import encode_exactly, encode_json
 from adjudge.types import MISSING, Sample, get_path
 
 _CHECKED_ROWS = 1000
+_MOST_BROKEN = 100_000
+"""From here on a file of which 99 % are broken rows is no file of rollouts."""
 
 _FIELDS = frozenset({*SAMPLE_FIELDS} - {"opening_turns"})
 _log = logging.getLogger("adjudge")
@@ -170,21 +170,21 @@ def _read_parts(
     if messages is None:
         if response is None:
             return None
-        return read_rollout(*parse_chats(prompt, _read_response(response)))
-    turns = _parse_messages(messages)
+        return read_rollout(prompt, _read_response(response))
+    turns = list_messages(messages, "messages")
     known = type(opening_turns) is int and 0 <= opening_turns <= len(turns)
     if not known and isinstance(prompt, list) and turns[: len(prompt)] == prompt:
         known, opening_turns = True, len(prompt)
     found = read_conversation(turns, opening_turns if known else None)
     if isinstance(prompt, list):
-        found = found._replace(prompt=last_question(check_turns(prompt, "prompt")))
+        found = found._replace(prompt=last_question(read_messages(prompt, "prompt")))
     elif prompt is not None:
         found = found._replace(prompt=prompt)
     if response is None:
         return found
     response = _read_response(response)
     if isinstance(response, list):
-        return found._replace(response=last_said(check_turns(response, "response")) or "")
+        return found._replace(response=last_said(read_messages(response, "response")) or "")
     return found._replace(response=response)
 
 
@@ -193,7 +193,7 @@ def _read_response(value: Any) -> str | list[Any]:
     if isinstance(value, Mapping):
         if not fits_field("response", value):
             raise RolloutError(f"response: is an object (found {list_columns(map(str, value))})")
-        return [dict(value)] if "role" in value else object_text(value) or ""
+        return [dict(value)] if looks_like_messages([value]) else object_text(value) or ""
     if isinstance(value, list) and any(isinstance(one, str | None) for one in value):
         raise RolloutError(
             f"response: must be one text or a list of messages (found a list of {len(value)})"
@@ -201,15 +201,6 @@ def _read_response(value: Any) -> str | list[Any]:
     if not isinstance(value, str | list):
         raise RolloutError(f"'response' must be text, got {describe_value(value)}")
     return value
-
-
-def _parse_messages(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, str):  # trainers often store the list as JSON text
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise RolloutError(f"'messages' is text but not JSON: {error}") from None
-    return check_turns(value, "messages")
 
 
 def _parse_group(value: Any) -> str | None:
@@ -236,7 +227,8 @@ class SampleReader:
     ``paths`` are files, folders or patterns; ``rows`` rollouts in memory in their place, which with
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
-    says how each file was read, ``skipped`` why a file that only a folder named was not.
+    says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
+    hears once of each choice that was made in reading.
     """
 
     def __init__(
@@ -247,6 +239,7 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
         self._mapping, self._strict = mapping, strict
@@ -255,26 +248,33 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
-        self._thinking = ThinkingWatch(_log.warning)
-        self._references = ReferenceChoice(_log.warning, "Name the one to use: -m reference={}")
+        self._say, self._thinking = say, ThinkingWatch(say)
+        self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
+        self._rewards: set[RewardColumns] = set()
 
     def __iter__(self) -> Iterator[Sample]:
         """From the first one on; raises :class:`ConfigError` and :class:`RolloutError`."""
         self.broken.clear()
-        for where, sample in self.read():
+        for number, (where, sample) in enumerate(self.read(), start=1):
             if not isinstance(sample, RolloutError):
                 yield sample
             elif self._strict:
                 raise sample
             else:
                 self.broken.append(BrokenInputRow(where, str(sample).removeprefix(f"{where}: ")))
+                if (count := len(self.broken)) > max(_MOST_BROKEN, 0.99 * number):
+                    first = self.broken[0]
+                    raise ConfigError(
+                        f"{where}: {count:,} of the first {number:,} rows are no samples; the "
+                        f"first: {first.where}: {first.message}. Give the file of the rollouts."
+                    )
 
     def read(self) -> Iterator[SampleOrError]:
         """Every row in order: its sample, or what is wrong with it."""
         self.readings.clear()
         self.skipped.clear()
         index = number = 0
-        for reading, rows in self._read_files():
+        for reading, alone, rows in self._read_files():
             by_name = reading.is_by_name
             for where, record in rows:
                 if by_name and record.__class__ is dict and record.get("response").__class__ is str:
@@ -284,11 +284,16 @@ class SampleReader:
                 one_row = isinstance(record, RolloutError) or (
                     by_name and RESPONSE_LISTS.isdisjoint(record)
                 )
-                made = self._convert(where, record, reading, number)
-                for place, row in (("", record),) if one_row else made:
+                made = (
+                    [("", record)] if one_row else [*self._convert(where, record, reading, number)]
+                )
+                listed = alone and len(made) > 1 and reading.nested is None
+                for element, (place, row) in enumerate(made, start=1):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:
                         row["group"] = Path(where.rpartition(":")[0]).stem
                     at = f"{where}.{place}" if place else where
+                    if listed:  # a document's samples are counted as the elements of an array
+                        at = f"{where.rpartition(':')[0]}:{element}"
                     yield at, self._as_sample(row, index, at)
                     index += 1
                 number += 1
@@ -344,6 +349,11 @@ class SampleReader:
         """How many files were read as what."""
         return dict(Counter(reading.title for reading in self.readings.values()))
 
+    @property
+    def reference_columns(self) -> dict[str, None]:
+        """The columns that were taken for the reference of a row, as far as rows were read."""
+        return self._references.chosen
+
     def find_readings(self) -> dict[Path, FileReading]:
         """How each file that holds samples is read, by its first rows."""
         found = {
@@ -356,15 +366,20 @@ class SampleReader:
             if reading is not None and str(file) not in self.skipped
         }
 
-    def _read_files(self) -> Iterator[tuple[FileReading, Iterator[FileRow]]]:
-        """How each file is read, and its rows."""
+    def _read_files(self) -> Iterator[tuple[FileReading, bool, Iterator[FileRow]]]:
+        """How each file is read, whether it is a JSON document of one record, and its records."""
         check_mapping(chain.from_iterable(rows for _, rows in self._files()), self._mapping)
         for file, rows in self._files():
             head = list(islice(rows, HEAD_ROWS))
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
-                yield reading, chain(head, rows)
+                kind = reading.rewards._replace(value="")
+                if (sentence := reading.rewards.sentence) and kind not in self._rewards:
+                    self._rewards.add(kind)
+                    self._say(sentence)
+                alone = len(head) == 1 and _DOCUMENT.search(file) is not None
+                yield reading, alone, chain(head, rows)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""
@@ -398,6 +413,9 @@ class SampleReader:
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
+
+
+_DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
 def compute_rollout_key(sample: Sample) -> str:

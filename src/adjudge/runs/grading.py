@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
 from adjudge.rewards.spec import RewardSpec, check_machine, describe_settings
+from adjudge.rollouts.input_report import InputReport
 from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
@@ -96,7 +97,8 @@ class GradingJob:
     for a judge that has never been reached, by default the spec's ``patience_s``. ``draws``: how
     often each judge is asked about a sample; the first draw makes the reward, all of them tell the
     judge's noise. ``keep_transcripts``: of how many samples the folder keeps rollouts and judge
-    calls, by default 20,000, or 2,000 of a spec that asks no judge.
+    calls, by default 20,000, or 2,000 of a spec that asks no judge. ``on_input`` hears how the
+    input was read before a grader is asked.
     """
 
     paths: Sequence[Path]
@@ -114,6 +116,7 @@ class GradingJob:
     rows_of: str = "rollouts in memory"
     by_name: bool = False
     keep_transcripts: int | None = None
+    on_input: Callable[[InputReport], None] | None = None
 
     @property
     def input_names(self) -> list[str]:
@@ -149,10 +152,15 @@ class GradingJob:
         if replay is not None:
             self.spec = self.spec.with_patience(0.0)  # a recorded outage does not pass
 
-    def samples(self) -> SampleReader:
-        """The usable samples of the input."""
+    def samples(self, say: Callable[[str], None] = _log.warning) -> SampleReader:
+        """The usable samples of the input; ``say`` hears what its reader chose."""
         return SampleReader(
-            self.paths, self.mapping, rows=self.rows, by_name=self.by_name, strict=self.strict
+            self.paths,
+            self.mapping,
+            rows=self.rows,
+            by_name=self.by_name,
+            strict=self.strict,
+            say=say,
         )
 
 
@@ -234,7 +242,8 @@ def _grade(
         if recorder.draws is not None:
             summary["noise"] = recorder.draws.summarise()
             summary["warnings"] += noise_sentences(summary["noise"])
-        summary["groups"]["source"] = counted.groups.source
+        summary["groups"]["source"] = counted.report.group_source
+        summary["input"] = counted.report.as_json()
         summary["endpoints"] = spending.read()
         summary["spending"] = spending.summarise(summary["endpoints"])
         summary |= _run_facts(job, folder, tally, counted.reader)
@@ -405,28 +414,41 @@ class CountedSamples:
     """What the first reading of the input found.
 
     ``samples``: all of them, if one window holds them; else the input, to be read again. ``sizes``:
-    how many samples of each group are still to come. ``reader`` knows how the input was read.
-    ``groups`` names the groups of ``samples``.
+    how many samples of each group are still to come. ``reader`` and ``report`` know how the input
+    was read. ``groups`` names the groups of ``samples``.
     """
 
     samples: Iterable[Sample]
     sizes: Counter[str]
     reader: SampleReader
+    report: InputReport
     groups: GroupNames = field(default_factory=GroupNames)
 
 
 def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
-    reader, groups = job.samples(), GroupNames()
+    report, reader = _report_input(job)
     first: list[Sample] = []
     sizes: Counter[str] = Counter()
     for sample in reader:
-        sizes[groups.name(sample)] += 1
+        sizes[report.add(sample)] += 1
         if len(first) <= _WINDOW:
             first.append(sample)
     if not sizes:
         raise _no_usable_row(job, reader)
-    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader)
+    _say_input(job, report, reader)
+    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader, report)
+
+
+def _report_input(job: GradingJob) -> tuple[InputReport, SampleReader]:
+    report = InputReport()
+    return report, job.samples() if job.on_input is None else job.samples(report.hear)
+
+
+def _say_input(job: GradingJob, report: InputReport, reader: SampleReader) -> None:
+    report.add_files(reader)
+    if job.on_input is not None:
+        job.on_input(report)
 
 
 def _no_usable_row(job: GradingJob, reader: SampleReader) -> RolloutError:
@@ -483,13 +505,18 @@ def _grade_window(
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
     """The first usable samples of a job, their groups, and how many samples it has."""
     find_files(job.paths)  # before anything is opened
-    groups, reader = GroupNames(), job.samples()
-    rest = iter(reader)
-    samples = list(islice(rest, most))
+    report, reader = _report_input(job)
+    samples: list[Sample] = []
+    names: list[str] = []
+    for sample in reader:
+        name = report.add(sample)
+        if len(samples) < most:
+            samples.append(sample)
+            names.append(name)
     if not samples:
         raise _no_usable_row(job, reader)
-    names = [groups.name(sample) for sample in samples]
-    return samples, names, len(samples) + sum(1 for _ in rest)
+    _say_input(job, report, reader)
+    return samples, names, report.samples
 
 
 def _sample_facts(sample: Sample, group: str) -> SampleFacts:

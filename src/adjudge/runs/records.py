@@ -6,14 +6,15 @@ one of ``adjudge train``, or of a flight recorder, has both in ``rollouts.jsonl`
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from adjudge.errors import RunFolderError
+from adjudge.errors import RolloutError, RunFolderError
 from adjudge.files import iter_rows, warn_damaged_lines
 from adjudge.rollouts.samples import SampleReader, compute_rollout_key, sample_from_row
 from adjudge.runs.folder import read_json_object
@@ -23,6 +24,11 @@ from adjudge.types import Sample
 
 _GRADED, _TRAINED = "rewards.jsonl", "rollouts.jsonl"
 _SCORE = "_score"
+
+RowIndex = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""The number of a row as JSON holds it exactly; another one is no run's."""
+
+_log = logging.getLogger("adjudge")
 
 RECORDER_FILE = "recorder.jsonl"
 """What each process that records says of itself, last counts last."""
@@ -65,9 +71,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``response``.
     """
 
-    index: int
+    index: RowIndex
     group: str | int | None = None
-    reward: float | None = None
+    reward: float | None
     missing: MissingReason | None = None
     env_reward: float | None = None
     key: str = ""
@@ -118,7 +124,17 @@ class RunRecords:
 
     def __iter__(self) -> Iterator[RunRecord]:
         damaged: list[int] = []
-        yield from iter_rows(self.file, RunRecord, damaged=damaged)
+        seen: set[int] = set()
+
+        def is_own(record: RunRecord) -> bool:
+            if self.is_training:  # processes that record number their rows together
+                return record.messages is not None or record.response is not None
+            if not record.key or record.index in seen:
+                return False
+            seen.add(record.index)
+            return True
+
+        yield from iter_rows(self.file, RunRecord, damaged=damaged, keep=is_own)
         warn_damaged_lines(self.file, damaged, "The sample is left out.")
 
     def with_samples(self) -> Iterator[tuple[RunRecord, Sample]]:
@@ -130,7 +146,11 @@ class RunRecords:
         """
         if self.is_training:
             for record in self:
-                yield record, _sample_of(record)
+                try:
+                    yield record, _sample_of(record)
+                except RolloutError as error:
+                    place = f"{self.file}: index {record.index}"
+                    _log.warning("%s: %s. The sample is left out.", place, error)
             return
         is_gone = not all(one.exists() for one in self.inputs)
         if is_gone and (self.path / TRANSCRIPTS_FILE).is_file():

@@ -22,7 +22,7 @@ import msgspec
 
 from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RowIndex
 from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
 from adjudge.stats import mean
 from adjudge.text import encode_json
@@ -98,22 +98,13 @@ class _SharedLog:
         size = os.fstat(handle).st_size
         if size == self._size:
             return size
-        end, tail = size, b""
-        while end > 0:  # up to the line before the last
-            start = max(0, end - _TAIL_BYTES)
-            tail = os.pread(handle, end - start, start) + tail
-            end = start
-            last = tail.rfind(b"\n")
-            if last >= 0 and (tail.rfind(b"\n", 0, last) >= 0 or end == 0):
-                break
-        last = tail.rfind(b"\n")
-        whole = end + last + 1
+        lines = _lines_from_end(handle, size)
+        whole = size - len(next(lines))
         if whole < size:
             os.ftruncate(handle, whole)
-        self._next = 0
-        if last >= 0:
-            line = tail[tail.rfind(b"\n", 0, last) + 1 : last]
-            self._next = _decode_index(line) + 1
+        if self._numbered:  # the last line may be somebody else's
+            found = (index for line in lines if (index := _decode_index(line)) is not None)
+            self._next = max(self._next, next(found, -1) + 1)
         return whole
 
     def _write(self, handle: int, size: int, data: bytes) -> None:
@@ -128,18 +119,30 @@ class _SharedLog:
         self._size = size + len(data)
 
 
+def _lines_from_end(handle: int, end: int) -> Iterator[bytes]:
+    """The lines of a file from the last, which is what comes after the last line's end."""
+    tail = b""
+    while end > 0:
+        start = max(0, end - _TAIL_BYTES)
+        tail, *lines = (os.pread(handle, end - start, start) + tail).split(b"\n")
+        yield from reversed(lines)
+        end = start
+    yield tail
+
+
 class _Indexed(msgspec.Struct):
-    index: int = -1
+    index: RowIndex
+    reward: float | None
 
 
 _indexed = msgspec.json.Decoder(_Indexed)
 
 
-def _decode_index(line: bytes) -> int:
+def _decode_index(line: bytes) -> int | None:
     try:
         return _indexed.decode(line).index
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return -1
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @dataclass

@@ -118,22 +118,20 @@ def test_a_v1_score_carries_its_events(
     assert score == 1.75
     assert isinstance(score, TurnReward) is carries
     if carries:
-        assert (score.events, score.before) == ((1.0, 0.75), 0)
+        assert score.events == (1.0, 0.75)
 
 
 @pytest.mark.parametrize(
-    ("events", "before", "expected"),
+    ("events", "expected"),
     [
-        ([0.5, 0.25], 0, [0, 0.5, 0, 1.5]),
-        ([9.0, 0.5, 0.25], 1, [0, 0.5, 0, 1.5]),
-        ([9.0, 0.5, 0.25], None, [0, 0.5, 0, 1.5]),
-        ([9.0, 0.5, 0.25], 0, [0, 0, 0, 2.0]),
-        ([0.5], None, [0, 0, 0, 2.0]),
-        ([float("inf"), 0.5], 0, [0, 0, 0, 2.0]),
+        ([0.5, 0.25], [0, 0.5, 0, 1.5]),
+        ([9.0, 0.5, 0.25], [0, 0, 0, 2.0]),
+        ([0.5], [0, 0, 0, 2.0]),
+        ([float("inf"), 0.5], [0, 0, 0, 2.0]),
     ],
 )
 def test_an_output_keeps_all_it_holds_and_places_its_reward(
-    events: list[float], before: int | None, expected: list[float]
+    events: list[float], expected: list[float]
 ) -> None:
     given = AgentLoopOutput(
         prompt_ids=[5],
@@ -143,7 +141,7 @@ def test_an_output_keeps_all_it_holds_and_places_its_reward(
         metrics=AgentLoopMetrics(),
         extra_fields={"a": 1},
     )
-    given.reward_score = TurnReward(2.0, events, before)
+    given.reward_score = TurnReward(2.0, events)
     placed, whole = TurnOutput.of(given).as_dict(), given.as_dict()
     assert placed.pop("rm_scores").tolist() == expected
     assert whole.pop("rm_scores").tolist() == [0, 0, 0, 2.0]

@@ -161,14 +161,11 @@ class PairedRuns:
     places of each group's pairs, and what is one group is one in both runs. Samples are joined by
     content, of equal rollouts the k-th with the k-th. ``same_groups``: whether both runs group the
     common samples alike. Raises :class:`~adjudge.errors.RunFolderError` for runs without a sample
-    in common, or with a row that has no key.
+    in common.
     """
 
     def __init__(self, a: DiffRun, b: DiffRun) -> None:
         self.a, self.b = a, b
-        for run in (a, b):
-            if not all(row.key for row in run.rows):
-                raise RunFolderError(f"{run.path}: a row has no key. Grade the rollouts again.")
         found = list(_join_by_content(a.rows, b.rows))
         found.sort(key=lambda pair: (pair.a.key, sorted((pair.a.place, pair.b.place))))
         if not found:

@@ -485,7 +485,13 @@ class CassetteFile:
     def _rows(self, query: str, *values: bytes | int) -> list[tuple[Any, ...]]:
         with self._lock:
             connection = self._connection or self._open()
-            return connection.execute(query, values).fetchall()
+            try:
+                return connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise ConfigError(
+                    f"{self.path}: cannot be read to its end: {error}. Restore a copy of the "
+                    "cassette, or record it again."
+                ) from error
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -12,18 +12,16 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
+from adjudge.intake.conversation import (
     Message,
-    answered_columns,
     assistant_message,
     message_text,
-    read_response_items,
-    split_reasoning,
+    read_messages,
     tool_call,
-    tool_calls,
     tool_message,
 )
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import answered_columns, split_reasoning, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -404,7 +402,7 @@ def _mini_messages(given: Sequence[Record]) -> list[Message]:
     for message in given:
         role, extra = message.get("role"), as_object(message.get("extra"))
         if message.get("object") == "response":
-            turns.add_messages(read_response_items(message.get("output"), "output"))
+            turns.add_messages(read_messages(message.get("output"), "output"))
         elif message.get("type") == "function_call_output":
             turns.add_other("tool", message_text(message.get("output")), [message.get("call_id")])
         elif role == "assistant":

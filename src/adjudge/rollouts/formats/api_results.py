@@ -7,20 +7,11 @@ A batch's results do not hold its prompts: these are in the file of its requests
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import Message, assistant_message, message_text, read_messages
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
-    Message,
-    assistant_message,
-    message_text,
-    read_response_items,
-    request_messages,
-    split_reasoning,
-    tool_calls,
-    tool_message,
-)
+from adjudge.rollouts.formats.chat import request_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -93,7 +84,7 @@ def _row_of_output(body: Record, asked: list[Message]) -> Row:
     status = as_text(body.get("status"))
     if body.get("error") is not None or status in ("failed", "cancelled"):
         raise RolloutError(f"the request failed: {describe_error(body.get('error'))}")
-    answer = read_response_items(body["output"], "output")
+    answer = read_messages(body["output"], "output")
     reason = as_text(as_object(body.get("incomplete_details")).get("reason"))
     if not any(message["content"] or "tool_calls" in message for message in answer):
         raise RolloutError(f"the response has no text (status: {status}, reason: {reason})")
@@ -173,47 +164,25 @@ def _convert_anthropic_batch(record: Record) -> Iterator[Row]:
     if kind != "succeeded" or not isinstance(message.get("content"), list):
         raise RolloutError(f"the request has no message (result: {kind})")
     reason = as_text(message.get("stop_reason"))
-    [turn] = _anthropic_messages("assistant", message["content"])
+    said = read_messages([{"role": "assistant", "content": message["content"]}], "message")
+    turn = said[0]
     if not turn["content"] and "tool_calls" not in turn and reason == "refusal":
         raise RolloutError("the message has no content (stop_reason: refusal)")
     request = as_object(record.get("params"))
-    system = message_text(request.get("system"))
-    asked: list[Message] = [{"role": "system", "content": system}] if system else []
-    for one in as_objects(request.get("messages")):
-        asked += _anthropic_messages(as_text(one.get("role")) or "user", one.get("content"))
+    asked = request_messages(request, "params")
     name = as_id(record.get("custom_id"))
     before = asked
     if asked and asked[-1]["role"] == "assistant" and turn["content"] is not None:
         *before, beginning = asked  # the request gave the first words of the answer
         turn["content"] = beginning["content"] + turn["content"]
     yield add_fields(
-        completion_row(before, [turn]),
+        completion_row(before, said),
         group=digest_prompt(asked or None) or name,
         custom_id=name,
         model=as_text(message.get("model")),
         stop_reason=reason,
         usage=message.get("usage"),
     )
-
-
-def _anthropic_messages(role: str, content: Any) -> list[Message]:
-    """A turn in OpenAI's form; the results of tools, blocks of the user's, come before its text."""
-    if not isinstance(content, list):
-        return [{"role": role, "content": message_text(content)}]
-    blocks = as_objects(content)
-    # Citations cut one text into several blocks, so nothing stands between them.
-    text = "".join(message_text(one.get("text")) for one in blocks if one.get("type") == "text")
-    if role == "assistant":
-        used = [one for one in blocks if one.get("type") == "tool_use"]
-        calls = tool_calls(used, arguments="input")
-        thought = split_reasoning(content)[1]
-        return [assistant_message(text or (None if calls else ""), calls, thought)]
-    results = [
-        tool_message(one.get("tool_use_id"), one.get("content"))
-        for one in blocks
-        if one.get("type") == "tool_result"
-    ]
-    return results + ([{"role": role, "content": text}] if text or not results else [])
 
 
 API_FORMATS = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import RewardColumns
 
 SAMPLE_FIELDS = (
     *("messages", "opening_turns", "prompt", "response", "reference", "group", "env_reward"),
@@ -27,14 +28,16 @@ class RolloutFormat:
     record, one a sample; it raises :class:`~adjudge.errors.RolloutError` for a record without a
     sample, such as one whose run failed. In a record of several samples, each that failed comes as
     a ``RolloutError`` at its place, so that the others are read. ``pairs``: its rows answer one
-    prompt, and the data says which is better. ``file_is_task``: a file is named by its task, which
-    is the group where a record does not say it. ``request_id``: its prompts are in records of their
-    own, often in another file; the id of such a record, ``None`` for a result. A result with that
-    ``custom_id`` is converted together with it. ``join``: a record with what stands in files beside
-    its own; ``None`` where it is a part of another file's record. ``own``: the columns of adjudge's
-    own names that its records have; a record with another of them is a row under these names, and
-    of no format. ``parts``: the record's part of each sample, in the order of its rows, where it
-    has several; a mapped column is looked for there first.
+    prompt, and the data says which is better; ``sides``: the columns of the two answers.
+    ``file_is_task``: a file is named by its task, which is the group where a record does not say
+    it. ``request_id``: its prompts are in records of their own, often in another file; the id of
+    such a record, ``None`` for a result. A result with that ``custom_id`` is converted together
+    with it. ``join``: a record with what stands in files beside its own; ``None`` where it is a
+    part of another file's record. ``own``: the columns of adjudge's own names that its records
+    have; a record with another of them is a row under these names, and of no format. ``parts``: the
+    record's part of each sample, in the order of its rows, where it has several; a mapped column is
+    looked for there first. ``reward``: which column of the rows is the reward, by the first records
+    or such parts, where the format leaves a choice.
     """
 
     name: str
@@ -42,8 +45,10 @@ class RolloutFormat:
     matches: Callable[[Mapping[str, Any]], bool]
     convert: Callable[[Mapping[str, Any]], Iterable[Row | RolloutError]]
     pairs: bool = False
+    sides: tuple[str, ...] = ()
     file_is_task: bool = False
     request_id: Callable[[Mapping[str, Any]], str | None] | None = None
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
+    reward: Callable[[Sequence[Mapping[str, Any]]], RewardColumns] | None = None

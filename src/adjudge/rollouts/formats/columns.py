@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, is_not_finite_text, is_nothing
-from adjudge.messages import parse_conversation
+from adjudge.intake.columns import (
+    REFERENCE_COLUMNS,
+    RewardColumns,
+    find_reward,
+    is_nothing,
+    is_reward,
+)
+from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
@@ -94,7 +100,7 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
     texts = row[name]
     lists = [one for one in _REWARD_LISTS if _is_list_of_numbers(row.get(one), len(texts))]
     rewards = row[lists[0]] if lists else [row.get("env_reward")] * len(texts)
-    prompt = parse_conversation(row.get("prompt")) or row.get("prompt")
+    prompt = row.get("prompt")
     judged = row.get("reward_model")
     truth = judged.get("ground_truth") if isinstance(judged, Mapping) else None
     own = {"reference": truth, "group": group}
@@ -117,14 +123,8 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
 
 
 def _is_list_of_numbers(value: Any, count: int) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == count
-        and all(one is None or isinstance(one, int | float) for one in value)
-    )
+    return isinstance(value, list) and len(value) == count and all(map(is_reward, value))
 
-
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": (
@@ -147,10 +147,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "group": (
         *("group", "group_id", "uid", "task_id", "prompt_id", "problem_id", "question_id"),
         "instance_id",
-    ),
-    "env_reward": (
-        *("env_reward", "reward", "score", "outcome", "success", "passed", "correct", "resolved"),
-        *("is_correct", "is_resolved", "label"),
     ),
 }
 """The usual names of each field's column, the first of them that fits; dots reach into objects."""
@@ -180,26 +176,23 @@ def guess_mapping(
             values = [value for value in values if value is not None and value is not MISSING]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _is_of_label(field, values, by_lower):
-                continue
+            if name == "label" and not _are_texts(values):
+                continue  # a class or a verdict, not an answer
             if name == "answer" and field == "response" and by_lower.keys().isdisjoint(_ANSWERED):
                 continue
             if _FITS[field](values):
                 guessed[field] = column
                 break
+    reward = find_reward_column(rows).column
+    if reward is not None and reward not in guessed.values():
+        guessed["env_reward"] = reward
     return {field: column for field, column in guessed.items() if field != column}
-
-
-def _is_of_label(field: str, values: Sequence[Any], columns: Container[str]) -> bool:
-    """An answer is text; beside a ``completion``, true or false is KTO's verdict."""
-    if field == "env_reward" and "completion" not in columns:
-        return False
-    kind = bool if field == "env_reward" else str
-    return bool(values) and all(isinstance(value, kind) for value in values)
 
 
 def find_column(row: Mapping[str, Any], name: str) -> str | None:
     """The column of a row that has a usual name of the field ``name``, and fits it."""
+    if name == "env_reward":
+        return find_reward([row]).column
     for column in NAMES[name]:
         if column == "answer" and name == "response":  # most often the reference
             continue
@@ -215,6 +208,17 @@ def join_input(row: Mapping[str, Any]) -> str | None:
     if isinstance(instruction, str) and isinstance(given, str) and given.strip():
         return f"{instruction}\n\n{given}"
     return None
+
+
+def find_reward_column(rows: Sequence[Mapping[str, Any]]) -> RewardColumns:
+    """Where the rewards of rows are; no column where a list has one for each response of a row."""
+    for row in rows:
+        texts = find_response_list(row)
+        if texts is not None and any(
+            _is_list_of_numbers(row.get(name), len(row[texts])) for name in _REWARD_LISTS
+        ):
+            return RewardColumns()
+    return find_reward(rows)
 
 
 def fits_field(name: str, value: Any) -> bool:
@@ -241,14 +245,16 @@ def _are_responses(values: Sequence[Any]) -> bool:
 def _is_response(value: Any) -> bool:
     """Whether a value is a text, an object with one, or messages that begin with an answer."""
     if isinstance(value, Mapping):
-        return object_text(value) is not None or parse_conversation([value]) is not None
-    if isinstance(value, list) and (turns := parse_conversation(value)) is not None:
-        return turns[0].get("role") not in ("user", "human", "system")
+        return object_text(value) is not None or looks_like_messages([value])
+    if isinstance(value, list) and looks_like_messages(value):
+        with suppress(RolloutError):
+            return read_messages(value, "")[0]["role"] in ("assistant", "tool")
+        return False
     return isinstance(value, str)
 
 
 def _are_conversations(values: Sequence[Any]) -> bool:
-    return bool(values) and all(parse_conversation(value) is not None for value in values)
+    return bool(values) and all(looks_like_messages(value) for value in values)
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -269,14 +275,8 @@ def _are_ids(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(value, str | int) for value in values)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return bool(values) and all(_is_number(value) for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):  # a cell of a CSV file
-        return _NUMBER.fullmatch(value) is not None or is_not_finite_text(value)
-    return isinstance(value, int | float)
+def _are_rewards(values: Sequence[Any]) -> bool:
+    return bool(values) and all(map(is_reward, values))
 
 
 _FITS = {
@@ -285,5 +285,5 @@ _FITS = {
     "response": _are_responses,
     "reference": _are_present,
     "group": _are_ids,
-    "env_reward": _are_numbers,
+    "env_reward": _are_rewards,
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import read_rollout
-from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.chat import read_messages
 from adjudge.rollouts.formats.fields import make_row
 
 
@@ -20,21 +19,8 @@ def completion_row(prompt: Any, completion: Any) -> Row:
     if not isinstance(completion, str | list | tuple):
         found = "" if completion is None else f" (found {type(completion).__name__})"
         raise RolloutError(f"there is no response{found}")
-    prompt, completion = parse_chats(prompt, completion)
     if prompt is not None and not isinstance(prompt, str):
         prompt = read_messages(prompt, "prompt")
     if not isinstance(completion, str):
         completion = read_messages(completion, "completion")
     return make_row(**read_rollout(prompt, completion)._asdict())
-
-
-def parse_chats(prompt: Any, completion: Any) -> tuple[Any, Any]:
-    """Both, where a prompt is the JSON text of messages; a completion beside it is then one, too.
-
-    A completion beside a prompt in plain text stays as it is: perhaps JSON was asked for.
-    """
-    if isinstance(prompt, str) and prompt[:1] == "[":
-        prompt = parse_conversation(prompt) or prompt
-    if isinstance(prompt, list) and isinstance(completion, str) and completion[:1] == "[":
-        completion = parse_conversation(completion) or completion
-    return prompt, completion

@@ -9,15 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import Message, assistant_message, tool_message
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
-    Message,
-    assistant_message,
-    split_reasoning,
-    tool_calls,
-    tool_message,
-)
+from adjudge.rollouts.formats.chat import split_reasoning, tool_calls
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,

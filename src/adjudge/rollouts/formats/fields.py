@@ -6,16 +6,15 @@ sample can do without it, and is a :class:`~adjudge.errors.RolloutError` where i
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, TypeGuard
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import encode_value
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
-from adjudge.text import encode_exactly, encode_json
+from adjudge.text import encode_exactly
 
 Record = Mapping[str, Any]
 
@@ -87,18 +86,6 @@ def describe_error(error: Any) -> str:
         error = ": ".join(dict.fromkeys(part for part in parts if part))
     text = as_text(error) or "no reason is given"
     return " ".join(text[: 2 * _SHOWN].split())[:_SHOWN]
-
-
-def encode_value(value: Any) -> str:
-    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
-    try:
-        return encode_json(value).decode()
-    except OverflowError:  # an integer of more than 64 bits
-        with suppress(TypeError, ValueError, RecursionError):
-            return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    raise RolloutError("a value is nested too deeply, or no JSON data")
 
 
 def add_fields(row: Row, **fields: Any) -> Row:

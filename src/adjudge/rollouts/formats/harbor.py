@@ -14,15 +14,9 @@ from pathlib import Path
 import msgspec
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import Message, assistant_message, message_text, tool_message
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import (
-    Message,
-    answered_columns,
-    assistant_message,
-    message_text,
-    tool_calls,
-    tool_message,
-)
+from adjudge.rollouts.formats.chat import answered_columns, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
     as_id,

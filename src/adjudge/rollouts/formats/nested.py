@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from adjudge.intake.columns import find_reference
-from adjudge.messages import parse_conversation
+from adjudge.intake.columns import REWARD_COLUMNS, find_reference
+from adjudge.intake.conversation import looks_like_messages
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.columns import NAMES, find_column
 from adjudge.types import get_path
@@ -29,7 +29,7 @@ ATTEMPTS = (
 OF_ATTEMPTS = ("text", "content", "message")
 """What the response of an attempt may be called, too, beside the prompt."""
 
-_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + NAMES["env_reward"])
+_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + REWARD_COLUMNS)
 _MOST_CHILDREN, _MOST_DEPTH = 200, 4
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
@@ -122,7 +122,7 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
     lists = {name: one for name, one in value.items() if isinstance(one, list)}
     if len({len(one) for one in lists.values()}) != 1 or any(
-        map(parse_conversation, lists.values())
+        map(looks_like_messages, lists.values())
     ):
         return {}, {}
     rest = {name: one for name, one in value.items() if name not in lists}
@@ -193,13 +193,13 @@ def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _are_attempts(value: Any, path: str) -> bool:
-    if not isinstance(value, list) or not value or parse_conversation(value) is not None:
+    if not isinstance(value, list) or not value or looks_like_messages(value):
         return False
     if not all(isinstance(one, Mapping) for one in value):
         return "." in path and all(isinstance(one, str) for one in value)
     # Parts of one message have types; examples of a task have inputs; a question has choices.
     others = any("type" in one or find_column(one, "prompt") is not None for one in value)
-    made = all("message" in one or "finish_reason" in one for one in value)
+    made = all("message" in one or "finish_reason" in one for one in value)  # by an API
     return not others and (made or not path.endswith("choices"))
 
 
@@ -221,7 +221,7 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
         objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
         whole = bool(objects) and len(objects) == len(value[:_MOST_CHILDREN])
         parts = all("type" in one and ("text" in one or "content" in one) for one in objects)
-        if whole and not parts and parse_conversation(value) is None:
+        if whole and not parts and not looks_like_messages(value):
             found[path] += len(value)
             for one in objects[:3]:
                 _look_into(one, path, depth, found)

@@ -14,6 +14,7 @@ from typing import Any
 
 from adjudge.datasets.files import RawColumns
 from adjudge.datasets.published import (
+    PAIR_COLUMNS,
     PairFormat,
     match_formats,
     parse_arena_conversations,
@@ -29,7 +30,7 @@ from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import find_column, join_input
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_fields, digest_prompt
+from adjudge.rollouts.formats.fields import add_extras, add_fields, digest_prompt
 from adjudge.types import get_path
 
 RatedConversation = tuple[ChatMessages, float | None]
@@ -91,6 +92,7 @@ def _read_helpsteer2(record: RawColumns) -> list[RatedConversation]:
     return [(rated.messages, float(rated.label))]
 
 
+_CHOSEN_FIRST = ("chosen", "rejected")
 _SCORE_COLUMNS = ("score_chosen", "score_rejected")
 _MODEL_COLUMNS = (
     ("chosen_model", "rejected_model"),
@@ -98,18 +100,22 @@ _MODEL_COLUMNS = (
     ("generator_1", "generator_2"),
 )
 _SUBSET_COLUMNS = ("subset", "source", "domain", "dataset")
+_ALL_MODELS = tuple(name for pair in _MODEL_COLUMNS for name in pair)
 _ID_COLUMNS = ("id", "pair_id", "prompt_id", "question_id")
 
 
 def _convert(
-    record: Mapping[str, Any], read: Callable[[RawColumns], list[RatedConversation]]
+    record: Mapping[str, Any],
+    read: Callable[[RawColumns], list[RatedConversation]],
+    content: Sequence[str],
 ) -> list[Row]:
-    """A row for each answer, with the model that gave it and the record's subset and id."""
+    """A row for each answer, with the model that gave it and all columns but the ``content``."""
     try:
         answers = read(dict(record))
     except BrokenRow as broken:
         raise RolloutError(str(broken)) from None
     extras: Row = {"subset": _first(record, _SUBSET_COLUMNS), "id": _first(record, _ID_COLUMNS)}
+    extras["reference"] = record.get("reference")
     if read is _read_helpsteer2:  # the other answers to the prompt are in other records
         extras["group"] = digest_prompt(record["prompt"])
     if read is _read_ultrafeedback:
@@ -121,7 +127,7 @@ def _convert(
         row = add_fields(
             completion_row(messages[:-1], messages[-1:]), env_reward=reward, model=model
         )
-        rows.append(add_fields(row, **extras))
+        rows.append(add_extras(add_fields(row, **extras), record, *content))
     return rows
 
 
@@ -150,32 +156,49 @@ def _is_preference(record: Mapping[str, Any], name: str) -> bool:
     """Whether a record has ``chosen`` and ``rejected``, and is from the data set ``name``."""
     if not _is_published(record, "preference", frozenset()):
         return False
-    if not all(isinstance(record[side], _SIDE_TYPES) for side in ("chosen", "rejected")):
+    if not all(isinstance(record[side], _SIDE_TYPES) for side in _CHOSEN_FIRST):
         return False
     if record.keys() >= {"subset", *_MODEL_COLUMNS[0]}:
         return name == "rewardbench"
     return name == ("ultrafeedback-binarized" if "score_chosen" in record else "preference")
 
 
+_SIDES: Mapping[str, tuple[str, ...]] = {
+    **{name: columns.answers for name, columns in PAIR_COLUMNS.items()},
+    "arena-conversations": ("conversation_a", "conversation_b"),
+    "openai-preference": ("preferred_output", "non_preferred_output"),
+    **dict.fromkeys(("rewardbench", "ultrafeedback-binarized", "preference"), _CHOSEN_FIRST),
+}
+"""The columns of the two answers of a pair, in the order of its rows."""
+
+
 def _format(
     name: str,
     title: str,
     read: Callable[[RawColumns], list[RatedConversation]],
-    *columns: str,
+    content: Sequence[str],
+    columns: frozenset[str] = frozenset(),
     own: tuple[str, ...] = (),
 ) -> RolloutFormat:
-    """A format; ``columns`` are those it must have beside what is read of it."""
+    """A format; ``columns`` are those it must have beside what is read of it.
+
+    ``content``: the columns that become messages and rewards, beside those of the two sides.
+    """
     if read is _read_preference:
         matches = partial(_is_preference, name=name)
     else:
-        matches = partial(_is_published, form=name, columns=frozenset(columns))
-    convert = partial(_convert, read=read)
-    return RolloutFormat(name, title, matches, convert, pairs=True, own=own)
+        matches = partial(_is_published, form=name, columns=columns)
+    sides = _SIDES.get(name, ())
+    convert = partial(_convert, read=read, content=(*content, *sides, *_ALL_MODELS))
+    return RolloutFormat(name, title, matches, convert, pairs=True, sides=sides, own=own)
 
 
 def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
-    return _format(name, title, partial(_read_pair, form=name))
+    content = (PAIR_COLUMNS[name].prompt, PAIR_COLUMNS[name].label)
+    return _format(name, title, partial(_read_pair, form=name), content)
 
+
+_PREFERENCE = ("prompt", *_SCORE_COLUMNS)
 
 PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("llmbar", "LLMBar"),
@@ -184,20 +207,26 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("helpsteer3", "HelpSteer3"),
     _pair_format("arena", "arena battles (response_a, response_b)"),
     _pair_format("alpaca-eval", "AlpacaEval annotations"),
-    _format("arena-conversations", "arena battles (conversations)", _read_battle),
-    _format("rewardbench2", "RewardBench 2", _read_best_of),
+    _format("arena-conversations", "arena battles (conversations)", _read_battle, ("winner",)),
+    _format("rewardbench2", "RewardBench 2", _read_best_of, ("prompt", *_CHOSEN_FIRST)),
     _format(
-        "helpsteer2", "HelpSteer2", _read_helpsteer2, "correctness", "coherence", own=("response",)
+        *("helpsteer2", "HelpSteer2", _read_helpsteer2, ("prompt", "response", "helpfulness")),
+        columns=frozenset({"correctness", "coherence"}),
+        own=("response",),
     ),
-    _format("ultrafeedback", "UltraFeedback", _read_ultrafeedback, "models"),
-    _format("openai-preference", "OpenAI preference data", _read_openai_preference),
-    _format("rewardbench", "RewardBench", _read_preference),
+    _format(
+        *("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
+        content=("instruction", "completions", "models"),
+        columns=frozenset({"models"}),
+    ),
+    _format("openai-preference", "OpenAI preference data", _read_openai_preference, ("input",)),
+    _format("rewardbench", "RewardBench", _read_preference, _PREFERENCE),
     _format(
         "ultrafeedback-binarized",
         "preference pairs with scores (UltraFeedback, binarized)",
-        _read_preference,
+        *(_read_preference, _PREFERENCE),
         own=("messages",),
     ),
-    _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference),
+    _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference, _PREFERENCE),
 )
 """The formats of pairs and ratings; a record is in one of them at most."""

@@ -13,7 +13,7 @@ from shlex import join
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.messages import last_question, parse_conversation
+from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.columns import find_column, fits_field, list_columns
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
@@ -210,9 +210,6 @@ def _find_columns(
     return {n: c for n, c in found.items() if usual is None or n not in usual.guessed}
 
 
-_NOT_POLICY = ("user", "human", "system", "developer", "tool", "function")
-
-
 def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
     """The prompt of records whose rows have none; of one document there is none for all rows."""
     columns = list(dict.fromkeys(column for record in records[:5] for column in _paths(record)))
@@ -223,9 +220,15 @@ def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, 
 
 
 def _are_chats(values: Sequence[Any]) -> bool:
-    """Whether values are conversations in which more than the prompt stands."""
-    chats = [parse_conversation(value) for value in values]
-    return all(chat and any(one.get("role") not in _NOT_POLICY for one in chat) for chat in chats)
+    """Whether values are conversations in which the policy speaks."""
+    for value in values:
+        try:
+            turns = read_messages(value, "") if looks_like_messages(value) else []
+        except RolloutError:
+            return False
+        if not any(turn["role"] == "assistant" for turn in turns):
+            return False
+    return True
 
 
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
@@ -265,8 +268,7 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
         return bool(values) and all(isinstance(one, bool | int | float | None) for one in values)
     texts = [one for one in values if one is not None]
     if field == "prompt" and texts and not any(isinstance(one, str) for one in texts):
-        chats = [parse_conversation(one) for one in texts]
-        return all(chat is not None and last_question(chat) for chat in chats)
+        return all(map(looks_like_messages, texts))
     return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
 
 

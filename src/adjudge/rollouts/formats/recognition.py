@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
-from adjudge.intake.columns import REFERENCE_COLUMNS, is_nothing
-from adjudge.messages import parse_conversation
+from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
+from adjudge.intake.conversation import looks_like_messages
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row
@@ -16,6 +17,7 @@ from adjudge.rollouts.formats.columns import (
     find_column,
     find_own_columns,
     find_response_list,
+    find_reward_column,
     fits_field,
     guess_mapping,
     has_own_columns,
@@ -42,6 +44,8 @@ FORMATS: tuple[RolloutFormat, ...] = (
 )
 """All formats, the more special before the more general."""
 
+_PARTS_LOOKED_AT = 1000
+
 CONTENT_FIELDS = ("messages", "response")
 """A sample has one of these at least."""
 
@@ -53,12 +57,14 @@ class FileReading:
     ``format``: theirs; without one, columns are read by name. ``mapping``: the column of a field,
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
     ``nested``: the path to the rows within each record, as users say with ``--rows``.
+    ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
     """
 
     format: RolloutFormat | None = None
     mapping: Mapping[str, str] = field(default_factory=dict)
     guessed: Mapping[str, str] = field(default_factory=dict)
     nested: str | None = None
+    rewards: RewardColumns = field(default_factory=RewardColumns)
 
     @property
     def is_by_name(self) -> bool:
@@ -73,12 +79,8 @@ class FileReading:
     @property
     def title(self) -> str:
         """What the file is, for people."""
-        where = f", rows under {self.nested}" if self.nested else ""
-        if self.format is not None:
-            return f"{self.format.title}{where}"
-        used = {**self.guessed, **self.mapping}
-        named = ", ".join(f"{name} from {column}" for name, column in used.items())
-        return f"columns by name{f' ({named})' if named else ''}{where}"
+        what = "columns by name" if self.format is None else self.format.title
+        return f"{what}, rows under {self.nested}" if self.nested else what
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
@@ -91,8 +93,10 @@ class FileReading:
         """The rows of a record, each with its place there: ``""`` for the record itself."""
         if self.nested is None:
             rows = list(self._rows(record, number))
-            for number_there, one in enumerate(rows):
-                yield str(number_there) if len(rows) > 1 else "", one
+            sides = () if self.format is None else self.format.sides
+            names = sides if len(sides) == len(rows) else range(len(rows))
+            for name, one in zip(names, rows, strict=True):
+                yield str(name) if len(rows) > 1 else "", one
             return
         inner, found = replace(self, nested=None), False
         for place, row in rows_at(record, self.nested, self.mapping, f"row {number}"):
@@ -142,6 +146,7 @@ class FileReading:
             name: column
             for name, column in self.guessed.items()
             if (name not in ("group", "env_reward") or fits_field(name, get_path(row, column)))
+            and (name != "env_reward" or row.get(name) is None)  # beside a list of responses, say
             and not (name == "reference" and column in REFERENCE_COLUMNS)
         }
 
@@ -234,7 +239,9 @@ def _find_reading(
     mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
         if records and not mapped and all(_has_format(record, one) for record in records):
-            return FileReading(one, mapping)
+            rewards = _find_rewards(records, one, mapping)
+            guessed = {} if rewards.column is None else {"env_reward": rewards.column}
+            return FileReading(one, mapping, guessed, rewards=rewards)
     own = has_own_columns(records)
     if not (mapped or own or responses) and (path := find_attempts(records)) is not None:
         names = (*OF_ATTEMPTS, path.rpartition(".")[2])
@@ -247,6 +254,7 @@ def _find_reading(
         for name, column in guess_mapping(records, responses).items()
         if name not in mapping and column not in mapping.values()
     }
+    rewards = _find_rewards(records, None, mapping)
     if not records or mapped or own:
         # Groups decide about advantages: beside an own response they are equal prompts until said.
         known = {*CONTENT_FIELDS, "group"}
@@ -254,9 +262,9 @@ def _find_reading(
         # A run of adjudge's own: `reward` is the judge's, and `env_reward` is there, null or not.
         known |= {"env_reward"} if "reward_info" in columns else set()
         others = {name: guessed[name] for name in guessed if name not in known}
-        return FileReading(mapping=mapping, guessed=others)
+        return FileReading(mapping=mapping, guessed=others, rewards=rewards)
     if any(name in guessed for name in CONTENT_FIELDS):
-        return FileReading(mapping=mapping, guessed=guessed)
+        return FileReading(mapping=mapping, guessed=guessed, rewards=rewards)
     if any("responses" in record for record in records):  # a list that has nothing so far
         return FileReading(mapping=mapping)
     return None
@@ -286,7 +294,9 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
                     f"--rows {path} -m {name}={path.rpartition('.')[2]}"
                 )
             kind = "an object" if isinstance(value, Mapping) else "a list of objects"
-            inside, within = (value, None) if isinstance(value, Mapping) else (value[0], path)
+            inside: Any = value
+            within = None if isinstance(value, Mapping) else path
+            inside = inside if within is None else inside[0]
             rest = {key: one for key, one in mapping.items() if key not in CONTENT_FIELDS}
             raise ConfigError(
                 f"--map {name}={path}: is {kind} with {list_columns(inside)}, and no "
@@ -303,4 +313,18 @@ def _is_column_of(name: str, value: Any) -> bool:
         return False
     if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
         return True
-    return parse_conversation(value) is not None
+    return looks_like_messages(value)
+
+
+def _find_rewards(
+    records: Sequence[Mapping[str, Any]], form: RolloutFormat | None, mapping: Mapping[str, str]
+) -> RewardColumns:
+    """Where the first records have their reward, if neither the format nor the user says that."""
+    if "env_reward" in mapping or any("reward_info" in record for record in records):
+        return RewardColumns()
+    if form is None:
+        return find_reward_column(records)
+    if form.reward is None:
+        return RewardColumns()
+    parts = chain.from_iterable(form.parts(one) if form.parts else [one] for one in records)
+    return form.reward(list(islice(parts, _PARTS_LOOKED_AT)))

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
 from adjudge.intake.rollouts import last_said
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import read_messages, read_response_items, request_messages
+from adjudge.rollouts.formats.chat import request_messages
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -182,7 +183,7 @@ def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     if response.get("error"):
         raise _failed(response["error"])
     before = request_messages(asked, "responses_create_params")
-    answer = read_response_items(response.get("output", []), "response.output")
+    answer = read_messages(response.get("output", []), "response.output")
     if not answer:
         raise RolloutError("response.output: is empty: no response was made")
     row = completion_row(before, answer)

@@ -4,15 +4,17 @@ Field names are those of the trainers' sources. ``group`` is the trainer's id wh
 else the step with a digest of the whole prompt, so that the same prompt in two steps is two groups.
 A dump without steps and ids has no ``group``: equal prompts are one, as in any file. ``env_reward``
 is the number that the trainer learned from. Rewards of several functions, whose weights no dump
-has, are columns of their own.
+has, are columns of their own, of which the file's reading chooses one or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import RewardColumns, find_reward
 from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.completions import completion_row
@@ -80,24 +82,8 @@ def _convert_trl(record: Record) -> Iterator[Row]:
     """``completions/completions_00005.parquet``: a column for each reward function."""
     row = completion_row(record["prompt"], record["completion"])
     group = group_name(record["step"], digest_prompt(record["prompt"]))
-    add_fields(row, group=group, env_reward=_only_reward(record, "step", "advantage"))
+    add_fields(row, group=group, env_reward=record.get("env_reward"))
     yield add_extras(row, record, "completion")
-
-
-def _only_reward(record: Record, *others: str) -> Any:
-    """The reward of a sample whose one number beside ``others`` it is: no dump has the weights.
-
-    A null may be a reward that is missing, so it counts as a number. What adjudge logs beside its
-    reward (``judge/…``) is none.
-    """
-    rewards = [
-        value
-        for name, value in record.items()
-        if name not in others
-        and not name.startswith("judge/")
-        and isinstance(value, int | float | None)
-    ]
-    return rewards[0] if len(rewards) == 1 else None
 
 
 _SWIFT_STEPS = ("step", "gen_step")
@@ -135,9 +121,8 @@ def _swift_row(sample: Record) -> Row:
     row = completion_row(sample["prompt"], sample["completion"])
     step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
     step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
-    reward = _only_reward(sample, *_SWIFT_STEPS, "advantages", "entropy", "num_turns", "solution")
     add_fields(row, group=group_name(step, digest_prompt(sample["prompt"])), step=step)
-    add_fields(row, reference=sample.get("solution"), env_reward=sample.get("reward", reward))
+    add_fields(row, reference=sample.get("solution"), env_reward=sample.get("env_reward"))
     return add_extras(row, sample, "completion", "solution", "gen_step")
 
 
@@ -202,9 +187,15 @@ def _slime_row(sample: Record, step: Any) -> Row:
     kept = ("status", "metadata", "response_length", "remove_sample", "rollout_id")
     add_extras(row, {name: sample[name] for name in kept if name in sample})
     if isinstance(reward, Mapping):  # --reward-key says which is the reward, and is not dumped
-        add_extras(add_fields(row, env_reward=_only_reward(reward)), reward)
-        return row | {"reward": reward}
+        return add_extras(row, reward) | {"reward": reward}
     return add_fields(row, env_reward=reward)
+
+
+def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
+    rewards = [one["reward"] for one in samples if isinstance(one["reward"], Mapping)]
+    found = find_reward(rewards, ())
+    others = tuple(f"reward.{name}" for name in found.others)
+    return found._replace(column=found.column and f"reward.{found.column}", others=others)
 
 
 def _matches_openrlhf(record: Record) -> bool:
@@ -229,6 +220,14 @@ def _convert_run_folder(_: Record) -> Iterable[Row]:
     )
 
 
+_NO_REWARDS = frozenset(
+    {
+        *("step", "gen_step", "advantage", "advantages", "entropy", "num_turns"),
+        *("prompt", "completion", "solution"),
+    }
+)
+"""Columns of TRL's and ms-swift's completions that are no rewards; every other number may be."""
+
 TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     RolloutFormat(
         "verl-rollouts", "verl rollout dump", _matches_verl, _convert_verl, own=("messages",)
@@ -236,13 +235,18 @@ TRAINER_FORMATS: tuple[RolloutFormat, ...] = (
     RolloutFormat(
         *("ms-swift-completions", "ms-swift completions", _matches_swift, _convert_swift),
         parts=_split_swift,
+        reward=partial(find_reward, beside=_NO_REWARDS),
     ),
     RolloutFormat("areal-rollouts", "AReaL rollouts", _matches_areal, _convert_areal),
-    RolloutFormat("trl-completions", "TRL completions", _matches_trl, _convert_trl),
+    RolloutFormat(
+        *("trl-completions", "TRL completions", _matches_trl, _convert_trl),
+        reward=partial(find_reward, beside=_NO_REWARDS),
+    ),
     RolloutFormat(
         *("slime-samples", "slime or miles samples", _matches_slime, _convert_slime),
         own=("response",),
         parts=_split_slime,
+        reward=_find_slime_reward,
     ),
     *TRACE_FORMATS,
     RolloutFormat(

@@ -493,7 +493,7 @@ def _row(line: bytes) -> _Row | None:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         row = _odd_row(line)
-    if row is None or abs(row.step or 0) > _MAX_STEP or abs(row.index or 0) > _MAX_STEP:
+    if row is None or abs(row.step or 0) > _MAX_STEP or not 0 <= (row.index or 0) <= _MAX_STEP:
         return None
     return row
 

@@ -22,7 +22,8 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
-from adjudge.rollouts.formats.chat import read_response_items, request_messages
+from adjudge.intake.conversation import read_messages
+from adjudge.rollouts.formats.chat import request_messages
 from adjudge.service.formats.base import (
     Format,
     ScoreFunction,
@@ -93,7 +94,7 @@ class NemoGym(Format):
         given = asked.responses_create_params.input
         try:
             before = request_messages({"input": given}, "responses_create_params")
-            after = read_response_items(asked.response.output, "response.output")
+            after = read_messages(asked.response.output, "response.output")
         except RolloutError as error:
             raise invalid_request(str(error)) from None
         fields = _row_fields(decode_body(_row_decoder, body))

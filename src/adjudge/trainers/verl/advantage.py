@@ -25,10 +25,9 @@ from typing import Any
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, MissingRewardError
-from adjudge.messages import parse_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import mean
-from adjudge.types import RewardResult, Sample
+from adjudge.types import RewardResult
 
 ADJUDGE_ESTIMATOR = "adjudge_grpo"
 """Leaves missing rewards out exactly."""
@@ -163,39 +162,27 @@ _log = logging.getLogger("adjudge")
 class TurnReward(float):
     """A reward that remembers what each event adds to it; to anybody else the number that it is.
 
-    It is how a reward actor tells a rollout worker, which alone knows the response mask. ``before``
-    is how many of the events belong to the prompt, ``None`` where nobody knows.
+    It is how a reward actor tells a rollout worker, which alone knows the response mask.
     """
 
-    __slots__ = ("before", "events")
-    before: int | None
+    __slots__ = ("events",)
     events: tuple[float, ...]
 
-    def __new__(cls, value: float, events: Sequence[float], before: int | None) -> TurnReward:
+    def __new__(cls, value: float, events: Sequence[float]) -> TurnReward:
         """``value`` is the reward, and ``events`` add up to a part of it."""
         made = super().__new__(cls, value)
-        made.events, made.before = tuple(events), before
+        made.events = tuple(events)
         return made
 
-    def __reduce__(self) -> tuple[type[TurnReward], tuple[float, tuple[float, ...], int | None]]:
-        return type(self), (float(self), self.events, self.before)
+    def __reduce__(self) -> tuple[type[TurnReward], tuple[float, tuple[float, ...]]]:
+        return type(self), (float(self), self.events)
 
 
-def make_turn_reward(result: RewardResult, sample: Sample, raw_prompt: Any) -> float | None:
-    """The result's score, with its events where it has any.
-
-    ``raw_prompt`` is verl's column of that name (plain data) or ``None``: events of a conversation
-    begin with the assistant's turns in its prompt. Events that a rollout brings as ``events`` are
-    all its own.
-    """
+def make_turn_reward(result: RewardResult) -> float | None:
+    """The result's score, with its events where it has any."""
     if result.score is None or not result.event_rewards:
         return result.score
-    before: int | None = 0
-    if (sample.extra or {}).get("events") is None:
-        opening = parse_conversation(raw_prompt)
-        roles = [message.get("role") for message in opening or []]
-        before = None if opening is None else roles.count("assistant")
-    return TurnReward(result.score, result.event_rewards, before)
+    return TurnReward(result.score, result.event_rewards)
 
 
 def find_turn_ends(response_mask: Any) -> list[list[int]]:
@@ -221,8 +208,8 @@ class TurnRewardPlacer:
         """
         if not isinstance(reward, TurnReward) or len(ends) < 2:
             return
-        own = _events_by_turn(reward, len(ends))
-        if own is None or not all(map(math.isfinite, own)):
+        own = reward.events
+        if len(own) != len(ends) or not all(map(math.isfinite, own)):
             self._say(reward, len(ends))
             return
         added = row.new_tensor(own)
@@ -235,17 +222,10 @@ class TurnRewardPlacer:
             return
         self._told = True
         _log.warning(
-            "%d events (%s of the prompt) do not fit a response of %d turns, or are no finite "
+            "%d events do not fit a response of %d turns, or are no finite "
             "numbers. The turns of such a rollout share one advantage.",
-            len(reward.events), "?" if reward.before is None else reward.before, turns,
+            len(reward.events), turns,
         )  # fmt: skip
-
-
-def _events_by_turn(reward: TurnReward, turns: int) -> Sequence[float] | None:
-    """The events of the response, one for each turn: the last ones, behind the prompt's."""
-    events, before = reward.events, reward.before
-    fits = len(events) >= turns if before is None else len(events) - before == turns
-    return events[-turns:] if fits else None
 
 
 _EPSILON = 1e-6  # verl's own

@@ -53,7 +53,6 @@ from adjudge.trainers.verl.batches import (
     last_output,
     loop_row,
     number_columns,
-    numpy_to_python,
     plain_details,
     results_from_columns,
 )
@@ -206,10 +205,8 @@ class JudgeRewardManager:
         mask = data.batch.get("response_mask", None)
         if mask is None or not any(result.event_rewards for result in results):
             return
-        prompts = data.non_tensor_batch.get("raw_prompt")
         for place, ends in enumerate(find_turn_ends(mask)):
-            opening = None if prompts is None else numpy_to_python(prompts[place])
-            reward = make_turn_reward(results[place], rows.samples[place], opening)
+            reward = make_turn_reward(results[place])
             self._placer.place(tensor[place], rows.last[place], ends, reward)
 
     def _from_the_loop(self, data: Any) -> tuple[Any, dict[str, Any]]:
@@ -386,10 +383,7 @@ class JudgeRewardLoopManager:
             raise _missing_reward_failure(result)
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
-            [opening] = row.non_tensor_batch.get("raw_prompt", [None])
-            answer["reward_score"] = make_turn_reward(
-                result, rows.samples[0], numpy_to_python(opening)
-            )
+            answer["reward_score"] = make_turn_reward(result)
         if self.channel is MissingRewardChannel.LOOP_061:
             answer["reward_extra_info"][METRICS_COLUMN] = metrics
         return answer

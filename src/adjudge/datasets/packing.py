@@ -1,0 +1,135 @@
+"""The bytes and the lines of files, without what packs them, and with a bound on each line."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import io
+import re
+import shlex
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import repeat
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from adjudge.errors import ConfigError
+from adjudge.installation import install_command
+
+MAX_ROW_BYTES = 1 << 27
+"""A row, such as a line of JSON, is read as a whole; a longer one is a broken row."""
+
+MOST_BLANK_LINES = 1 << 20
+"""How many blank lines may follow each other: a small packed file can have billions."""
+
+_BLOCK = 1 << 16
+_OBJECT = ord("{")
+
+_TO_UTF8 = "Convert it: iconv -f {name} -t UTF-8 {file} > {new}"
+_OTHER_PACKINGS = {
+    rb"\xff\xfe\0\0|\0\0\xfe\xff": ("UTF-32", _TO_UTF8),
+    rb"(\xff\xfe|\xfe\xff).*\0": ("UTF-16", _TO_UTF8),
+    rb"[^\0]\0[^\0]\0": ("UTF-16LE", _TO_UTF8),
+    rb"\0[^\0]\0[^\0]": ("UTF-16BE", _TO_UTF8),
+    rb"BZh\d1AY": ("bzip2", "Unpack it: bunzip2 --keep {file}"),
+    rb"\xfd7zXZ\0": ("xz", "Unpack it: unxz --keep {file}"),
+    rb"version https://git-lfs": ("a pointer of Git LFS", "Fetch the file itself: git lfs pull"),
+}
+"""The first bytes of what is not read, its name and the way out."""
+
+
+def refuse_other_packing(path: Path, head: bytes) -> None:
+    """Raise :class:`ConfigError` for a file that begins as one of another encoding or packing."""
+    for magic, (name, remedy) in _OTHER_PACKINGS.items():
+        if re.match(magic, head, re.DOTALL):
+            packed = is_compressed(path)
+            first, file = "Unpack it. " * packed, path.with_suffix("") if packed else path
+            old, new = shlex.quote(str(file)), shlex.quote(f"utf8_{file.name}")
+            raise ConfigError(
+                f"{path}: is {name} (allowed: UTF-8, perhaps packed by gzip or zstandard). "
+                f"{first}{remedy.format(name=name, file=old, new=new)}"
+            )
+
+
+def require_pyarrow(path: Path) -> None:
+    """Raise :class:`ConfigError` where pyarrow, which a file needs, is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        kind = "zstandard" if path.suffix.lower() == ".zst" else "Parquet"
+        raise ConfigError(f"{path}: {kind} needs pyarrow. Run: {install_command('full')}")
+
+
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file is packed by gzip or zstandard."""
+    with path.open("rb") as raw:
+        return raw.read(4).startswith((_GZIP, _ZSTANDARD))
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[BinaryIO]:
+    """A file's bytes, without their compression.
+
+    Raises :class:`ConfigError` where they cannot be decompressed to their end.
+    """
+    with path.open("rb") as raw:
+        magic = raw.read(4)
+    try:
+        if magic.startswith(_GZIP):
+            with gzip.open(path, "rb") as file:
+                yield cast("BinaryIO", file)
+        elif magic == _ZSTANDARD:
+            require_pyarrow(path)
+            import pyarrow  # noqa: PLC0415  (an extra, heavy)
+
+            with io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd")) as file:
+                yield cast("BinaryIO", file)
+        else:
+            with path.open("rb") as file:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
+    except OSError as error:
+        if magic != _ZSTANDARD or error.errno is not None:
+            raise
+        raise ConfigError(f"{path}: cannot be decompressed to its end: {error}") from error
+
+
+def number_lines(file: IO[bytes], name: Path | str) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, each with its number, from 1.
+
+    None fills the memory: of one that is longer than :data:`MAX_ROW_BYTES` comes the beginning,
+    which is longer, too. Raises :class:`ConfigError` where blank lines do not end.
+    """
+    last = 0
+    for number, line in enumerate(map(file.readline, repeat(MAX_ROW_BYTES + 1)), start=1):
+        if not line:
+            return
+        if len(line) > MAX_ROW_BYTES:
+            rest = line
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(min(_BLOCK, MAX_ROW_BYTES))
+            text = line
+        else:  # as most lines are: without a look for what may stand before an object
+            text = line if line[0] == _OBJECT else decode_line(line)
+        if text:
+            last = number
+            yield number, text
+        elif number - last > MOST_BLANK_LINES:
+            raise too_many_blank_lines(name, number)
+
+
+def too_many_blank_lines(name: Path | str, line: int) -> ConfigError:
+    """The refusal of a file in which more than :data:`MOST_BLANK_LINES` follow each other."""
+    return ConfigError(
+        f"{name}:{line}: more than {MOST_BLANK_LINES:,} blank lines follow each other. See "
+        "whether the file is damaged, and leave them out: grep -v '^$' OLD > NEW"
+    )
+
+
+def decode_line(line: bytes) -> bytes:
+    """What a line of a JSONL file says; nothing: the line is no row."""
+    # A crashed writer leaves NUL bytes before a line that is whole; editors leave a BOM.
+    return line.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf").strip()

@@ -1,0 +1,252 @@
+"""Files that are broken, or made to fill memory or time: one broken row, or one refusal."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import app
+from adjudge.datasets import files, packing
+from adjudge.datasets.files import read_rows
+from adjudge.datasets.shards import cut_files, read_shard
+from adjudge.errors import ConfigError, RolloutError
+from adjudge.rollouts import samples
+from adjudge.rollouts.samples import SampleReader
+
+ROWS = [{"prompt": f"p{i}", "response": f"r{i}"} for i in range(3)]
+A, B, C = (json.dumps(row).encode() + b"\n" for row in ROWS)
+LONG = b'{"response": "' + b"x" * 600 + b'"}\n'
+TABLE = b"prompt,response\np0,r0\n"
+PACKINGS = [("a.jsonl", bytes), ("a.jsonl.gz", gzip.compress), ("a.gz", gzip.compress)]
+
+
+def limit_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    for module in (files, packing):
+        monkeypatch.setattr(module, "MAX_ROW_BYTES", most)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Each row by its place in the file; a broken one as ``None``."""
+    return {
+        where.rpartition(":")[2]: None if isinstance(row, RolloutError) else row
+        for where, row in read_rows([path])
+    }
+
+
+@pytest.mark.parametrize(("name", "pack"), [*PACKINGS, ("a.json", bytes), ("rows", bytes)])
+def test_a_line_longer_than_a_row_is_one_broken_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pack: Any
+) -> None:
+    limit_rows(monkeypatch, 200)
+    path = tmp_path / name
+    a, b, c = ROWS
+    for content, expected in (
+        (A + LONG + B + C, {"1": a, "2": None, "3": b, "4": c}),
+        (LONG + A + B, {"1": None, "2": a, "3": b}),
+        (A + B + LONG, {"1": a, "2": b, "3": None}),
+        (A + LONG[:-1], {"1": a, "2": None}),
+        (A + b"\n" + LONG + LONG + b"\n" + B, {"1": a, "3": None, "4": None, "6": b}),
+        (A + b" " * 500 + b"\n" + B, {"1": a, "2": None, "3": b}),
+        (A + LONG[:200] + b"\n" + B, {"1": a, "2": None, "3": b}),
+    ):
+        path.write_bytes(pack(content))
+        assert read(path) == expected
+    path.write_bytes(b"\n".join([A, LONG, B, LONG, C]))
+    if pack is bytes and name.endswith(".jsonl"):
+        shards = [list(read_shard(one)) for one in cut_files([path], 2)]
+        whole = [[index for index, row in one if isinstance(row, dict)] for one in shards]
+        assert whole == [[0], [2], [4]]
+
+
+def test_a_packed_line_of_any_length_takes_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_rows(monkeypatch, 1 << 16)
+    asked: list[int] = []
+    real = gzip.GzipFile.readline
+
+    def readline(self: Any, size: int = -1) -> bytes:
+        asked.append(size)
+        return real(self, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "readline", readline)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(A + b'{"response": "' + b"x" * (1 << 22) + b'"}\n' + B))
+    assert read(path) == {"1": ROWS[0], "2": None, "3": ROWS[1]}
+    assert 0 < min(asked) <= max(asked) <= (1 << 16) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [*PACKINGS, ("a.csv", bytes), ("a.csv.gz", gzip.compress)]
+)
+@pytest.mark.parametrize("blank", [b"\n", b" \r\n"])
+def test_blank_lines_without_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pack: Any, blank: bytes
+) -> None:
+    if blank == b" \r\n" and ".csv" in name:
+        return  # a row of one cell
+    for module in (files, packing):
+        monkeypatch.setattr(module, "MOST_BLANK_LINES", 20)
+    path = tmp_path / name
+    begin = TABLE if ".csv" in name else A
+    for content in (begin + blank * 30 + begin, *([] if ".csv" in name else [blank * 30 + begin])):
+        path.write_bytes(pack(content))
+        with pytest.raises(ConfigError, match="blank lines") as raised:
+            list(read_rows([path]))
+        assert raised.value.where.startswith(str(path))
+    path.write_bytes(pack(begin + b"".join([blank * 19 + begin.splitlines(keepends=True)[-1]] * 9)))
+    assert len(read(path)) == 10
+
+
+def test_a_packed_document_may_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_rows(monkeypatch, 1 << 10)
+    content = b"[" + b" " * (1 << 18) + A.strip() + b"]"
+    (tmp_path / "a.json").write_bytes(content)
+    assert read(tmp_path / "a.json") == {"1": ROWS[0]}
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(ConfigError, match="one object per line"):
+        read(tmp_path / "a.json.gz")
+
+
+TEXT = b"".join([A, B, C]).decode()
+CELLS = "prompt,response\np,caf\u00e9\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "way_out"),
+    [
+        *(
+            (name, text.encode(encoding), f"iconv -f {shown} -t UTF-8 ")
+            for name, text in (("a.jsonl", TEXT), ("a.csv", CELLS), ("a.json", TEXT), ("a", TEXT))
+            for encoding, shown in (
+                ("utf-16", "UTF-16"),
+                ("utf-16-le", "UTF-16LE"),
+                ("utf-16-be", "UTF-16BE"),
+                ("utf-32", "UTF-32"),
+            )
+        ),
+        ("a.jsonl.gz", gzip.compress(TEXT.encode("utf-16")), "iconv -f UTF-16 -t UTF-8 "),
+        ("a.jsonl", bz2.compress(TEXT.encode()), "bunzip2 "),
+        ("a.jsonl.bz2", bz2.compress(TEXT.encode()), "bunzip2 "),
+        ("a.jsonl.xz", lzma.compress(TEXT.encode()), "unxz "),
+        ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    ],
+)
+def test_another_packing_is_refused_with_the_command_that_converts_it(
+    tmp_path: Path, name: str, content: bytes, way_out: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        list(read_rows([path]))
+    assert raised.value.where == str(path)
+    assert way_out in str(raised.value)
+    reader = SampleReader([tmp_path], {})
+    (tmp_path / "whole.jsonl").write_bytes(A)
+    assert [one.response for one in reader] == ["r0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", A + '{"response": "caf\u00e9"}\n'.encode("latin-1") + B),
+        (
+            "a.json",
+            b"[" + A + b"," + '{"response": "caf\u00e9"}'.encode("latin-1") + b"," + B + b"]",
+        ),
+        ("a.csv", b"prompt,response\np0,r0\np,caf\xe9\np1,r1\n"),
+    ],
+)
+def test_a_row_that_is_not_utf8_is_broken_and_says_so(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    rows = [row for _, row in read_rows([path])]
+    assert [rows[0], rows[2]] == ROWS[:2]
+    assert "is not UTF-8" in str(rows[1])
+    assert "iconv" in str(rows[1])
+
+
+def test_what_is_no_regular_file_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "itself").symlink_to(".")
+    (tmp_path / "rows.jsonl").write_bytes(A + B)
+    assert [one.response for one in SampleReader([tmp_path], {})] == ["r0", "r1"]
+    for name, reason in (
+        ("pipe", "no regular file"),
+        ("zero", "no regular file"),
+        ("loop", "no such"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            list(read_rows([tmp_path / f"{name}.jsonl"]))
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        DEEP,
+        b'{"response": "r", "x": ' + DEEP + b"}",
+        b'{"response": "r", "n": NaN, "x": ' + DEEP + b"}",
+        json.dumps({"messages": DEEP.decode()}).encode(),
+        json.dumps(list(range(100_000))).encode(),
+        b"\0" * 5_000 + b"{",
+        b'{"response": "a\0b"}',
+        b'{"response": "r", "reward": 1e400}',
+        b'{"response": "r", "reward": ' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_a_hostile_line_costs_its_own_row(tmp_path: Path, middle: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(A + middle + b"\n" + B)
+    reader = SampleReader([path], {})
+    assert [one.response for one in reader] == ["r0", "r1"]
+    assert [one.where for one in reader.broken] == [f"{path}:2"]
+
+
+@pytest.mark.parametrize("command", [["init"], ["audit"], ["grade", "--spec", "spec.toml"]])
+def test_commands_end_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text('[[graders]]\nname = "a"\ntype = "json_valid"\n')
+    for name, content in (
+        ("empty.jsonl", b""),
+        ("nul.jsonl", b"\0" * 9_000),
+        ("torn.jsonl.gz", gzip.compress(TEXT.encode())[:20]),
+        ("magic.gz", b"\x1f\x8b"),
+        ("torn.parquet", b"PAR1torn"),
+        ("wide.csv", ",".join(map(str, range(9_999))).encode() + b"\n1\n"),
+    ):
+        Path(name).write_bytes(content)
+        found = CliRunner().invoke(app, [*command, name, "-o", f"{name}.out"])
+        assert found.exit_code == 2, found.output
+        assert name in found.stderr
+
+
+def test_a_file_of_nothing_but_broken_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "_MOST_BROKEN", 50)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(A + b"{}\n" * 300)
+    with pytest.raises(ConfigError, match="no samples"):
+        list(SampleReader([path], {}))
+    path.write_bytes((A + b"{}\n" * 9) * 30)
+    reader = SampleReader([path], {})
+    assert (sum(1 for _ in reader), len(reader.broken)) == (30, 270)
