@@ -147,11 +147,15 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
     ),
     "opencompass": (
         {
-            "0": {"origin_prompt": Q, "prediction": A, "gold": "4"},
-            "1": {"origin_prompt": "Name a colour.", "prediction": B, "gold": "5"},
+            "0": {"origin_prompt": [{"role": "HUMAN", "prompt": Q}], "prediction": A, "gold": "4"},
+            "1": {
+                "origin_prompt": [{"role": "HUMAN", "prompt": "Why?"}],
+                "prediction": B,
+                "gold": "5",
+            },
         },
         "--rows . -m prompt=origin_prompt",
-        [(Q, A, None), ("Name a colour.", B, None)],
+        [(Q, A, None), ("Why?", B, None)],
     ),
     "livecodebench": (
         [

@@ -37,7 +37,7 @@ _ROLES = {
 }
 _OWN_ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ROLE_KEYS = ("role", "from", "sender", "speaker", "author")
-_CONTENT_KEYS = ("content", "parts", "value", "text", "message")
+_CONTENT_KEYS = ("content", "parts", "value", "text", "message", "prompt")
 
 _CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call")
 _RESULT_PARTS = ("tool_result", "tool_call_response", "tool-result", "function_call_output")

@@ -180,7 +180,8 @@ def _find_columns(
     """The options that say where ``fields`` are; none where no response is certain."""
     columns = list(dict.fromkeys(path for row in rows[:5] for path in _paths(row)))
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
-    chats = [path for path in columns if _are_chats([get_path(row, path) for row in rows])]
+    lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
+    chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
     if of_attempts and "response" not in wanted:
         texts = [one for one in of_attempts if rows[0].get(one) and (asked or one == "message")]
