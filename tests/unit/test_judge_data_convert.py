@@ -278,7 +278,7 @@ def test_dialogues_are_taken_apart(tmp_path: Path) -> None:
         ("\n\nHuman: Hi\n\nAssistant: ", "a turn without text"),
         ("\n\nHuman: Hi\n\nAssistant: x\n\nHuman: y", r"chosen\[-1\].role"),
         ("Human: Hi\n\nAssistant: x", "another beginning"),
-        ("Hi\n\nHuman: Hi\n\nAssistant: x", "that is not JSON"),
+        ("Hi\n\nHuman: Hi\n\nAssistant: x", "prompt: found nothing"),
         (None, "chosen: found nothing"),
     ],
 )

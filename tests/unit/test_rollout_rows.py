@@ -64,6 +64,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "",
         [("Translate.\n\nred", A, 1.0), ("Translate.\n\nred", B, 0.0)],
     ),
+    "alpaca-eval annotations": (
+        [{"instruction": Q, "output_1": B, "output_2": A, "preference": 1.9}],
+        "",
+        [(Q, B, 0.0), (Q, A, 1.0)],
+    ),
     "kto": (
         [
             {"prompt": Q, "completion": A, "label": True},
@@ -142,11 +147,15 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
     ),
     "opencompass": (
         {
-            "0": {"origin_prompt": Q, "prediction": A, "gold": "4"},
-            "1": {"origin_prompt": "Name a colour.", "prediction": B, "gold": "5"},
+            "0": {"origin_prompt": [{"role": "HUMAN", "prompt": Q}], "prediction": A, "gold": "4"},
+            "1": {
+                "origin_prompt": [{"role": "HUMAN", "prompt": "Why?"}],
+                "prediction": B,
+                "gold": "5",
+            },
         },
         "--rows . -m prompt=origin_prompt",
-        [(Q, A, None), ("Name a colour.", B, None)],
+        [(Q, A, None), ("Why?", B, None)],
     ),
     "livecodebench": (
         [
@@ -255,6 +264,56 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "-m response=result",
         [(None, "[area(base=10, height=5)]", None)],
     ),
+    "evalscope reviews before 1.0": (
+        [
+            {
+                "choices": [{"index": 0, "message": TALK[1]}],
+                "raw_input": {"question": q, "answer": "4"},
+            }
+            for q in (Q, "Why?")
+        ],
+        "--rows choices -m response=message -m prompt=raw_input.question",
+        [(Q, A, None), ("Why?", A, None)],
+    ),
+    "mt-bench answers": (
+        [{"question_id": 81, "model_id": "m", "choices": [{"index": 0, "turns": [B, A]}]}],
+        "--rows choices -m response=turns.1",
+        [(None, A, None)],
+    ),
+    "mmlu-pro": (
+        [{"question": Q, "options": ["3", "4"], "answer": "B", "pred": "B", "model_outputs": A}],
+        "-m response=model_outputs",
+        [(Q, A, None)],
+    ),
+    "agentbench": (
+        [{"index": 1, "output": {"status": "completed", "history": TALK}}],
+        "-m messages=output.history",
+        [(Q, A, None)],
+    ),
+    "samples of code": (
+        [{"task_id": "a", "prompt": Q, "samples": [A, B], "passed": [True, False]}],
+        "--rows . -m response=samples",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "an api's object": (
+        [
+            {
+                "request": {"messages": ASK},
+                "response": {
+                    "object": "chat.completion",
+                    "choices": [{"index": 0, "message": TALK[1]}],
+                },
+            }
+        ],
+        "",
+        [(Q, A, None)],
+    ),
+    "an api's message": ([{"prompt": Q, "response": {"id": "m", **TALK[1]}}], "", [(Q, A, None)]),
+    "wrapped rows": (
+        [{"type": "sample", "data": {"prompt": Q, "completion": A, "reward": 1}}],
+        "-m response=data.completion -m prompt=data.prompt -m env_reward=data.reward",
+        [(Q, A, 1.0)],
+    ),
     "choices of an api beside the question": (
         [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],
         "",
@@ -320,7 +379,13 @@ def test_is_read_at_once_or_by_the_printed_options(program: str, tmp_path: Path)
     assert len({one.where for one in samples}) == len(samples)
 
 
-ATTEMPTS = {"ask": Q, "gold": "4", "reward": 0.5, "runs": [{"text": A, "ok": 1}, {"text": B}]}
+ATTEMPTS = {
+    "ask": Q,
+    "gold": "4",
+    "reward": 0.5,
+    "runs": [{"text": A, "ok": 1}, {"text": B}],
+    "texts": [A, B],
+}
 
 
 @pytest.mark.parametrize(
@@ -331,6 +396,7 @@ ATTEMPTS = {"ask": Q, "gold": "4", "reward": 0.5, "runs": [{"text": A, "ok": 1},
         ("-m prompt=ask -m messages=runs", "--rows runs -m response=text"),
         ("--rows results -m prompt=ask", "--rows runs -m response=text"),
         ("-m response=textt", ""),
+        ("-m response=texts", "--rows texts -m response=texts"),
     ],
 )
 def test_a_mapped_list_of_objects_is_refused_with_the_way_out(
@@ -364,7 +430,11 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
 NOT_READ: dict[str, Any] = {
     "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
     "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
-    "trials without texts": {"results": [{"task_id": "a", "instruction": Q, "is_resolved": True}]},
+    "trials without texts": {
+        "results": [
+            {"task_id": "a", "instruction": Q, "is_resolved": True, "results": {"t": "passed"}}
+        ]
+    },
     "scores of a function-calling benchmark": [
         {"accuracy": 0.5, "correct_count": 1, "total_count": 2},
         {"id": "simple_0", "valid": False, "error": ["wrong"], "possible_answer": {"f": {}}},
@@ -378,6 +448,13 @@ NOT_READ: dict[str, Any] = {
     ],
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
+    "examples of a task": [{"problem": Q, "samples": [{"input": "1 2", "output": "3"}]}],
+    "documents of a query": [{"query": Q, "candidates": [{"text": A}, {"text": B}]}],
+    "parts of a message": [{"question": Q, "completion": [{"type": "text", "text": A}]}],
+    "a log of blocks": [
+        {"type": "user", "message": {"content": [{"type": "text", "text": Q}]}},
+        {"type": "bot", "message": {"content": [{"type": "text", "text": A}]}},
+    ],
     "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
     "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
     "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],

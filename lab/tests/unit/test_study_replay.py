@@ -104,6 +104,8 @@ def test_the_shapes_of_dumps(tmp_path: Path) -> None:
     [mapped], problems = read_dump(path, {"prompt": "question", "response": "out.text"})
     assert (mapped.line, mapped.reply) == (4, "t")
     assert mapped.rubric is not None
+    path.write_bytes(b'{"model": "m", "calls": [{"prompt": "q", "response": "r"}]}\n')
+    assert [one.reply for one in read_dump(path, {"rows": "calls"})[0]] == ["r"]
     with refuses("--map"):
         read_dump(path, {"answer": "x"})
     with pytest.raises(ConfigError, match="has no judge prompts"):

@@ -15,6 +15,8 @@ judgebench             ``pair_id``, ``source``, ``question``, ``response_A``, ``
                        ``label`` "A>B" or "B>A"
 arena                  ``prompt``, ``response_a``, ``response_b``, ``winner``: model_a, model_b
                        or a tie
+alpaca-eval            ``instruction``, ``output_1``, ``output_2``, ``preference`` from 1 (the
+                       first is better) to 2 (the second), 1.5 a tie
 arena-conversations    ``conversation_a``, ``conversation_b`` (messages), ``winner``
 openai-preference      ``input.messages``, ``preferred_output``, ``non_preferred_output``
 preference             ``chosen``, ``rejected``: conversations, or answers to the ``prompt``
@@ -59,7 +61,9 @@ from adjudge.datasets.rows import (
 )
 from adjudge.messages import prompt_messages
 
-PairFormat = Literal["llmbar", "judgebench", "helpsteer2-preference", "helpsteer3", "arena"]
+PairFormat = Literal[
+    "llmbar", "judgebench", "helpsteer2-preference", "helpsteer3", "arena", "alpaca-eval"
+]
 RowFormat = Literal[
     "rewardbench2",
     "preference",
@@ -260,6 +264,14 @@ PAIR_COLUMNS: Mapping[PairFormat, PairColumns] = {
     "arena": PairColumns(
         "prompt", ("response_a", "response_b"), _WINNERS, "subset", label="winner"
     ),
+    "alpaca-eval": PairColumns(
+        "instruction",
+        ("output_1", "output_2"),
+        {1: "A", 1.5: "tie", 2: "B"},
+        "dataset",
+        label="preference",
+        parse_prompt=_text_prompt,
+    ),
 }
 
 
@@ -269,7 +281,10 @@ def parse_pair(row: RawColumns, where: str, form: PairFormat) -> Comparison:
     All ``mmlu-pro-…`` sources of JudgeBench are the subset ``mmlu-pro``, as it reports.
     """
     columns = PAIR_COLUMNS[form]
-    label = _pair_label(row.get(columns.label), columns.label, columns.labels)
+    found = row.get(columns.label)
+    if form == "alpaca-eval" and isinstance(found, float) and 1 < found < 2 and found != 1.5:
+        found = 1 if found < 1.5 else 2  # the mean of an annotator's labels
+    label = _pair_label(found, columns.label, columns.labels)
     subset = check_subset(row.get(columns.subset), columns.subset)
     a, b = (check_text(row.get(answer), answer, blank=True) for answer in columns.answers)
     return Comparison(
@@ -351,10 +366,10 @@ def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:
     if isinstance(value, str):
         if value.startswith("\n\nAssistant:") or value.lstrip().startswith("Human:"):
             return _dialogue(value, key)
-        if not is_conversation_text(value):
-            if not beside:
-                raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")
+        if beside and not is_conversation_text(value):
             return [_message("assistant", check_text(value, key, blank=True))]
+        if not beside and value.strip() and value.lstrip()[0] not in "[{":
+            raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")
     return check_conversation(value, key)
 
 

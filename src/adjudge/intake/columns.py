@@ -15,7 +15,8 @@ from adjudge.types import MISSING
 
 REFERENCE_COLUMNS = (
     *("reference", "ground_truth", "reference_answer", "expected_answer", "gold", "answer"),
-    *("solution", "target", "expected", "label"),
+    *("solution", "target", "expected", "label", "expected_output", "expectedOutput"),
+    *("correct_answer", "true_answer", "gold_answer"),
 )
 """The columns that may be the ``reference``: the first of them that a row has."""
 

@@ -37,7 +37,7 @@ _ROLES = {
 }
 _OWN_ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ROLE_KEYS = ("role", "from", "sender", "speaker", "author")
-_CONTENT_KEYS = ("content", "parts", "value", "text", "message")
+_CONTENT_KEYS = ("content", "parts", "value", "text", "message", "prompt")
 
 _CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call")
 _RESULT_PARTS = ("tool_result", "tool_call_response", "tool-result", "function_call_output")
@@ -116,7 +116,9 @@ def looks_like_messages(value: Any) -> bool:
 
 def _is_choice(one: Any) -> bool:
     """Whether it is one of the answers that an API gives beside each other, and no turn."""
-    return isinstance(one, Mapping) and "message" in one and "finish_reason" in one
+    if not isinstance(one, Mapping) or "message" not in one:
+        return False
+    return "role" not in one and not one.keys().isdisjoint(("finish_reason", "index"))
 
 
 def _looks_like_message(turn: Mapping[str, Any]) -> bool:

@@ -402,7 +402,8 @@ class SampleReader:
     def _find_reading(self, file: str, head: Sequence[FileRow]) -> FileReading | None:
         """How a file is read; ``None`` where it is skipped."""
         if self._by_name:
-            return FileReading(mapping=self._mapping)
+            named = {name: path for name, path in self._mapping.items() if name != "rows"}
+            return FileReading(mapping=named, nested=self._mapping.get("rows"))
         try:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
             return find_reading(records, self._mapping)

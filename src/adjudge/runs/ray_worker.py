@@ -32,8 +32,9 @@ from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.rewards.batch_grader import DRAW_STEP, BatchGrader
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
+from adjudge.rollouts.formats.nested import HEAD_ROWS
 from adjudge.rollouts.formats.recognition import find_reading
-from adjudge.rollouts.samples import HEAD_ROWS, sample_from_row
+from adjudge.rollouts.samples import sample_from_row
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.types import (

@@ -23,6 +23,7 @@ from adjudge.cli.options import (
     ApiKeyEnv,
     JsonSummary,
     Quiet,
+    Rows,
     map_option,
     new_folder,
     output_option,
@@ -100,6 +101,7 @@ def replay(
             f"Read a field ({', '.join(DUMP_FIELDS)}) from another column. Can be repeated."
         ),
     ] = None,
+    rows: Rows = None,
     folder: Annotated[Path | None, output_option("replay", "The folder")] = None,
     dry_run: DryRun = False,
     as_json: JsonSummary = False,
@@ -127,7 +129,7 @@ def replay(
         scale=_parse_scale(scale),
         repeats=repeats,
         concurrency=concurrency,
-        mapping=parse_map(mapping, DUMP_FIELDS),
+        mapping=parse_map(mapping, DUMP_FIELDS, rows),
     )
     if dry_run:
         print_call_estimates(estimate_replay(job), as_json=as_json)

@@ -17,6 +17,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import content_text, read_prompt
+from adjudge.rollouts.formats.nested import rows_at
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.types import MISSING, get_path
@@ -73,23 +74,34 @@ def read_dump(
 ) -> tuple[list[DumpedPrompt], list[FileProblem]]:
     """The prompts of a dump as far as it is good, and what was wrong with the other lines.
 
-    ``mapping`` names columns (dots reach into them) where :data:`DUMP_FIELDS` does not find them.
+    ``mapping`` names columns (dots reach into them) where :data:`DUMP_FIELDS` does not find them;
+    its ``rows`` is the path to the rows within a record.
     Raises :class:`ConfigError` for a field that is none, and for a file without any prompt.
     """
-    mapping = mapping or {}
+    mapping = dict(mapping or {})
+    within = mapping.pop("rows", None)
     if unknown := [name for name in mapping if name not in DUMP_FIELDS]:
         raise ConfigError(f"--map {unknown[0]}: is not a field (allowed: {', '.join(DUMP_FIELDS)})")
     problems: list[FileProblem] = []
-    found = list(_iter_prompts(path, mapping, problems))
+    found = list(_iter_prompts(path, mapping, within, problems))
     if not found:
         raise ConfigError(f"{path}: has no judge prompts{first_problem_text(problems)}")
     return found, problems
 
 
 def _iter_prompts(
-    path: Path, mapping: Mapping[str, str], problems: list[FileProblem]
+    path: Path, mapping: Mapping[str, str], within: str | None, problems: list[FileProblem]
 ) -> Iterator[DumpedPrompt]:
-    for line, row in read_tolerant_rows(path, problems):
+    rows = (
+        (line, row)
+        for line, record in read_tolerant_rows(path, problems)
+        for row in (
+            [record]
+            if within is None
+            else [row for _, row in rows_at(record, within, mapping, str(line))]
+        )
+    )
+    for line, row in rows:
         messages = read_prompt(_field(row, "prompt", mapping))
         if messages is None:
             looked = mapping.get("prompt") or ", ".join(DUMP_FIELDS["prompt"])

@@ -51,7 +51,7 @@ def find_own_columns(row: Mapping[str, Any]) -> set[str]:
 
 def _is_providers(response: Any) -> bool:
     """Whether a column ``response`` is an API's object."""
-    return isinstance(response, Mapping) and object_text(response) is None
+    return isinstance(response, Mapping) and not _is_response(response)
 
 
 RESPONSE_LISTS = frozenset({"responses", "completions", "generations", "outputs", "response"})
@@ -76,13 +76,14 @@ def find_response_list(row: Mapping[str, Any]) -> str | None:
         if (
             prompt
             and all(one == name or row.get(one) is None for one in others)
-            and _is_list_of_texts(row[name])
+            and is_list_of_texts(row[name])
         ):
             return name
     return None
 
 
-def _is_list_of_texts(value: Any) -> bool:
+def is_list_of_texts(value: Any) -> bool:
+    """Whether a value is a list of texts, and nulls where none was made."""
     texts = isinstance(value, list) and all(one is None or isinstance(one, str) for one in value)
     return texts and bool(value)
 
@@ -133,7 +134,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
-        *("instance.input.text", "request"),
+        *("instance.input.text", "request", "request.messages"),
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (
@@ -193,6 +194,8 @@ def find_column(row: Mapping[str, Any], name: str) -> str | None:
     if name == "env_reward":
         return find_reward([row]).column
     for column in NAMES[name]:
+        if column == "answer" and name == "response":  # most often the reference
+            continue
         value = get_path(row, column) if "." in column else row.get(column)
         if value is not None and value is not MISSING and _FITS[name]([value]):
             return column

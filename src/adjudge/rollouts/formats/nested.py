@@ -21,8 +21,8 @@ from adjudge.types import get_path
 
 ATTEMPTS = (
     *("completions", "responses", "generations", "outputs", "samples", "rollouts", "trials"),
-    *("attempts", "candidates", "choices", "response", "completion", "generation"),
-    *("result.completions", "model_response.text"),
+    *("attempts", "choices", "response", "completion", "generation"),
+    *("result.completions", "model_response.text", "response.choices"),
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
 
@@ -185,7 +185,7 @@ def head_rows(
 def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
     """The column with a list of attempts as objects in every record, beside their prompt."""
     for path in ATTEMPTS:
-        values = [get_path(record, path) for record in records]
+        values = [value for one in records if (value := get_path(one, path)) not in (None, [])]
         given = bool(values) and all(_are_attempts(one, path) for one in values)
         if given and all(find_column(record, "prompt") is not None for record in records):
             return path
@@ -195,9 +195,12 @@ def find_attempts(records: Sequence[Mapping[str, Any]]) -> str | None:
 def _are_attempts(value: Any, path: str) -> bool:
     if not isinstance(value, list) or not value or looks_like_messages(value):
         return False
-    if all(isinstance(one, Mapping) for one in value):  # or the choices of a question
-        return path != "choices" or all("message" in one or "finish_reason" in one for one in value)
-    return "." in path and all(isinstance(one, str) for one in value)
+    if not all(isinstance(one, Mapping) for one in value):
+        return "." in path and all(isinstance(one, str) for one in value)
+    # Parts of one message have types; examples of a task have inputs; a question has choices.
+    others = any("type" in one or find_column(one, "prompt") is not None for one in value)
+    made = all("message" in one or "finish_reason" in one for one in value)  # by an API
+    return not others and (made or not path.endswith("choices"))
 
 
 def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
@@ -217,7 +220,8 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
     if isinstance(value, list):
         objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
         whole = bool(objects) and len(objects) == len(value[:_MOST_CHILDREN])
-        if whole and not looks_like_messages(value):
+        parts = all("type" in one and ("text" in one or "content" in one) for one in objects)
+        if whole and not parts and not looks_like_messages(value):
             found[path] += len(value)
             for one in objects[:3]:
                 _look_into(one, path, depth, found)

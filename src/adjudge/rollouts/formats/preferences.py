@@ -94,9 +94,13 @@ def _read_helpsteer2(record: RawColumns) -> list[RatedConversation]:
 
 _CHOSEN_FIRST = ("chosen", "rejected")
 _SCORE_COLUMNS = ("score_chosen", "score_rejected")
-_MODEL_COLUMNS = (("chosen_model", "rejected_model"), ("model_a", "model_b"))
-_ALL_MODELS = (*_MODEL_COLUMNS[0], *_MODEL_COLUMNS[1])
-_SUBSET_COLUMNS = ("subset", "source", "domain")
+_MODEL_COLUMNS = (
+    ("chosen_model", "rejected_model"),
+    ("model_a", "model_b"),
+    ("generator_1", "generator_2"),
+)
+_SUBSET_COLUMNS = ("subset", "source", "domain", "dataset")
+_ALL_MODELS = tuple(name for pair in _MODEL_COLUMNS for name in pair)
 _ID_COLUMNS = ("id", "pair_id", "prompt_id", "question_id")
 
 
@@ -202,6 +206,7 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("helpsteer2-preference", "HelpSteer2-Preference"),
     _pair_format("helpsteer3", "HelpSteer3"),
     _pair_format("arena", "arena battles (response_a, response_b)"),
+    _pair_format("alpaca-eval", "AlpacaEval annotations"),
     _format("arena-conversations", "arena battles (conversations)", _read_battle, ("winner",)),
     _format("rewardbench2", "RewardBench 2", _read_best_of, ("prompt", *_CHOSEN_FIRST)),
     _format(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from shlex import join
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import looks_like_messages
+from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import Row
 from adjudge.rollouts.formats.columns import find_column, fits_field, list_columns
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
@@ -20,15 +21,25 @@ from adjudge.types import MISSING, get_path
 
 _OF_QUESTIONS = frozenset(
     {
-        *("choices", "options", "documents", "docs", "contexts", "passages", "paragraphs"),
+        *(
+            "choices",
+            "options",
+            "candidates",
+            "documents",
+            "docs",
+            "contexts",
+            "passages",
+            "paragraphs",
+        ),
         *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
         *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+        *("content", "parts", "messages", "events", "spans", "blocks", "tool_calls", "calls"),
     }
 )
 """Lists of objects with texts that are a question's, or parts of one answer."""
 
 _LONG = 20
-"""Characters; a verdict is shorter."""
+"""Characters; one word of more is a text."""
 
 _REFERENCE_LISTS = ("outputs", "solutions")
 """Lists of texts that are as often what benchmarks accept."""
@@ -40,14 +51,14 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "response": (
         *("response", "output", "completion", "generation", "generated", "prediction", "reply"),
-        *("continuation", "solution", "result"),
+        *("continuation", "predicted", "solution", "result", "sample", "candidate"),
     ),
     "prompt": (
         *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
         "request",
     ),
     "env_reward": (
-        *("reward", "graded", "correct", "correctness", "resolved", "success", "passed", "score"),
+        *("reward", "graded", "correct", "correctness", "resolved", "passed", "score"),
         *("acc", "accuracy"),
     ),
 }
@@ -80,15 +91,21 @@ def propose_options(
         places = [one for one in places if one[0] == within or one[0].startswith(f"{within}.")]
     for path, count in places:
         rows = head_rows(records, path, mapping)
-        if rows and _is_read(rows, mapping, read):
-            more = _find_columns(rows, mapping, read, ("prompt",))
+        asked = find_column(records[0], "prompt")
+        if asked is not None and get_path(rows[0], asked) != get_path(records[0], asked):
+            continue  # perhaps the examples of a task
+        if _is_read(rows, mapping, read):
+            more = _find_columns(rows, mapping, read, ("prompt", "env_reward"))
             return _write(path, count, more)
     if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
         return f"Add {_options(found)}"
     for path, count in places:
         rows = head_rows(records, path, mapping)
         attempts = path.rpartition(".")[2] not in _OF_QUESTIONS
-        found = _find_columns(rows, mapping, read, tuple(_NAMED), of_attempts=attempts)
+        beside = OF_ATTEMPTS if attempts else ("message",)
+        found = _find_columns(rows, mapping, read, tuple(_NAMED), beside)
+        if found and "prompt" not in found and find_column(rows[0], "prompt") is None:
+            found |= _prompt_above(records, path)
         if found:
             return _write(path, count, found)
     for path, count in _text_lists(records) if within is None else ():
@@ -158,16 +175,19 @@ def _find_columns(
     mapping: Mapping[str, str],
     read: Read,
     fields: Sequence[str],
-    *,
-    of_attempts: bool = False,
+    of_attempts: Sequence[str] = (),
 ) -> dict[str, str]:
     """The options that say where ``fields`` are; none where no response is certain."""
     columns = list(dict.fromkeys(path for row in rows[:5] for path in _paths(row)))
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
-    chats = [path for path in columns if _are_chats([get_path(row, path) for row in rows])]
+    lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
+    chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
-    if of_attempts and asked and "response" not in wanted:
-        texts = [one for one in OF_ATTEMPTS if _fit("response", [rows[0].get(one)])]
+    if of_attempts and "response" not in wanted:
+        texts = [one for one in of_attempts if rows[0].get(one) and (asked or one == "message")]
+        texts = [one for one in texts if fits_field("response", rows[0][one])]
+        ends = {len(row["turns"]) for row in rows if _is_list_of_texts(row.get("turns"))}
+        texts += [f"turns.{end - 1}" for end in ends]
         wanted |= {"response": texts[0]} if len(texts) == 1 else {}
     if "response" in fields and "response" not in wanted and len(chats) == 1:
         wanted = {"messages": chats[0]} | {n: c for n, c in wanted.items() if n == "env_reward"}
@@ -191,8 +211,25 @@ def _find_columns(
     return {n: c for n, c in found.items() if usual is None or n not in usual.guessed}
 
 
+def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
+    """The prompt of records whose rows have none; of one document there is none for all rows."""
+    columns = list(dict.fromkeys(column for record in records[:5] for column in _paths(record)))
+    chosen = _choose(records, columns, "prompt") if len(records) > 1 else None
+    if chosen is None or chosen.startswith(f"{path}."):
+        return {}
+    return {"prompt": chosen}
+
+
 def _are_chats(values: Sequence[Any]) -> bool:
-    return all(looks_like_messages(value) for value in values)
+    """Whether values are conversations in which the policy speaks."""
+    for value in values:
+        try:
+            turns = read_messages(value, "") if looks_like_messages(value) else []
+        except RolloutError:
+            return False
+        if not any(turn["role"] == "assistant" for turn in turns):
+            return False
+    return True
 
 
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
@@ -206,18 +243,22 @@ def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
                 yield here
 
 
+def _words(step: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(step)}
+
+
 def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: str) -> str | None:
     """The one column that is meant for a field by the words of its name, and holds such values."""
     ranked: list[tuple[int, str]] = []
     for path in columns:
         values = [value for row in rows if (value := get_path(row, path)) is not MISSING]
-        words = [word.lower() for step in path.split(".")[-2:] for word in _WORDS.findall(step)]
-        ranks = [
-            rank for rank, name in enumerate(_NAMED[field]) if name in words or f"{name}s" in words
-        ]
-        if not (ranks and _OTHERS.isdisjoint({*words} - {*_NAMED[field]}) and _fit(field, values)):
+        last, *above = reversed([_words(step) for step in path.split(".")[-2:]])
+        if not _OTHERS.isdisjoint({*last, *chain(*above)} - {*_NAMED[field]}):
             continue
-        if field != "response" or not _is_verdict(path.rpartition(".")[2], values):
+        names = [*_NAMED[field], *(f"{name}s" for name in _NAMED[field])]
+        ranks = [rank for rank, name in enumerate(names) if name in last]
+        ranks = ranks or [len(names) for step in above if not step.isdisjoint(names)]
+        if ranks and _fit(field, values) and (field != "response" or not _is_label(values)):
             ranked.append((min(ranks), path))
     best = [path for rank, path in ranked if rank == min(ranked)[0]]
     return best[0] if len(best) == 1 else None
@@ -232,7 +273,6 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
     return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
 
 
-def _is_verdict(path: str, values: Sequence[Any]) -> bool:
-    """Whether a result is one word, such as passed."""
-    result = "result" in path.lower()
-    return result and all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)
+def _is_label(values: Sequence[Any]) -> bool:
+    """Whether texts are single words, as verdicts, states and kinds are."""
+    return all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)

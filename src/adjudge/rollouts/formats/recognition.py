@@ -21,6 +21,7 @@ from adjudge.rollouts.formats.columns import (
     fits_field,
     guess_mapping,
     has_own_columns,
+    is_list_of_texts,
     join_input,
     list_columns,
     split_responses,
@@ -284,9 +285,14 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
     for name in CONTENT_FIELDS:
         for record in records:
             value = get_path(record, mapping[name]) if name in mapping else None
-            if _is_column_of(name, value):
+            if value is None or _is_column_of(name, value):
                 continue
             path = mapping[name]
+            if is_list_of_texts(value):
+                raise ConfigError(
+                    f"--map {name}={path}: is a list of {len(value)} texts, and each is a row. Use "
+                    f"--rows {path} -m {name}={path.rpartition('.')[2]}"
+                )
             kind = "an object" if isinstance(value, Mapping) else "a list of objects"
             inside: Any = value
             within = None if isinstance(value, Mapping) else path
@@ -303,6 +309,8 @@ def _is_column_of(name: str, value: Any) -> bool:
     """Whether a value can be read as ``messages`` or ``response``, or is refused row by row."""
     if isinstance(value, Mapping):
         return name == "response" and fits_field(name, value)
+    if name == "response" and is_list_of_texts(value):
+        return False
     if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
         return True
     return looks_like_messages(value)
