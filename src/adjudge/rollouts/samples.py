@@ -306,7 +306,7 @@ class SampleReader:
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
-                yield reading, chain(head, rows)
+                yield reading, reading.join_lines(chain(head, rows))
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""

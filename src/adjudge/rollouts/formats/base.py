@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ class RolloutFormat:
     its own; ``None`` where it is a part of another file's record. ``own``: the columns of adjudge's
     own names that its records have; a record with another of them is a row under these names, and
     of no format. ``parts``: the record's part of each sample, in the order of its rows, where it
-    has several; a mapped column is looked for there first.
+    has several; a mapped column is looked for there first. ``conversations``: its records are
+    lines of a log, and ``convert`` gets those of a conversation together, under ``lines``; the
+    places of each one's lines in the file. A file is a log where one of its first lines is.
     """
 
     name: str
@@ -47,3 +49,4 @@ class RolloutFormat:
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
+    conversations: Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]] | None = None

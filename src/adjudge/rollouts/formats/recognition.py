@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, is_nothing
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
@@ -21,8 +22,12 @@ from adjudge.rollouts.formats.columns import (
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS
+from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
@@ -33,6 +38,10 @@ FORMATS: tuple[RolloutFormat, ...] = (
     *TRAINER_FORMATS,
     *API_FORMATS,
     *PREFERENCE_FORMATS,
+    *OPENHANDS_FORMATS,
+    *LOG_FORMATS,
+    *TELEMETRY_FORMATS,
+    *EXCHANGE_FORMATS,
 )
 """All formats, the more special before the more general."""
 
@@ -71,12 +80,28 @@ class FileReading:
         named = ", ".join(f"{name} from {column}" for name, column in used.items())
         return f"columns by name{f' ({named})' if named else ''}"
 
+    def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
+        """A file's rows; the lines of a conversation as one row in the place of the first."""
+        if self.format is None or self.format.conversations is None:
+            yield from rows
+            return
+        places, lines = [], []
+        for where, row in rows:
+            if isinstance(row, RolloutError):
+                yield where, row
+            else:
+                places.append(where)
+                lines.append(row)
+        for talk in self.format.conversations(lines) if lines else ():
+            yield places[talk[0]], {"lines": [lines[place] for place in talk]}
+
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
         try:
             rows = list(self._split(record, f"row {number}"))
         except (LookupError, TypeError, AttributeError):
-            if self.format is None or self.format.matches(record):
+            form = self.format
+            if form is None or form.conversations is not None or form.matches(record):
                 raise
             raise RolloutError(f"is unlike the first rows: no record of {self.title}") from None
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
@@ -87,7 +112,8 @@ class FileReading:
             if isinstance(row, RolloutError):
                 yield row
                 continue
-            if len(rows) > 1 and row.get("group") is None:
+            is_log = self.format is not None and self.format.conversations is not None
+            if not is_log and len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
             named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
             source = row if by_name else {**record, **parts[place]} if parts else record
@@ -158,7 +184,8 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     """
     mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
-        if records and not mapped and all(_has_format(record, one) for record in records):
+        fits = all if one.conversations is None else any
+        if records and not mapped and fits(_has_format(record, one) for record in records):
             return FileReading(one, mapping)
     columns = dict.fromkeys(str(name) for record in records for name in record)
     guessed = {
