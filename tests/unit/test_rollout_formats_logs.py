@@ -60,6 +60,7 @@ SAMPLES: dict[str, list[Any]] = {
         (SHORT, "One.", "ua", 1, 1.0),
         (SHORT, "Two.", "", None, None),
         (SHORT, '{"boats": 1}', "ua", 1, None),
+        (SHORT, "One.", "", None, 0.5),
         "input: is neither text nor messages (found keys a, b)",
     ],
     "langfuse-observations/observations.jsonl": [(SHORT, "One.", "uAta", 1, None)],
@@ -176,6 +177,41 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
             run("y", {"messages": [{**USER, "content": "p"}]}, {"messages": [REPLY]}),
         ],
         ["the spans 'x' and 'y' of one trace"],
+    ),
+    (
+        "a request of Gemini's without a role, and the response as a text",
+        [{"contents": [{"parts": [{"text": "q"}]}], "response": "a", "correct": True}],
+        [("q", "a", "ua", 1, 1.0)],
+    ),
+    (
+        "a request and a response as JSON texts",
+        [
+            {
+                "request": json.dumps({"messages": [USER]}),
+                "response": json.dumps(
+                    {"content": [{"type": "text", "text": "a"}], "stop_reason": "x"}
+                ),
+            }
+        ],
+        [("q", "a", "ua", 1, None)],
+    ),
+    (
+        "answers alone",
+        [REPLY, REPLY],
+        ["role: no question comes before the first answer"],
+    ),
+    (
+        "attributes of OpenInference as columns of a table",
+        [
+            {
+                "context.trace_id": "t",
+                "attributes.llm.input_messages": [{"message.role": "user", "message.content": "q"}],
+                "attributes.llm.output_messages": [
+                    {"message.role": "assistant", "message.content": "a"}
+                ],
+            }
+        ],
+        [("q", "a", "ua", 1, None)],
     ),
     (
         "a run with several answers",

@@ -66,6 +66,8 @@ def request_messages(request: Record, name: str) -> list[Message]:
     turn = system if isinstance(system, dict) else {"content": system}
     said = read_messages([_SYSTEM_ROLE | turn | _SYSTEM_ROLE], f"{name}.system") if system else []
     given = next((request[key] for key in _TURN_KEYS if request.get(key) is not None), None)
+    if isinstance(given, list) and "contents" in request:  # Gemini's user needs no role
+        given = [{"role": "user"} | one if isinstance(one, dict) else one for one in given]
     if isinstance(given, str):
         return [*said, {"role": "user", "content": given}]
     return said + ([] if given is None else read_messages(given, name))

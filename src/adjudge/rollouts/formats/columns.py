@@ -163,6 +163,12 @@ def fits_field(name: str, value: Any) -> bool:
     return value is None or _FITS[name]([value])
 
 
+def find_reward(row: Mapping[str, Any]) -> str | None:
+    """The first column of a usual name whose value can be a reward."""
+    names = (name for name in _NAMES["env_reward"] if row.get(name) is not None)
+    return next((name for name in names if _is_number(row[name])), None)
+
+
 def _are_conversations(values: Sequence[Any]) -> bool:
     return bool(values) and all(parse_conversation(value) is not None for value in values)
 

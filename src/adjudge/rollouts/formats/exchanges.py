@@ -10,30 +10,29 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import Message, read_messages
+from adjudge.intake.conversation import Message, looks_like_messages, read_messages
 from adjudge.rollouts.formats.api_results import response_rows
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import answered_columns, request_messages
+from adjudge.rollouts.formats.columns import find_reward
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_extras,
+    add_fields,
     as_object,
     as_objects,
     describe_error,
-    is_number,
+    read_json,
 )
 
 
 def _own_columns(row: Row, record: Record, *used: str) -> Row:
     """``row`` with the record's other columns and its reward."""
-    name = next((name for name in _REWARDS if is_number(record.get(name))), None)
-    if name is not None:
-        row["env_reward"] = record[name]
-    return add_extras(row, record, *used, name or "")
-
-
-_REWARDS = ("env_reward", "reward", "score")
+    reward = find_reward(record)
+    add_fields(row, group=record.get("group"), reference=record.get("reference"))
+    add_fields(row, env_reward=record[reward] if reward else None)
+    return add_extras(row, record, *used, reward or "")
 
 
 # A request and its response: {request: {messages, …}, response: {…}}, or the request's keys beside
@@ -44,28 +43,36 @@ _FOREIGN = ("custom_id", "responses_create_params", "object", "trajectory_format
 
 def _find_reply(record: Record) -> Record | None:
     """The response, if it is one of a provider's."""
-    for reply in (as_object(record.get("response")), record):
-        listed = any(isinstance(reply.get(key), list) for key in ("choices", "candidates"))
-        content = isinstance(reply.get("content"), list) and "stop_reason" in reply
-        output = reply.get("object") == "response" and isinstance(reply.get("output"), list)
-        said = reply is not record and (
-            "role" in reply or isinstance(reply.get("message"), Mapping)
-        )
-        if listed or content or output or said:
-            return reply
-    return None
+    beside = as_object(read_json(record.get("response")))
+    if _is_reply(beside) or not {"role", "message", "candidates"}.isdisjoint(beside):
+        return beside
+    if "contents" in record and isinstance(record.get("response"), str):
+        return {"role": "assistant", "content": record["response"]}
+    return record if _is_reply(record) else None
+
+
+def _is_reply(reply: Record) -> bool:
+    choices = as_objects(reply.get("choices"))
+    made = as_objects(reply.get("candidates"))
+    return (
+        any("message" in one or {"text", "finish_reason"} <= one.keys() for one in choices)
+        or any("content" in one or "finishReason" in one for one in made)
+        or (isinstance(reply.get("content"), list) and "stop_reason" in reply)
+        or looks_like_messages(reply.get("output"))
+    )
 
 
 def _find_request(record: Record) -> Record:
-    return as_object(record.get("request")) or record
+    return as_object(read_json(record.get("request"))) or record
 
 
 def _is_exchange(record: Record) -> bool:
-    request = _find_request(record)
+    request, reply = _find_request(record), _find_reply(record)
+    asked = any(isinstance(request.get(key), str | list) for key in _REQUEST_KEYS)
     return (
-        not any(key in record for key in _FOREIGN)
-        and any(isinstance(request.get(key), str | list) for key in _REQUEST_KEYS)
-        and _find_reply(record) is not None
+        reply is not None
+        and (asked or (reply is not record and _is_reply(reply)))
+        and not any(key in record for key in _FOREIGN)
     )
 
 
@@ -134,14 +141,18 @@ def _convert_request(record: Record) -> Iterator[Row]:
 
 
 def _is_state(record: Record) -> bool:
-    return isinstance(as_object(record.get("values")).get("messages"), list)
+    return isinstance(_find_state(record).get("messages"), list)
+
+
+def _find_state(record: Record) -> Record:
+    return as_object(record.get("values")) or as_object(record.get("channel_values"))
 
 
 def _convert_state(record: Record) -> Iterator[Row]:
     if record.get("next"):
         raise RolloutError("next: is a checkpoint before the end of the run, and no whole rollout")
-    messages = read_messages(record["values"]["messages"], "values.messages")
-    yield _own_columns({"messages": messages}, record, "values")
+    messages = read_messages(_find_state(record), "values")
+    yield _own_columns({"messages": messages}, record, "values", "channel_values")
 
 
 def _is_art(record: Record) -> bool:
@@ -166,7 +177,7 @@ EXCHANGE_FORMATS = (
         "requests with responses",
         _is_exchange,
         _convert_exchange,
-        own=("messages",),
+        own=("messages", "response"),
     ),
     RolloutFormat("gemini-contents", "Gemini contents", _is_contents, _convert_request),
     RolloutFormat(

@@ -72,8 +72,11 @@ def _is_claude_code(record: Record) -> bool:
         return isinstance(record.get("type"), str) and any(
             signs <= record.keys() for signs in _CLAUDE_SIGNS
         )
+    message = as_object(record.get("message"))
     ids = (record.get(name) for name in ("uuid", "sessionId", "session_id"))
-    return "content" in as_object(record.get("message")) and any(map(as_text, ids))
+    return "content" in message and (
+        message.get("role") == record["type"] or any(map(as_text, ids))
+    )
 
 
 def _split_sessions(lines: Sequence[Record]) -> list[list[int]]:
@@ -141,7 +144,8 @@ def _last_branch(lines: Sequence[Record]) -> Iterator[Record]:
         content = as_object(line.get("message")).get("content")
         is_result = any("tool_use_id" in block for block in as_objects(content))
         parent = as_text(line.get("parentUuid"))
-        if line.get("type") == "user" and not is_result and parent is not None:
+        is_asked = line.get("type") == "user" and not is_result and not line.get("isMeta")
+        if is_asked and parent is not None:
             uuid = as_text(line.get("uuid"))
             if asked.get(parent, uuid) != uuid:
                 dropped.add(asked[parent])
@@ -296,7 +300,13 @@ def _convert_messages(record: Record) -> Iterator[Row]:
     turns = [{key: one for key, one in line.items() if key not in _LINE_KEYS} for line in lines]
     named = (as_id(line[key]) for line in lines for key in _CONVERSATIONS if key in line)
     row = _log_row(turns, None, session_id=next(named, None))
-    said = row["messages"][row["opening_turns"] :]
+    opening = row["opening_turns"]
+    said = row["messages"][opening:]
+    if opening == 0:
+        raise RolloutError(
+            "role: no question comes before the first answer, so the lines may be of several "
+            "conversations. Write one line for each, with its turns in 'messages'."
+        )
     if any(turn["role"] in ("system", "developer") for turn in said):
         raise RolloutError(
             "role: a system message comes after an answer, so the lines are of several "

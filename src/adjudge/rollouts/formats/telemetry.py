@@ -29,6 +29,7 @@ from adjudge.rollouts.formats.fields import (
     describe_error,
     each_row,
     is_number,
+    read_json,
 )
 from adjudge.rollouts.formats.logs import read_lines, split_lines
 
@@ -118,7 +119,8 @@ def _is_telemetry(record: Record) -> bool:
     resources = [one for key in _RESOURCES for one in as_objects(record.get(key))]
     names = [*_read_attributes(record.get("attributes")), *record]
     return any(scope in one for one in resources for scope in _SCOPES) or any(
-        f"{name}".startswith(("gen_ai.", "llm.input_messages.")) for name in names
+        f"{name}".removeprefix("attributes.").startswith(("gen_ai.", "llm.input_messages"))
+        for name in names
     )
 
 
@@ -132,13 +134,24 @@ def _list_spans(record: Record) -> Iterator[Record]:
 
 
 def _read_attributes(given: Any) -> dict[str, Any]:
+    """Attributes by their full names, whether they are listed, nested, or plain."""
     if isinstance(given, Mapping):
-        return dict(given)
+        flat = {key: one for key, one in given.items() if key not in ("gen_ai", "llm")}
+        for outer in given.keys() - flat.keys():
+            flat |= _flatten(outer, given[outer])
+        return flat
     return {
         one["key"]: _read_value(one.get("value"))
         for one in as_objects(given)
         if as_text(one.get("key"))
     }
+
+
+def _flatten(name: str, value: Any, depth: int = 4) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not depth:
+        return {name: value}
+    inner = (_flatten(f"{name}.{key}", one, depth - 1) for key, one in value.items())
+    return {key: one for flat in inner for key, one in flat.items()}
 
 
 def _read_value(value: Any) -> Any:
@@ -168,28 +181,28 @@ class _Span(NamedTuple):
 def _read_span(span: Record) -> tuple[str | None, _Span]:
     """A span and the id of its trace."""
     attributes = _read_attributes(span.get("attributes"))
-    attributes |= {key: one for key, one in span.items() if "." in key}
+    beside = {key.removeprefix("attributes."): one for key, one in span.items() if "." in key}
+    attributes = {**beside, **attributes}  # columns of a table
     scores: dict[str, Any] = {}
     for event in as_objects(span.get("events")):
-        beside = _read_attributes(event.get("attributes"))
+        found = _read_attributes(event.get("attributes"))
         if event.get("name") == _DETAILS:
-            attributes = {**beside, **attributes}
+            attributes = {**found, **attributes}
         elif event.get("name") == _EVALUATION:
-            scores[as_text(beside.get("gen_ai.evaluation.name")) or "score"] = beside.get(
-                "gen_ai.evaluation.score.value"
-            )
+            name = as_text(found.get("gen_ai.evaluation.name")) or "score"
+            scores[name] = found.get("gen_ai.evaluation.score.value")
     status = as_object(span.get("status"))
     code = status.get("code", status.get("status_code", span.get("status")))
     failed = code == 2 or (isinstance(code, str) and code.upper().endswith("ERROR"))
     error = status.get("message") or status.get("description") or attributes.get("error.type")
     start = as_id(span.get("startTimeUnixNano", span.get("start_time"))) or ""
-    context = as_object(span.get("context"))
-    trace = span.get("traceId", span.get("trace_id", context.get("trace_id")))
-    found = _Span(
-        as_text(span.get("name")) or "", start, attributes,
-        describe_error(error) if failed else None, scores,
-    )  # fmt: skip
-    return as_id(trace), found
+    ids = {**span, **{f"context.{key}": one for key, one in as_object(span.get("context")).items()}}
+    trace = next((ids[key] for key in _TRACE_IDS if key in ids), None)
+    broken = describe_error(error) if failed else None
+    return as_id(trace), _Span(as_text(span.get("name")) or "", start, attributes, broken, scores)
+
+
+_TRACE_IDS = ("traceId", "trace_id", "context.trace_id")
 
 
 def _split_traces(lines: Sequence[Record]) -> list[list[int]]:
@@ -264,8 +277,7 @@ def _read_call(span: _Span) -> _Call | None:
     messages = read_messages(before, _INPUT) if before else []
     system = values.get(_SYSTEM)
     if system and not any(message["role"] == "system" for message in messages):
-        with suppress(msgspec.MsgspecError, RecursionError, UnicodeEncodeError, TypeError):
-            system = msgspec.json.decode(system) if system[:1] == "[" else system
+        system = read_json(system) if (as_text(system) or "")[:1] == "[" else system
         messages = [*read_messages([{"role": "system", "content": system}], _SYSTEM), *messages]
     return _Call(span.name, messages, read_messages(after, _OUTPUT))
 
@@ -288,6 +300,8 @@ def _list_flat(values: Record, prefix: str) -> list[Message] | None:
 
 def _list_numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
+    for place, one in enumerate(as_objects(values.get(prefix[:-1]))):  # a list of such messages
+        found[place] = {f"{key}".removeprefix("message."): part for key, part in one.items()}
     for name, value in values.items():
         number, dot, rest = name.removeprefix(prefix).partition(".")
         if name.startswith(prefix) and dot and number.isdecimal() and len(number) < 8:
@@ -362,8 +376,8 @@ def _convert_runs(record: Record) -> Iterator[Row]:
     calls = [
         _Call(
             as_text(run.get("name")) or "",
-            _read_side(run.get("inputs"), "inputs"),
-            _read_side(run.get("outputs"), "outputs"),
+            _read_side(read_json(run.get("inputs")), "inputs"),
+            _read_side(read_json(run.get("outputs")), "outputs"),
         )
         for run in chosen
     ]
@@ -404,9 +418,10 @@ def _read_sides(record: Record) -> tuple[Any, Any]:
 
 def _convert_langfuse(record: Record) -> Iterator[Row]:
     call = _Call("", *_read_sides(record))
-    scores = {
-        as_text(one.get("name")) or "": one.get("value") for one in as_objects(record.get("scores"))
-    }
+    given = as_objects(record.get("scores"))
+    scores = {as_text(one.get("name")) or "": one.get("value") for one in given}
+    for name, value in as_object(record.get("scores")).items():  # as the page exports them
+        scores[name] = value[0] if isinstance(value, list) and len(value) == 1 else value
     yield _scored_row(call, scores, id=as_id(record["id"]), name=as_text(record.get("name")))
 
 
