@@ -135,7 +135,7 @@ CELLS = "prompt,response\np,caf\u00e9\n"
                 ("utf-32", "UTF-32"),
             )
         ),
-        ("a.jsonl.gz", gzip.compress(TEXT.encode("utf-16")), "iconv -f UTF-16 -t UTF-8 "),
+        ("a.jsonl.gz", gzip.compress(TEXT.encode("utf-16"), mtime=0), "iconv -f UTF-16 -t UTF-8 "),
         ("a.jsonl", bz2.compress(TEXT.encode()), "bunzip2 "),
         ("a.jsonl.bz2", bz2.compress(TEXT.encode()), "bunzip2 "),
         ("a.jsonl.xz", lzma.compress(TEXT.encode()), "unxz "),
