@@ -71,6 +71,6 @@ def test_an_audit_is_of_the_trainers_own_reward(tmp_path: Path) -> None:
     assert [(one.reward, one.env_reward) for one in found] == [
         (0.9, 1.0), (0.2, 1.0), (0.8, 1.0), (None, 1.0),
     ]  # fmt: skip
-    assert len(run.notes) == 1
+    assert len(run.input.notes) == 1
     mapped = list(read_audited([path], {"env_reward": "env_reward"}, AuditedRun()))
     assert [one.reward for one in mapped] == [1.0] * 4

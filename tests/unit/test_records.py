@@ -105,3 +105,13 @@ def test_a_foreign_row_of_a_training_run_costs_itself_alone(
     found = list(RunRecords(tmp_path).with_samples())
     assert [(record.index, sample.response) for record, sample in found] == [(0, "r0"), (1, "r1")]
     assert str(file) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000, b'{"inputs": 7}', b'{"map": [1]}', b"[]", b""],
+)
+def test_a_damaged_manifest_is_one_message(graded: Path, content: bytes) -> None:
+    (graded / "run.json").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"run\.json: "):
+        list(RunRecords(graded).with_samples())

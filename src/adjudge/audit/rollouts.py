@@ -17,7 +17,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.datasets.files import decode_line, find_container, open_binary, read_rows
+from adjudge.datasets.files import find_container, read_rows
+from adjudge.datasets.packing import decode_line, open_binary
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call

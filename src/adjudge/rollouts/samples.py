@@ -379,7 +379,7 @@ class SampleReader:
                     self._rewards.add(kind)
                     self._say(sentence)
                 alone = len(head) == 1 and _DOCUMENT.search(file) is not None
-                yield reading, alone, chain(head, rows)
+                yield reading, alone, reading.join_lines(chain(head, rows))
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""

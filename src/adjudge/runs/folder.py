@@ -71,7 +71,7 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunFolderError(f"{path}: cannot be read: {error}") from None
 
 

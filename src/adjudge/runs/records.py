@@ -98,6 +98,13 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         return {key.removesuffix(_SCORE): info[key] for key in info if key.endswith(_SCORE)}
 
 
+class _Source(msgspec.Struct):
+    """What ``run.json`` says of the rollouts, whatever else it says."""
+
+    inputs: list[str] | None = None
+    map: dict[str, str] | None = None
+
+
 class RunRecords:
     """The samples of the run in ``path``, read as often as they are needed.
 
@@ -160,7 +167,7 @@ class RunRecords:
                 else:
                     yield record, sample
             return
-        samples = iter(SampleReader(self.find_inputs(), self.facts.get("map") or {}))
+        samples = iter(SampleReader(self.find_inputs(), self._source.map or {}))
         for record in self:
             sample = next((one for one in samples if one.original_index == record.index), None)
             if sample is None or (record.key and compute_rollout_key(sample) != record.key):
@@ -187,7 +194,14 @@ class RunRecords:
     @property
     def inputs(self) -> list[Path]:
         """The files and folders that were graded."""
-        return [Path(str(one)) for one in self.facts.get("inputs") or []]
+        return [Path(one) for one in self._source.inputs or ()]
+
+    @property
+    def _source(self) -> _Source:
+        try:
+            return msgspec.convert(self.facts, _Source)
+        except msgspec.ValidationError as error:
+            raise RunFolderError(f"{self.path / 'run.json'}: cannot be read: {error}") from None
 
     def find_inputs(self) -> list[Path]:
         """:attr:`inputs`; raises :class:`~adjudge.errors.RunFolderError` where some are gone."""

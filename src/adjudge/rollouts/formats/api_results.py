@@ -37,10 +37,10 @@ def _is_openai_response(record: Record) -> bool:
 
 
 def _convert_openai_response(body: Record) -> Iterator[Row | RolloutError]:
-    yield from _response_rows(body, [])
+    yield from response_rows(body, [])
 
 
-def _response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutError]:
+def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutError]:
     """A row for each choice, with the messages that were ``asked`` before it.
 
     Answers to the same messages are a group; where these are not known, those of one request.
@@ -136,7 +136,7 @@ def _convert_openai_batch(record: Record) -> Iterator[Row | RolloutError]:
     prompt = as_text(request.get("prompt"))  # of a completion
     if prompt is not None:
         own = {"custom_id": name, "prompt": prompt, "group": digest_prompt(prompt)}
-    for row in _response_rows(body, asked):
+    for row in response_rows(body, asked):
         yield row if isinstance(row, RolloutError) else row | own
 
 

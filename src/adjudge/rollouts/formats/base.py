@@ -37,7 +37,9 @@ class RolloutFormat:
     have; a record with another of them is a row under these names, and of no format. ``parts``: the
     record's part of each sample, in the order of its rows, where it has several; a mapped column is
     looked for there first. ``reward``: which column of the rows is the reward, by the first records
-    or such parts, where the format leaves a choice.
+    or such parts, where the format leaves a choice. ``conversations``: its records are lines of a
+    log, and ``convert`` gets those of a conversation together, under ``lines``; the places of each
+    one's lines in the file. A file is a log where one of its first lines is.
     """
 
     name: str
@@ -52,3 +54,4 @@ class RolloutFormat:
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
     reward: Callable[[Sequence[Mapping[str, Any]]], RewardColumns] | None = None
+    conversations: Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]] | None = None

@@ -14,7 +14,7 @@ from adjudge.intake.conversation import (
 )
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.fields import Record, as_objects
+from adjudge.rollouts.formats.fields import Record, as_object, as_objects
 
 
 def tool_calls(
@@ -60,10 +60,19 @@ def answered_columns(messages: Sequence[Message]) -> Row:
 
 
 def request_messages(request: Record, name: str) -> list[Message]:
-    """The messages of a request to OpenAI's or Anthropic's APIs; none where it has none."""
-    system = message_text(request.get("system", request.get("instructions")), f"{name}.system")
-    messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    given = request.get("messages", request.get("input"))
+    """The messages of a request to a provider's API; none where it has none."""
+    places = (request, as_object(request.get("config")))
+    system = next((one[key] for one in places for key in _SYSTEM_KEYS if one.get(key)), None)
+    turn = system if isinstance(system, dict) else {"content": system}
+    said = read_messages([_SYSTEM_ROLE | turn | _SYSTEM_ROLE], f"{name}.system") if system else []
+    given = next((request[key] for key in _TURN_KEYS if request.get(key) is not None), None)
+    if isinstance(given, list) and "contents" in request:  # Gemini's user needs no role
+        given = [{"role": "user"} | one if isinstance(one, dict) else one for one in given]
     if isinstance(given, str):
-        return [*messages, {"role": "user", "content": given}]
-    return messages + ([] if given is None else read_messages(given, name))
+        return [*said, {"role": "user", "content": given}]
+    return said + ([] if given is None else read_messages(given, name))
+
+
+_SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
+_SYSTEM_ROLE = {"role": "system"}
+_TURN_KEYS = ("messages", "contents", "input")

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, TypeGuard
+
+import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import encode_value
@@ -45,6 +48,13 @@ def as_objects(value: Any) -> list[Mapping[str, Any]]:
     """The JSON objects in a list; none for what is no list."""
     items = value if isinstance(value, list | tuple) else ()
     return [item for item in items if isinstance(item, Mapping)]
+
+
+def read_json(value: Any) -> Any:
+    """What a text of JSON holds, as tables have objects; any other value as it is."""
+    with suppress(msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+    return value
 
 
 def are_objects(value: Any) -> TypeGuard[list[Record]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
+from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.intake.conversation import looks_like_messages
@@ -27,10 +28,14 @@ from adjudge.rollouts.formats.columns import (
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_attempts, head_rows, rows_at
+from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.proposals import propose_options
+from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
 
@@ -41,6 +46,10 @@ FORMATS: tuple[RolloutFormat, ...] = (
     *TRAINER_FORMATS,
     *API_FORMATS,
     *PREFERENCE_FORMATS,
+    *OPENHANDS_FORMATS,
+    *LOG_FORMATS,
+    *TELEMETRY_FORMATS,
+    *EXCHANGE_FORMATS,
 )
 """All formats, the more special before the more general."""
 
@@ -82,6 +91,21 @@ class FileReading:
         what = "columns by name" if self.format is None else self.format.title
         return f"{what}, rows under {self.nested}" if self.nested else what
 
+    def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
+        """A file's rows; the lines of a conversation as one row in the place of the first."""
+        if self.format is None or self.format.conversations is None:
+            yield from rows
+            return
+        places, lines = [], []
+        for where, row in rows:
+            if isinstance(row, RolloutError):
+                yield where, row
+            else:
+                places.append(where)
+                lines.append(row)
+        for talk in self.format.conversations(lines) if lines else ():
+            yield places[talk[0]], {"lines": [lines[place] for place in talk]}
+
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
         for _, row in self.places(record, number):
@@ -117,7 +141,8 @@ class FileReading:
         try:
             rows = list(self._split(record, f"row {number}"))
         except (LookupError, TypeError, AttributeError):
-            if self.format is None or self.format.matches(record):
+            form = self.format
+            if form is None or form.conversations is not None or form.matches(record):
                 raise
             raise RolloutError(f"is unlike the first rows: no record of {self.title}") from None
         by_name = self.format is None  # the row has all columns, some of them changed by splitting
@@ -128,7 +153,8 @@ class FileReading:
             if isinstance(row, RolloutError):
                 yield row
                 continue
-            if len(rows) > 1 and row.get("group") is None:
+            is_log = self.format is not None and self.format.conversations is not None
+            if not is_log and len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
             named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
             if self.guessed.get("prompt") == "instruction":
@@ -238,7 +264,8 @@ def _find_reading(
     """The reading of records; ``None`` where neither conversation nor response is found."""
     mapped = any(name in mapping for name in CONTENT_FIELDS)
     for one in FORMATS:
-        if records and not mapped and all(_has_format(record, one) for record in records):
+        fits = all if one.conversations is None else any
+        if records and not mapped and fits(_has_format(record, one) for record in records):
             rewards = _find_rewards(records, one, mapping)
             guessed = {} if rewards.column is None else {"env_reward": rewards.column}
             return FileReading(one, mapping, guessed, rewards=rewards)

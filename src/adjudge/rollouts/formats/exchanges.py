@@ -1,0 +1,190 @@
+"""Rows that hold a conversation under the names of a provider's or a framework's own.
+
+Requests with their responses, as proxies and clients log them; Gemini's contents; messages with the
+system text beside them, as Anthropic has it; states of LangGraph; trajectories of ART.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from adjudge.errors import RolloutError
+from adjudge.intake.columns import find_reward
+from adjudge.intake.conversation import Message, looks_like_messages, read_messages
+from adjudge.rollouts.formats.api_results import response_rows
+from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.chat import answered_columns, request_messages
+from adjudge.rollouts.formats.completions import completion_row
+from adjudge.rollouts.formats.fields import (
+    Record,
+    add_extras,
+    add_fields,
+    as_object,
+    as_objects,
+    describe_error,
+    read_json,
+)
+
+
+def _own_columns(row: Row, record: Record, *used: str) -> Row:
+    """``row`` with the record's other columns and its reward."""
+    reward = find_reward([record]).column
+    add_fields(row, group=record.get("group"), reference=record.get("reference"))
+    add_fields(row, env_reward=record[reward] if reward else None)
+    return add_extras(row, record, *used, reward or "")
+
+
+# A request and its response: {request: {messages, …}, response: {…}}, or the request's keys beside
+
+_REQUEST_KEYS = ("messages", "contents", "input")
+_FOREIGN = ("custom_id", "responses_create_params", "object", "trajectory_format")
+
+
+def _find_reply(record: Record) -> Record | None:
+    """The response, if it is one of a provider's."""
+    beside = as_object(read_json(record.get("response")))
+    if _is_reply(beside) or not {"role", "message", "candidates"}.isdisjoint(beside):
+        return beside
+    if "contents" in record and isinstance(record.get("response"), str):
+        return {"role": "assistant", "content": record["response"]}
+    return record if _is_reply(record) else None
+
+
+def _is_reply(reply: Record) -> bool:
+    choices = as_objects(reply.get("choices"))
+    made = as_objects(reply.get("candidates"))
+    return (
+        any("message" in one or {"text", "finish_reason"} <= one.keys() for one in choices)
+        or any("content" in one or "finishReason" in one for one in made)
+        or (isinstance(reply.get("content"), list) and "stop_reason" in reply)
+        or looks_like_messages(reply.get("output"))
+    )
+
+
+def _find_request(record: Record) -> Record:
+    return as_object(read_json(record.get("request"))) or record
+
+
+def _is_exchange(record: Record) -> bool:
+    request, reply = _find_request(record), _find_reply(record)
+    asked = any(isinstance(request.get(key), str | list) for key in _REQUEST_KEYS)
+    return (
+        reply is not None
+        and (asked or (reply is not record and _is_reply(reply)))
+        and not any(key in record for key in _FOREIGN)
+    )
+
+
+def _convert_exchange(record: Record) -> Iterator[Row | RolloutError]:
+    asked, reply = request_messages(_find_request(record), "request"), _find_reply(record) or {}
+    if reply.get("error"):
+        raise RolloutError(f"the request failed: {describe_error(reply['error'])}")
+    used = (
+        "request",
+        "response",
+        *_REQUEST_KEYS,
+        *_SYSTEM_KEYS,
+        "choices",
+        "candidates",
+        "content",
+    )
+    if isinstance(reply.get("choices"), list) or isinstance(reply.get("output"), list):
+        rows: Any = response_rows(reply, asked)
+    else:
+        rows = [completion_row(asked, one) for one in _read_replies(reply)]
+    for row in rows:
+        yield row if isinstance(row, RolloutError) else _own_columns(row, record, *used)
+
+
+def _read_replies(reply: Record) -> list[list[Message]]:
+    """The answers in a response of Anthropic's, Gemini's or Ollama's."""
+    if not isinstance(reply.get("candidates"), list):
+        message = as_object(reply.get("message")) or {
+            "role": "assistant",
+            "content": reply.get("content"),
+        }
+        return [read_messages([message], "response")]
+    found = [as_object(one.get("content")) for one in as_objects(reply["candidates"])]
+    if not found or not all(found):
+        raise RolloutError("response.candidates: one has no content: nothing was answered")
+    return [read_messages([{"role": "model", **one}], "response") for one in found]
+
+
+# Conversations under other names
+
+_SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
+
+
+def _is_contents(record: Record) -> bool:
+    turns = as_objects(record.get("contents"))
+    return bool(turns) and all("parts" in turn for turn in turns) and _find_reply(record) is None
+
+
+def _is_with_system(record: Record) -> bool:
+    turns = as_objects(record.get("messages"))
+    return (
+        bool(turns)
+        and isinstance(record.get("system"), str | list)
+        and not any(one.get("role") == "system" for one in turns)
+        and not isinstance(record.get("info"), Mapping)
+        and _find_reply(record) is None
+    )
+
+
+def _convert_request(record: Record) -> Iterator[Row]:
+    """A request whose last message is the answer."""
+    messages = request_messages(record, "messages")
+    if not any(one["role"] == "assistant" for one in messages):
+        raise RolloutError("has no message of the assistant: nothing was answered")
+    yield _own_columns({"messages": messages}, record, *_REQUEST_KEYS, *_SYSTEM_KEYS)
+
+
+def _is_state(record: Record) -> bool:
+    return isinstance(_find_state(record).get("messages"), list)
+
+
+def _find_state(record: Record) -> Record:
+    return as_object(record.get("values")) or as_object(record.get("channel_values"))
+
+
+def _convert_state(record: Record) -> Iterator[Row]:
+    if record.get("next"):
+        raise RolloutError("next: is a checkpoint before the end of the run, and no whole rollout")
+    messages = read_messages(_find_state(record), "values")
+    yield _own_columns({"messages": messages}, record, "values", "channel_values")
+
+
+def _is_art(record: Record) -> bool:
+    return isinstance(record.get("messages_and_choices"), list)
+
+
+def _convert_art(record: Record) -> Iterator[Row]:
+    given = record["messages_and_choices"]
+    messages = read_messages(given, "messages_and_choices")
+    choices = [place for place, one in enumerate(given) if "message" in as_object(one)]
+    row: Row = {"messages": messages}
+    if choices and len(messages) == len(given):
+        row["opening_turns"] = choices[0]  # other turns of the assistant are the prompt's
+    else:
+        row |= answered_columns(messages)
+    yield _own_columns(row, record, "messages_and_choices")
+
+
+EXCHANGE_FORMATS = (
+    RolloutFormat(
+        "request-response",
+        "requests with responses",
+        _is_exchange,
+        _convert_exchange,
+        own=("messages", "response"),
+    ),
+    RolloutFormat("gemini-contents", "Gemini contents", _is_contents, _convert_request),
+    RolloutFormat(
+        "messages-with-system", "messages with a system text", _is_with_system, _convert_request,
+        own=("messages",),
+    ),
+    RolloutFormat("langgraph-states", "LangGraph states", _is_state, _convert_state),
+    RolloutFormat("art-trajectories", "ART trajectories", _is_art, _convert_art),
+)  # fmt: skip
+"""No record is in two of them."""
