@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from shlex import join
 from typing import Any
 
@@ -129,7 +129,7 @@ def propose_options(
 
 def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """The one column with lists of texts that may be responses, and how many the first has."""
-    columns = list(dict.fromkeys(path for one in records[:5] for path in _paths(one)))
+    columns = _columns_of(records)
     lists = [
         path for path in columns if all(_is_list_of_texts(get_path(one, path)) for one in records)
     ]
@@ -178,7 +178,7 @@ def _find_columns(
     of_attempts: Sequence[str] = (),
 ) -> dict[str, str]:
     """The options that say where ``fields`` are; none where no response is certain."""
-    columns = list(dict.fromkeys(path for row in rows[:5] for path in _paths(row)))
+    columns = _columns_of(rows)
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
     chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
@@ -213,7 +213,7 @@ def _find_columns(
 
 def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
     """The prompt of records whose rows have none; of one document there is none for all rows."""
-    columns = list(dict.fromkeys(column for record in records[:5] for column in _paths(record)))
+    columns = _columns_of(records)
     chosen = _choose(records, columns, "prompt") if len(records) > 1 else None
     if chosen is None or chosen.startswith(f"{path}."):
         return {}
@@ -230,6 +230,13 @@ def _are_chats(values: Sequence[Any]) -> bool:
         if not any(turn["role"] == "assistant" for turn in turns):
             return False
     return True
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The dotted names of the columns of the first rows."""
+    return list(
+        dict.fromkeys(one for row in rows[:5] for one in islice(_paths(row), _MOST_COLUMNS))
+    )
 
 
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
