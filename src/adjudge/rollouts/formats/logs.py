@@ -64,14 +64,14 @@ _CLAUDE_SIGNS = (
     *({"parentUuid", "isSidechain"}, {"leafUuid", "summary"}),
     *({"messageId", "snapshot"}, {"subtype", "session_id"}),
 )
-"""Keys of lines that are no messages."""
+"""Keys of lines that are no messages; the last of a system's and of a result's."""
 
 
 def _is_claude_code(record: Record) -> bool:
-    if record.get("type") not in ("user", "assistant"):
-        return isinstance(record.get("type"), str) and any(
-            signs <= record.keys() for signs in _CLAUDE_SIGNS
-        )
+    kind = record.get("type")
+    if kind not in ("user", "assistant"):
+        signs = _CLAUDE_SIGNS if kind in ("system", "result") else _CLAUDE_SIGNS[:3]
+        return isinstance(kind, str) and any(one <= record.keys() for one in signs)
     message = as_object(record.get("message"))
     ids = (record.get(name) for name in ("uuid", "sessionId", "session_id"))
     return "content" in message and (
