@@ -232,23 +232,29 @@ def _stream_items(item: Record) -> list[Any]:
     ]
 
 
-# Gemini CLI: {sessionId, projectHash, messages: [{type: "gemini", content, toolCalls, thoughts}]}
+# Gemini CLI: {sessionId, projectHash, messages: [{type: "gemini", content, toolCalls, thoughts}]},
+# or that without messages, and then a line for each, written again where it changes
 
 
 def _is_gemini_cli(record: Record) -> bool:
-    return {"sessionId", "projectHash"} <= record.keys() and isinstance(
-        record.get("messages"), list
-    )
+    return {"sessionId", "projectHash"} <= record.keys()
 
 
 def _convert_gemini_cli(record: Record) -> Iterator[Row]:
+    lines = read_lines(record)
+    messages: dict[str, Record] = {}
+    for line in lines:
+        if other := [key for key in line if key.startswith("$") and key != "$set"]:
+            raise RolloutError(f"{other[0]}: is a line of an unknown kind")
+        for one in as_objects(line.get("messages")) if "sessionId" in line else [line]:
+            messages[as_id(one.get("id")) or f"message {len(messages)}"] = one
     turns: list[Any] = []
     failure: Any = None
-    for message in as_objects(record["messages"]):
+    for message in messages.values():
         kind, content = message.get("type"), message.get("content")
         if kind == "error":
             failure = message_text(content)
-        elif kind not in ("info", "warning"):
+        elif kind is not None and kind not in ("info", "warning"):
             failure = None
             calls = as_objects(message.get("toolCalls"))
             thoughts = (
@@ -260,7 +266,7 @@ def _convert_gemini_cli(record: Record) -> Iterator[Row]:
             turns.append({**turn, "tool_calls": calls})
             results = [one.get("result") for one in calls if isinstance(one.get("result"), list)]
             turns += [{"role": "user", "parts": result} for result in results if result]
-    yield _log_row(turns, failure, session_id=as_text(record.get("sessionId")))
+    yield _log_row(turns, failure, session_id=as_text(lines[0].get("sessionId")))
 
 
 # A chat message a line: {role, content, …}
@@ -326,7 +332,12 @@ LOG_FORMATS = (
     ),
     RolloutFormat("codex", "Codex rollout", _is_codex, _convert_codex, conversations=all_lines),
     RolloutFormat(
-        "gemini-cli", "Gemini CLI session", _is_gemini_cli, _convert_gemini_cli, own=("messages",)
+        "gemini-cli",
+        "Gemini CLI session",
+        _is_gemini_cli,
+        _convert_gemini_cli,
+        own=("messages",),
+        conversations=all_lines,
     ),
     RolloutFormat(
         "message-lines",
