@@ -17,6 +17,9 @@ SAMPLE_FIELDS = (
 Row = dict[str, Any]
 """The columns of one sample, named as :data:`SAMPLE_FIELDS` are."""
 
+SplitLines = Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]]
+"""The places of each conversation's lines among the lines of a file."""
+
 
 @dataclass(frozen=True)
 class RolloutFormat:
@@ -49,4 +52,4 @@ class RolloutFormat:
     join: Callable[[Path, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
-    conversations: Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]] | None = None
+    conversations: SplitLines | None = None
