@@ -146,9 +146,6 @@ class FileReading:
             is_log = self.format is not None and self.format.conversations is not None
             if not is_log and len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
-            named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
-            if self.guessed.get("prompt") == "instruction":
-                named["prompt"] = join_input(row) or named["prompt"]
             for path in self.mapping.values() if is_log else ():
                 if get_path(row, path) is MISSING:
                     columns = list_columns(row)
@@ -156,7 +153,16 @@ class FileReading:
                         f"has no {path!r}, as a sample of a log (columns: {columns})"
                     )
             source = row if by_name else {**record, **parts[place]} if parts else record
-            yield apply_mapping(named, source, self.mapping)
+            yield self.name_fields(row, source)
+
+    def name_fields(self, row: Row, record: Mapping[str, Any]) -> Row:
+        """``row`` with the fields that were guessed, and those that the user named, of a record."""
+        named = row
+        if self.guessed:
+            named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
+        if self.guessed.get("prompt") == "instruction":
+            named["prompt"] = join_input(row) or named["prompt"]
+        return apply_mapping(named, record, self.mapping) if self.mapping else named
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:
         """The guesses that hold in a row: nobody said that its group and reward are there.
