@@ -16,12 +16,20 @@ from adjudge.types import MISSING
 REFERENCE_COLUMNS = (
     *("reference", "ground_truth", "reference_answer", "expected_answer", "gold", "answer"),
     *("solution", "target", "expected", "label", "expected_output", "expectedOutput"),
-    *("correct_answer", "true_answer", "gold_answer"),
+    *("correct_answer", "true_answer", "gold_answer", "gt", "ideal", "ideal_answer"),
 )
 """The columns that may be the ``reference``: the first of them that a row has."""
 
 _COLUMNS = frozenset(REFERENCE_COLUMNS)
 _OTHERS = _COLUMNS - {"reference"}
+
+
+_WORD_START, _NO_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])"), re.compile(r"[^\w.]+")
+
+
+def usual_name(column: str) -> str:
+    """A column's name as programs write it: ``model_answer`` for ``Model Answer?``."""
+    return _NO_WORD.sub(" ", _WORD_START.sub(" ", str(column))).strip().replace(" ", "_").lower()
 
 
 def is_nothing(value: Any) -> bool:
@@ -150,6 +158,8 @@ _SCORES = (
 )
 REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
 """The usual names of the environment's reward."""
+_VERDICT = re.compile("(^|_)(correct(ness)?|pass(ed)?|success(ful)?|solved|resolved|follow(ed)?)(_|$)")
+"""Words in the names of truth values that say whether a response is right."""
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
 """Names of columns that hold numbers, so that an object, a list or another text is strange."""
 
@@ -208,7 +218,7 @@ def find_reward(
         for name, value in row.items():
             if value is not None or beside is not None:  # a dump has null for a missing reward
                 values.setdefault(name, []).append(value)
-    names = {str(name).lower(): name for name in reversed(values)}
+    names = {usual_name(name): name for name in reversed(values)}
     numbers = [
         name
         for low, name in reversed(names.items())
@@ -221,6 +231,7 @@ def find_reward(
         rest = [names[low] for low in _SCORES if names.get(low) in numbers]
         if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
             rest = [name for name in rest if name != names["label"]]  # a number is a class
+        rest = rest or [name for low, name in names.items() if _is_verdict(low, values[name])]
     else:  # a text is data, though it may be a number
         rest = [one for one in numbers if one not in beside and not isinstance(values[one][0], str)]
         rest = [one for one in rest if one not in first]
@@ -241,6 +252,10 @@ def find_reward(
     unread = next(iter(strange.items()), (None, None))
     found = "" if unread[0] is None else describe_value(unread[1])
     return RewardColumns(column, (*parts, *others), unread[0], found)
+
+
+def _is_verdict(name: str, values: Sequence[Any]) -> bool:
+    return _VERDICT.search(name) is not None and all(isinstance(one, bool) for one in values)
 
 
 def _list_parts(name: str, value: Any) -> list[str]:

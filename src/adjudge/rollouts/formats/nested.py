@@ -26,7 +26,7 @@ ATTEMPTS = (
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
 
-OF_ATTEMPTS = ("text", "content", "message")
+OF_ATTEMPTS = ("text", "content", "message", "code")
 """What the response of an attempt may be called, too, beside the prompt."""
 
 _NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + REWARD_COLUMNS)
@@ -116,7 +116,14 @@ def _are_scores(values: Sequence[Any]) -> bool:
 
 
 def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """The columns of a table that is written column by column, and what else is there."""
+    """The columns of a table that is written column by column, and what else is there.
+
+    Its rows may be lists, too, as ``data`` beside the names of the ``columns``.
+    """
+    names, data = value.get("columns"), value.get("data")
+    if isinstance(names, list) and names and isinstance(data, list):
+        if all(isinstance(one, list) and len(one) == len(names) for one in data):
+            return {str(n): list(one) for n, one in zip(names, zip(*data, strict=True))}, {}
     if is_table_by_column(value):
         keys = next(iter(value.values()))
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
