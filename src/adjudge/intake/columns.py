@@ -226,17 +226,18 @@ def find_reward(
         and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
     ]
     own = [names[low] for low in _OWN_REWARDS if low in names][:1]
-    first = [name for name in numbers if "reward" in name.lower()]
+    first, verdicts = [name for name in numbers if "reward" in name.lower()], list[str]()
     if beside is None:
         rest = [names[low] for low in _SCORES if names.get(low) in numbers]
         if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
             rest = [name for name in rest if name != names["label"]]  # a number is a class
-        rest = rest or [name for low, name in names.items() if _is_verdict(low, values[name])]
+        verdicts = [n for low, n in names.items() if not rest and _is_verdict(low, values[n])]
+        rest = rest or verdicts
     else:  # a text is data, though it may be a number
         rest = [one for one in numbers if one not in beside and not isinstance(values[one][0], str)]
         rest = [one for one in rest if one not in first]
     likely = own or first or rest
-    if len(likely) == 1 or (beside is None and not first):
+    if len(likely) == 1 or (beside is None and not first + verdicts):
         column = next((one for one in likely if one in numbers), None)
     else:
         column = None

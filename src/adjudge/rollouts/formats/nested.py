@@ -29,7 +29,8 @@ ATTEMPTS = (
 OF_ATTEMPTS = ("text", "content", "message", "code")
 """What the response of an attempt may be called, too, beside the prompt."""
 
-_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + REWARD_COLUMNS)
+_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"][:-1] + REWARD_COLUMNS)
+"""Columns that a row does not inherit; ``answer``, the last of the responses, is a reference."""
 _MOST_CHILDREN, _MOST_DEPTH = 200, 4
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
@@ -50,11 +51,9 @@ def rows_at(
     for number, (place, parents, value) in enumerate(_walk(record, steps, "", ())):
         for at, own, beside in _split(value, parents, name):
             asks = find_column(own, "prompt") is not None
-            above = _shared((*parents, (beside, "")), named, plain=asks)
+            above = _shared((*parents, (beside, "")), named, mapping.get("prompt"), plain=asks)
             row = _inherit(own, above, named)
-            mapped = get_path(above, mapping["prompt"]) if "prompt" in mapping else None
-            asked = isinstance(mapped, str | list) or find_column(above, "prompt") is not None
-            if asked and not asks:
+            if not asks and _is_asked(above, mapping.get("prompt")):
                 row.setdefault("group", f"{group}.{number}" if number else group)
             yield ".".join(filter(None, (place, at))), row
 
@@ -79,10 +78,20 @@ def _walk(
 
 
 def _by_id(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of an object that has them by id, each with its ``id``."""
-    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+    """The objects of an object that has them, or lists of them, by id, each with its ``id``."""
+    if not isinstance(value, Mapping):
         return []
-    return [{**one, "id": one.get("id", key)} for key, one in value.items()]
+    lists = {key: one for key, one in value.items() if _are_objects(one)}
+    by_id = {key: [one] for key, one in value.items()} if not lists else lists
+    if len(by_id) < len(value) or not all(map(_are_objects, by_id.values())):
+        return []
+    return [{**one, "id": one.get("id", key)} for key, ones in by_id.items() for one in ones]
+
+
+def _are_objects(value: Any) -> bool:
+    """Whether a value is a list of objects, and no conversation."""
+    objects = isinstance(value, list) and all(isinstance(one, Mapping) for one in value)
+    return objects and bool(value) and not looks_like_messages(value)
 
 
 def _split(
@@ -128,9 +137,8 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
         keys = next(iter(value.values()))
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
     lists = {name: one for name, one in value.items() if isinstance(one, list)}
-    if len({len(one) for one in lists.values()}) != 1 or any(
-        map(looks_like_messages, lists.values())
-    ):
+    chats = any(map(looks_like_messages, lists.values()))
+    if chats or len({*map(len, lists.values())}) != 1 or all(map(_are_objects, lists.values())):
         return {}, {}
     rest = {name: one for name, one in value.items() if name not in lists}
     return lists, {name: one for name, one in rest.items() if not isinstance(one, Mapping)}
@@ -147,14 +155,20 @@ def is_table_by_column(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _shared(parents: _Parents, named: set[str], *, plain: bool) -> Row:
+def _is_asked(columns: Mapping[str, Any], prompt: str | None) -> bool:
+    """Whether columns have a question, in the column ``prompt`` or by its name."""
+    mapped = None if prompt is None else get_path(columns, prompt)
+    return isinstance(mapped, str | list) or find_column(columns, "prompt") is not None
+
+
+def _shared(parents: _Parents, named: set[str], prompt: str | None, *, plain: bool) -> Row:
     """The columns of the objects above, the nearest first; with ``plain`` no lists and objects.
 
     Lists and objects are a question's; of a run as a whole they are its settings and tables.
     """
     shared: Row = {}
     for parent, used in reversed(parents):
-        question = not plain and find_column(parent, "prompt") is not None
+        question = not plain and _is_asked(parent, prompt)
         for name, value in parent.items():
             if name == used:
                 continue

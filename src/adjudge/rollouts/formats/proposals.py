@@ -57,12 +57,14 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
         *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
         "request",
     ),
+    "reference": ("reference", "gold", "gt", "truth", "expected", "target", "ideal"),
     "env_reward": (
         *("reward", "graded", "correct", "correctness", "resolved", "passed", "score"),
         *("acc", "accuracy"),
     ),
 }
 """Words by which a column may be meant for a field, the surest first."""
+_BESIDE = ("prompt", "reference", "env_reward")
 _OTHERS = frozenset(
     {
         *("id", "ids", "index", "name", "label", "type", "format", "path", "url", "title", "hash"),
@@ -95,8 +97,7 @@ def propose_options(
         if asked is not None and get_path(rows[0], asked) != get_path(records[0], asked):
             continue  # perhaps the examples of a task
         if _is_read(rows, mapping, read):
-            more = _find_columns(rows, mapping, read, ("prompt", "env_reward"))
-            return _write(path, count, more)
+            return _write(path, count, _find_columns(rows, mapping, read, _BESIDE))
     if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
         return f"Add {_options(found)}"
     for path, count in places:
@@ -111,7 +112,7 @@ def propose_options(
     for path, count in _text_lists(records) if within is None else ():
         rows = head_rows(records, path, mapping)
         named = {} if _is_read(rows, mapping, read) else {"response": path.rpartition(".")[2]}
-        more = _find_columns(rows, {**mapping, **named}, read, ("prompt", "env_reward"))
+        more = _find_columns(rows, {**mapping, **named}, read, _BESIDE)
         if _is_read(rows, {**mapping, **named}, read):
             return _write(path, count, named | more)
     if places:
@@ -183,18 +184,19 @@ def _find_columns(
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
     chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
+    if asked and "solution" in wanted.get("response", ""):
+        del wanted["response"]  # of a data set of questions
     if of_attempts and "response" not in wanted:
         texts = [one for one in of_attempts if rows[0].get(one) and (asked or one == "message")]
         texts = [one for one in texts if fits_field("response", rows[0][one])]
-        ends = {len(row["turns"]) for row in rows if _is_list_of_texts(row.get("turns"))}
+        turns = [row["turns"] for row in rows if isinstance(row.get("turns"), list)]
+        ends = {len(one) for one in turns if one and fits_field("response", one[-1])}
         texts += [f"turns.{end - 1}" for end in ends]
         wanted |= {"response": texts[0]} if len(texts) == 1 else {}
     if "response" in fields and "response" not in wanted and len(chats) == 1:
         wanted = {"messages": chats[0]} | {n: c for n, c in wanted.items() if n == "env_reward"}
     if "response" in fields and not wanted.keys() & {"response", "messages"}:
         return {}
-    if asked and "solution" in wanted.get("response", ""):
-        return {}  # of a data set of questions
     reading = read(rows, {})
     known = {} if reading is None else {**reading.guessed, **reading.mapping}
     found = {
@@ -211,23 +213,28 @@ def _find_columns(
     return {n: c for n, c in found.items() if usual is None or n not in usual.guessed}
 
 
+def find_likely(rows: Sequence[Mapping[str, Any]], field: str) -> str | None:
+    """The one column that is likely to be meant for a field of rows in which none was found."""
+    columns = list(dict.fromkeys(column for row in rows[:5] for column in _paths(row)))
+    return _choose(rows, columns, field)
+
+
 def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
     """The prompt of records whose rows have none; of one document there is none for all rows."""
-    columns = list(dict.fromkeys(column for record in records[:5] for column in _paths(record)))
-    chosen = _choose(records, columns, "prompt") if len(records) > 1 else None
+    chosen = find_likely(records, "prompt") if len(records) > 1 else None
     if chosen is None or chosen.startswith(f"{path}."):
         return {}
     return {"prompt": chosen}
 
 
 def _are_chats(values: Sequence[Any]) -> bool:
-    """Whether values are conversations in which the policy speaks."""
+    """Whether values are conversations in which somebody asks and the policy speaks."""
     for value in values:
         try:
             turns = read_messages(value, "") if looks_like_messages(value) else []
         except RolloutError:
             return False
-        if not any(turn["role"] == "assistant" for turn in turns):
+        if not {"user", "assistant"} <= {turn["role"] for turn in turns}:
             return False
     return True
 
@@ -235,7 +242,7 @@ def _are_chats(values: Sequence[Any]) -> bool:
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
     """The dotted names of what is no object."""
     for key, one in list(value.items())[:_MOST_COLUMNS]:
-        if isinstance(key, str) and "." not in key:
+        if isinstance(key, str) and ("." not in key or not (path or isinstance(one, Mapping))):
             here = f"{path}.{key}" if path else key
             if isinstance(one, Mapping) and depth < _MOST_DEPTH:
                 yield from _paths(one, here, depth + 1)
@@ -256,9 +263,10 @@ def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: st
         if not _OTHERS.isdisjoint({*last, *chain(*above)} - {*_NAMED[field]}):
             continue
         names = [*_NAMED[field], *(f"{name}s" for name in _NAMED[field])]
+        last = last if last == {"raw"} else last - {"raw"}
         ranks = [rank for rank, name in enumerate(names) if name in last]
         ranks = ranks or [len(names) for step in above if not step.isdisjoint(names)]
-        if ranks and _fit(field, values) and (field != "response" or not _is_label(values)):
+        if ranks and _fit(field, values) and not (field in ("prompt", "response") and _is_label(values)):
             ranked.append((min(ranks), path))
     best = [path for rank, path in ranked if rank == min(ranked)[0]]
     return best[0] if len(best) == 1 else None
@@ -268,6 +276,9 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
     if field == "env_reward":
         return bool(values) and all(isinstance(one, bool | int | float | None) for one in values)
     texts = [one for one in values if one is not None]
+    if field == "reference":
+        parts = [part for one in texts for part in (one if isinstance(one, list) else [one])]
+        return any(parts) and all(isinstance(part, str | int | float) for part in parts)
     if field == "prompt" and texts and not any(isinstance(one, str) for one in texts):
         return all(map(looks_like_messages, texts))
     return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
@@ -275,4 +286,5 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
 
 def _is_label(values: Sequence[Any]) -> bool:
     """Whether texts are single words, as verdicts, states and kinds are."""
-    return all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)
+    texts = [one for one in values if isinstance(one, str)]
+    return bool(texts) and all(len(one.split()) < 2 and len(one) < _LONG for one in texts)
