@@ -68,7 +68,11 @@ REWARDS: dict[str, tuple[dict[str, Any], float | None, str]] = {
     "true of pandas": ({**PAIR, "correct": "True"}, 1.0, ""),
     "false of others": ({**PAIR, "correct": "false"}, 0.0, ""),
     "a usual name of evaluations": ({**PAIR, "is_correct": True}, 1.0, ""),
-    "a verdict by another name": ({**PAIR, "follow_all_instructions": True, "toxic": False}, 1.0, ""),
+    "a verdict by another name": (
+        {**PAIR, "follow_all_instructions": True, "toxic": False},
+        1.0,
+        "",
+    ),
     "two verdicts": ({**PAIR, "base_passed": True, "all_passed": False}, None, "base_passed"),
     "counts of verdicts": ({**PAIR, "num_passed": 3, "passed_tests": "all"}, None, ""),
     "a spreadsheet's": ({**PAIR, "Is Correct?": "TRUE"}, 1.0, ""),

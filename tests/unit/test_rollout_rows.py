@@ -268,11 +268,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         [
             {
                 "choices": [{"index": 0, "message": TALK[1]}],
-                "raw_input": {"question": q, "answer": "4"},
+                "given": {"question": q, "answer": "4"},
             }
             for q in (Q, "Why?")
         ],
-        "--rows choices -m response=message -m prompt=raw_input.question",
+        "--rows choices -m response=message -m prompt=given.question",
         [(Q, A, None), ("Why?", A, None)],
     ),
     "mt-bench answers": (
@@ -313,6 +313,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         [{"type": "sample", "data": {"prompt": Q, "completion": A, "reward": 1}}],
         "-m response=data.completion -m prompt=data.prompt -m env_reward=data.reward",
         [(Q, A, 1.0)],
+    ),
+    "an api's answer beside the question": (
+        [{"object": "chat.completion", "choices": [{"message": TALK[1]}], "question": Q}],
+        "",
+        [(Q, A, None)],
     ),
     "choices of an api beside the question": (
         [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],

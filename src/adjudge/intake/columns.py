@@ -158,7 +158,9 @@ _SCORES = (
 )
 REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
 """The usual names of the environment's reward."""
-_VERDICT = re.compile("(^|_)(correct(ness)?|pass(ed)?|success(ful)?|solved|resolved|follow(ed)?)(_|$)")
+_VERDICT = re.compile(
+    "(^|_)(correct(ness)?|pass(ed)?|success(ful)?|solved|resolved|follow(ed)?)(_|$)"
+)
 """Words in the names of truth values that say whether a response is right."""
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
 """Names of columns that hold numbers, so that an object, a list or another text is strange."""

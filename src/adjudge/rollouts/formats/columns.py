@@ -127,7 +127,10 @@ def _find_reward_list(row: Mapping[str, Any], count: int) -> str | None:
     """The column of a row that has a reward for each of its ``count`` responses."""
     lists = {name: one for name, one in row.items() if _is_list_of_numbers(one, count)}
     usual = next((name for name in _REWARD_LISTS if name in lists), None)
-    return usual or find_reward([{name: lists[name][n] for name in lists} for n in range(count)]).column
+    return (
+        usual
+        or find_reward([{name: lists[name][n] for name in lists} for n in range(count)]).column
+    )
 
 
 def _is_list_of_numbers(value: Any, count: int) -> bool:
@@ -142,7 +145,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
-        *("instance.input.text", "request", "request.messages"),
+        *("instance.input.text", "request", "request.messages", "raw_input.question"),
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (

@@ -266,7 +266,11 @@ def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: st
         last = last if last == {"raw"} else last - {"raw"}
         ranks = [rank for rank, name in enumerate(names) if name in last]
         ranks = ranks or [len(names) for step in above if not step.isdisjoint(names)]
-        if ranks and _fit(field, values) and not (field in ("prompt", "response") and _is_label(values)):
+        if (
+            ranks
+            and _fit(field, values)
+            and not (field in ("prompt", "response") and _is_label(values))
+        ):
             ranked.append((min(ranks), path))
     best = [path for rank, path in ranked if rank == min(ranked)[0]]
     return best[0] if len(best) == 1 else None
