@@ -421,6 +421,16 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "-m prompt=prompt.raw",
         [(Q, A, None)],
     ),
+    "a solution that was generated": (
+        [{"question": Q, "solution": "s", "generated_solution": A, "is_correct": True}],
+        "-m response=generated_solution",
+        [(Q, A, 1.0)],
+    ),
+    "lists of texts in the rows below": (
+        {"results": {"acc": 1}, "examples": [{"problem": Q, "model_outputs": [A, B]}]},
+        "--rows examples.model_outputs -m response=model_outputs",
+        [(Q, A, None), (Q, B, None)],
+    ),
     "a message's answer": (
         [{"uid": "u", "messages": [*ASK, {"role": "assistant", "content": {"answer": A}}]}],
         "",
@@ -461,6 +471,16 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
         [{"ask": Q, "gold": ["4"], "runs": [{"text": A}]}],
         "--rows runs -m prompt=ask -m response=text",
         [(["4"], "row 0")],
+    ),
+    "several names of a reference": (
+        [{"sampled": A, "answers": ["4", "four"]}],
+        "-m response=sampled -m reference=answers",
+        [(["4", "four"], None)],
+    ),
+    "a label that is a verdict": (
+        [{"prompt": Q, "response": A, "label": "FALSE"}],
+        "",
+        [(None, None)],
     ),
     "a task without a prompt": (
         [{"task_id": "a", "code": A}, {"task_id": "a", "code": B}],
@@ -533,6 +553,15 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
 NOT_READ: dict[str, Any] = {
     "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
     "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
+    "scores beside what was answered": [
+        {
+            "id": n,
+            "prompt": {"id": n, "ask": [[ASK[0]]]},
+            "model_result_raw": f"[f(x={n}, y=2)]",
+            "decoded": [{"f": {"x": n}}],
+        }
+        for n in range(2)
+    ],
     "trials without texts": {
         "results": [
             {"task_id": "a", "instruction": Q, "is_resolved": True, "results": {"t": "passed"}}
@@ -567,6 +596,8 @@ NOT_READ: dict[str, Any] = {
             }
         }
     ],
+    "pages of a search": [{"question": Q, "search_results": {"description": [A, B]}}],
+    "ideal completions": [{"prompt": ASK, "data": {"ideal_completion": A}}],
     "a data set of code": [{"prompt": Q, "code": "return 4", "test_list": ["assert f() == 4"]}],
     "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
     "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],

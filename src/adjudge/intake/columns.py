@@ -17,6 +17,7 @@ REFERENCE_COLUMNS = (
     *("reference", "ground_truth", "reference_answer", "expected_answer", "gold", "answer"),
     *("solution", "target", "expected", "label", "expected_output", "expectedOutput"),
     *("correct_answer", "true_answer", "gold_answer", "gt", "ideal", "ideal_answer"),
+    "targets",
 )
 """The columns that may be the ``reference``: the first of them that a row has."""
 
@@ -32,6 +33,10 @@ def usual_name(column: str) -> str:
     return _NO_WORD.sub(" ", _WORD_START.sub(" ", str(column))).strip().replace(" ", "_").lower()
 
 
+_TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
+"""Truth values as pandas and spreadsheets write them."""
+
+
 def is_nothing(value: Any) -> bool:
     """Whether a value stands for none: null, NaN as tables write it, an empty text or list."""
     if value is None or value is MISSING:
@@ -44,17 +49,22 @@ def is_nothing(value: Any) -> bool:
 def find_reference(columns: Mapping[str, Any]) -> str | None:
     """The name of the column that is the row's reference.
 
-    ``label`` counts only as text: as a number it is a class or a verdict. A ``reference`` that is
-    :data:`~adjudge.types.MISSING` was chosen by the user and is not there: nothing stands in.
+    ``label`` counts only as text: as a number or a truth value it is a class or a verdict. A
+    ``reference`` that is :data:`~adjudge.types.MISSING` was chosen by the user and is not there:
+    nothing stands in.
     """
     for name in REFERENCE_COLUMNS:
         if name in columns:
             value = columns[name]
             if value is MISSING:
                 return None
-            if not is_nothing(value) and (name != "label" or isinstance(value, str)):
+            if not is_nothing(value) and not (name == "label" and _is_class(value)):
                 return name
     return None
+
+
+def _is_class(value: Any) -> bool:
+    return not isinstance(value, str) or value in _TRUTH_OF_TABLES
 
 
 class ReferenceChoice:
@@ -89,7 +99,7 @@ class ReferenceChoice:
                 self._check_other(chosen, other, value, columns[other])
 
     def _check_other(self, chosen: str, other: str, value: Any, passed: Any) -> None:
-        if is_nothing(passed) or (other == "label" and not isinstance(passed, str)):
+        if is_nothing(passed) or (other == "label" and _is_class(passed)):
             return
         with suppress(ValueError, TypeError):  # an array of several has no one truth
             if passed == value:
@@ -159,7 +169,7 @@ _SCORES = (
 REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
 """The usual names of the environment's reward."""
 _VERDICT = re.compile(
-    "(^|_)(correct(ness)?|pass(ed)?|success(ful)?|solved|resolved|follow(ed)?)(_|$)"
+    "(^|_)correct(ness)?(_|$)|(^|_)(pass(ed)?|success(ful)?|solved|resolved|match)$|^follow(ed)?_"
 )
 """Words in the names of truth values that say whether a response is right."""
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
@@ -231,7 +241,7 @@ def find_reward(
     first, verdicts = [name for name in numbers if "reward" in name.lower()], list[str]()
     if beside is None:
         rest = [names[low] for low in _SCORES if names.get(low) in numbers]
-        if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
+        if "label" in names and not all(map(_is_truth, values[names["label"]])):
             rest = [name for name in rest if name != names["label"]]  # a number is a class
         verdicts = [n for low, n in names.items() if not rest and _is_verdict(low, values[n])]
         rest = rest or verdicts
@@ -257,8 +267,12 @@ def find_reward(
     return RewardColumns(column, (*parts, *others), unread[0], found)
 
 
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value in _TRUTH_OF_TABLES)
+
+
 def _is_verdict(name: str, values: Sequence[Any]) -> bool:
-    return _VERDICT.search(name) is not None and all(isinstance(one, bool) for one in values)
+    return _VERDICT.search(name) is not None and all(map(_is_truth, values))
 
 
 def _list_parts(name: str, value: Any) -> list[str]:

@@ -11,6 +11,7 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import (
     REFERENCE_COLUMNS,
     RewardColumns,
+    find_reference,
     find_reward,
     is_nothing,
     is_reward,
@@ -187,7 +188,7 @@ def guess_mapping(
             values = [value for value in values if value is not None and value is not MISSING]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _are_texts(values):
+            if name == "label" and find_reference({name: values[0] if values else None}) is None:
                 continue  # a class or a verdict, not an answer
             if name == "answer" and field == "response" and by_name.keys().isdisjoint(_ANSWERED):
                 continue

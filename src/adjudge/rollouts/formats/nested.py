@@ -82,7 +82,7 @@ def _by_id(value: Any) -> list[Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         return []
     lists = {key: one for key, one in value.items() if _are_objects(one)}
-    by_id = {key: [one] for key, one in value.items()} if not lists else lists
+    by_id = lists or {key: [one] for key, one in value.items()}
     if len(by_id) < len(value) or not all(map(_are_objects, by_id.values())):
         return []
     return [{**one, "id": one.get("id", key)} for key, ones in by_id.items() for one in ones]
@@ -130,9 +130,8 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
     Its rows may be lists, too, as ``data`` beside the names of the ``columns``.
     """
     names, data = value.get("columns"), value.get("data")
-    if isinstance(names, list) and names and isinstance(data, list):
-        if all(isinstance(one, list) and len(one) == len(names) for one in data):
-            return {str(n): list(one) for n, one in zip(names, zip(*data, strict=True))}, {}
+    if isinstance(names, list) and isinstance(data, list) and _are_rows(data, len(names)):
+        return {str(name): [one[n] for one in data] for n, name in enumerate(names)}, {}
     if is_table_by_column(value):
         keys = next(iter(value.values()))
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
@@ -142,6 +141,11 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
         return {}, {}
     rest = {name: one for name, one in value.items() if name not in lists}
     return lists, {name: one for name, one in rest.items() if not isinstance(one, Mapping)}
+
+
+def _are_rows(data: Sequence[Any], count: int) -> bool:
+    """Whether ``data`` is the rows of a table with ``count`` columns."""
+    return bool(data) and all(isinstance(one, list) and len(one) == count for one in data)
 
 
 def is_table_by_column(record: Mapping[str, Any]) -> bool:
@@ -253,7 +257,11 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
     count = len(next(iter(columns.values()), ()))
     if len(columns) > 1 and (count > 1 or is_table_by_column(value)):
         found[path or "."] = count
-    elif len(items := _by_id(value)) > 1 and all(one.keys() == items[0].keys() for one in items):
+    elif (
+        len(value) > 1
+        and (items := _by_id(value))
+        and all(one.keys() == items[0].keys() for one in items)
+    ):
         found[path or "."] = len(items)
         return
     _look_into(value, path, depth, found)

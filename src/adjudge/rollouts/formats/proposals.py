@@ -52,18 +52,20 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
     "response": (
         *("response", "output", "completion", "generation", "generated", "prediction", "reply"),
         *("continuation", "predicted", "solution", "result", "sample", "candidate"),
+        *("sampled", "pred"),
     ),
     "prompt": (
         *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
         "request",
     ),
-    "reference": ("reference", "gold", "gt", "truth", "expected", "target", "ideal"),
+    "reference": ("reference", "gold", "gt", "truth", "expected", "target", "ideal", "answers"),
     "env_reward": (
         *("reward", "graded", "correct", "correctness", "resolved", "passed", "score"),
         *("acc", "accuracy"),
     ),
 }
 """Words by which a column may be meant for a field, the surest first."""
+_MADE = ("model", *_NAMED["response"][:7])
 _BESIDE = ("prompt", "reference", "env_reward")
 _OTHERS = frozenset(
     {
@@ -71,6 +73,7 @@ _OTHERS = frozenset(
         *("gold", "expected", "reference", "target", "truth", "canonical", "correct", "template"),
         *("system", "judge", "judgment", "judgement", "grader", "annotator", "extracted", "parsed"),
         *("error", "reason", "explanation", "tokens", "token", "length", "time", "config"),
+        *("ideal", "gt", "search", "retrieved", "description"),
         *("total", "mean", "average", "max", "min", "num", "count"),
     }
 )
@@ -107,9 +110,15 @@ def propose_options(
         found = _find_columns(rows, mapping, read, tuple(_NAMED), beside)
         if found and "prompt" not in found and find_column(rows[0], "prompt") is None:
             found |= _prompt_above(records, path)
-        if found:
+        columns = [found[name] for name in ("response", "messages") if name in found]
+        inherited = any(
+            get_path(one, n) == get_path(rows[0], n) for n in columns for one in records
+        )
+        if found and not inherited:
             return _write(path, count, found)
-    for path, count in _text_lists(records) if within is None else ():
+    above = [("", records), *((path, head_rows(records, path, mapping)) for path, _ in places)]
+    lists = [(f"{at}.{one}", n) for at, rows in above for one, n in _text_lists(rows) if at != "."]
+    for path, count in ((one.lstrip("."), n) for one, n in lists if within is None):
         rows = head_rows(records, path, mapping)
         named = {} if _is_read(rows, mapping, read) else {"response": path.rpartition(".")[2]}
         more = _find_columns(rows, {**mapping, **named}, read, _BESIDE)
@@ -136,9 +145,9 @@ def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     ]
     firsts = [{path: get_path(one, path)[0] for path in lists} for one in records]
     chosen = _choose(firsts, lists, "response")
-    if chosen is not None and chosen.endswith(_REFERENCE_LISTS):
+    if chosen is None or chosen.rpartition(".")[2] in _REFERENCE_LISTS:
         return []
-    return [] if chosen is None else [(chosen, len(get_path(records[0], chosen)))]
+    return [(chosen, len(get_path(records[0], chosen)))]
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -168,7 +177,8 @@ def _is_read(rows: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], read
 
 def _has_content(row: Row) -> bool:
     given = {name: row.get(name) for name in ("messages", "response")}
-    return any(one and fits_field(name, one) for name, one in given.items())
+    asked = not row.get("prompt") or fits_field("prompt", row["prompt"])
+    return asked and any(one and fits_field(name, one) for name, one in given.items())
 
 
 def _find_columns(
@@ -184,7 +194,8 @@ def _find_columns(
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
     chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
-    if asked and "solution" in wanted.get("response", ""):
+    words = _words(wanted.get("response", "").rpartition(".")[2])
+    if asked and "solution" in words and words.isdisjoint(_MADE):
         del wanted["response"]  # of a data set of questions
     if of_attempts and "response" not in wanted:
         texts = [one for one in of_attempts if rows[0].get(one) and (asked or one == "message")]

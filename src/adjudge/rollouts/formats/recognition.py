@@ -233,9 +233,8 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     lack = "is in no known format, and no column looks like a conversation or a response"
     if has_own_columns(records):
         lack = "has a column 'prompt' that is neither text nor a conversation"
-    raise ConfigError(
-        f"{lack} (columns: {list_columns(columns)}). {propose_options(records, mapping, _find_reading)}"
-    )
+    out = propose_options(records, mapping, _find_reading)
+    raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
 
 
 def _find_nested(
