@@ -436,6 +436,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "",
         [(Q, A, None)],
     ),
+    "an engine's text": (
+        [{"prompt": Q, "text": A, "meta_info": {"finish_reason": {"type": "stop"}}}],
+        "-m response=text",
+        [(Q, A, None)],
+    ),
     "turns as objects": (
         [{"question_id": "q", "choices": [{"index": 0, "turns": [{"content": A, "tokens": 3}]}]}],
         "--rows choices -m response=turns.0",

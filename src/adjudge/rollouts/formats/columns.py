@@ -128,10 +128,9 @@ def _find_reward_list(row: Mapping[str, Any], count: int) -> str | None:
     """The column of a row that has a reward for each of its ``count`` responses."""
     lists = {name: one for name, one in row.items() if _is_list_of_numbers(one, count)}
     usual = next((name for name in _REWARD_LISTS if name in lists), None)
-    return (
-        usual
-        or find_reward([{name: lists[name][n] for name in lists} for n in range(count)]).column
-    )
+    if usual is not None or not lists:
+        return usual
+    return find_reward([{name: lists[name][n] for name in lists} for n in range(count)]).column
 
 
 def _is_list_of_numbers(value: Any, count: int) -> bool:

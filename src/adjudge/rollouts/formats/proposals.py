@@ -15,7 +15,7 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.columns import find_column, fits_field, list_columns
+from adjudge.rollouts.formats.columns import find_column, fits_field, is_list_of_texts, list_columns
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
 from adjudge.types import MISSING, get_path
 
@@ -101,19 +101,18 @@ def propose_options(
             continue  # perhaps the examples of a task
         if _is_read(rows, mapping, read):
             return _write(path, count, _find_columns(rows, mapping, read, _BESIDE))
-    if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
+    engines = ("text",) if records and "prompt" in records[0] else ()
+    if within is None and (found := _find_columns(records, mapping, read, (*_NAMED,), engines)):
         return f"Add {_options(found)}"
     for path, count in places:
         rows = head_rows(records, path, mapping)
         attempts = path.rpartition(".")[2] not in _OF_QUESTIONS
         beside = OF_ATTEMPTS if attempts else ("message",)
-        found = _find_columns(rows, mapping, read, tuple(_NAMED), beside)
+        found = _find_columns(rows, mapping, read, (*_NAMED,), beside)
         if found and "prompt" not in found and find_column(rows[0], "prompt") is None:
             found |= _prompt_above(records, path)
-        columns = [found[name] for name in ("response", "messages") if name in found]
-        inherited = any(
-            get_path(one, n) == get_path(rows[0], n) for n in columns for one in records
-        )
+        said = [found[name] for name in ("response", "messages") if name in found]
+        inherited = any(get_path(one, n) == get_path(rows[0], n) for n in said for one in records)
         if found and not inherited:
             return _write(path, count, found)
     above = [("", records), *((path, head_rows(records, path, mapping)) for path, _ in places)]
@@ -141,17 +140,13 @@ def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """The one column with lists of texts that may be responses, and how many the first has."""
     columns = list(dict.fromkeys(path for one in records[:5] for path in _paths(one)))
     lists = [
-        path for path in columns if all(_is_list_of_texts(get_path(one, path)) for one in records)
+        path for path in columns if all(is_list_of_texts(get_path(one, path)) for one in records)
     ]
     firsts = [{path: get_path(one, path)[0] for path in lists} for one in records]
     chosen = _choose(firsts, lists, "response")
     if chosen is None or chosen.rpartition(".")[2] in _REFERENCE_LISTS:
         return []
     return [(chosen, len(get_path(records[0], chosen)))]
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def _write(path: str, count: int, found: Mapping[str, str]) -> str:
