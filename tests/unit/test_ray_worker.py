@@ -161,17 +161,17 @@ def test_rows_of_several_responses_are_not_graded_in_parts(ledger: Ledger, tmp_p
         list(one._samples(shard))
 
 
-def test_results_of_a_batch_are_not_graded_without_their_requests(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_rows_that_belong_together_are_not_graded_in_parts(ledger: Ledger, tmp_path: Path) -> None:
     one = worker(ledger, tmp_path)
-    path = tmp_path / "results.jsonl"
     body = {"object": "chat.completion", "choices": [{"message": {"content": "a"}}]}
-    row = {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": body}}
-    path.write_text(json.dumps(row) + "\n")
-    [shard] = cut_files([path], 10)
-    with pytest.raises(ConfigError, match="joined with their requests"):
-        list(one._samples(shard))
+    result = {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": body}}
+    line = {"type": "user", "message": {"role": "user", "content": "q"}, "uuid": "1"}
+    for number, row in enumerate((result, line)):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text(json.dumps(row) + "\n")
+        [shard] = cut_files([path], 10)
+        with pytest.raises(ConfigError, match="joined by the local engine"):
+            list(one._samples(shard))
 
 
 def test_reports_of_a_worker_are_counted_in_any_order() -> None:

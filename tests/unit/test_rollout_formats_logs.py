@@ -135,6 +135,17 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
         [("q", "of a", "ua", 1, None), ("p", "of b", "ua", 1, None)],
     ),
     (
+        "a session of Gemini CLI by lines, one of them written twice",
+        [
+            {"sessionId": "s", "projectHash": "h", "kind": "main"},
+            {"id": "1", "type": "user", "content": [{"text": "q"}]},
+            {"id": "2", "type": "gemini", "content": ""},
+            {"$set": {"lastUpdated": "now"}},
+            {"id": "2", "type": "gemini", "content": "a"},
+        ],
+        [("q", "a", "ua", 1, None)],
+    ),
+    (
         "a subagent's own file",
         [
             said("user", "q", uuid="1", sessionId="a", isSidechain=True),

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from adjudge.cli.main import app
 from adjudge.cli.options import parse_map
 from adjudge.errors import ConfigError
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
@@ -614,3 +616,20 @@ NOT_READ: dict[str, Any] = {
 def test_what_holds_no_response_is_refused_with_its_columns(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path, NOT_READ[kind])
     assert printed_options(path) == ""
+
+
+def test_init_prints_the_command_with_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, {"results": [{"question": Q, "output": A, "score": 1}] * 2})
+    done = CliRunner().invoke(app, ["init", path.name, "--rows", "results", "--json"])
+    command = json.loads(done.stdout)["command"]
+    assert "--rows results" in command
+    done = CliRunner().invoke(app, [*shlex.split(command)[1:], "-o", "run", "-q"])
+    assert done.exit_code == 0, done.output
+    rows = (tmp_path / "run" / "rewards.jsonl").read_text().splitlines()
+    assert [json.loads(row)["where"] for row in rows] == [
+        "rows.json:1.results.0",
+        "rows.json:1.results.1",
+    ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.datasets.files import find_container, read_rows
-from adjudge.datasets.packing import decode_line, open_binary
+from adjudge.datasets.packing import number_lines, open_binary
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
@@ -307,10 +307,10 @@ def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
         if container == "array":
             yield from enumerate(json.load(stream), start=1)
             return
-        for number, line in enumerate(stream, start=1):
+        for number, line in number_lines(stream, file):
             if b"NaN" in line or b"Infinity" in line:
-                with suppress(ValueError):
-                    yield number, json.loads(decode_line(line))
+                with suppress(ValueError, RecursionError):
+                    yield number, json.loads(line)
 
 
 def _is_not_finite(value: Any) -> bool:

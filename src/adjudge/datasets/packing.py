@@ -125,7 +125,7 @@ def too_many_blank_lines(name: Path | str, line: int) -> ConfigError:
     """The refusal of a file in which more than :data:`MOST_BLANK_LINES` follow each other."""
     return ConfigError(
         f"{name}:{line}: more than {MOST_BLANK_LINES:,} blank lines follow each other. See "
-        "whether the file is damaged, and leave them out: grep -v '^$' OLD > NEW"
+        "whether the file is damaged, and leave them out: zgrep '[^[:space:]]' OLD > NEW"
     )
 
 

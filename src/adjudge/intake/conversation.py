@@ -195,21 +195,26 @@ def read_tool_call(value: Any, where: str) -> Message:
 
 def _has_own_form(turn: Any) -> bool:
     """Whether a message is one of OpenAI's chats already, and nothing of it has another name."""
-    if not isinstance(turn, dict) or "type" in turn:
+    if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
         return False
-    role, content = turn.get("role"), turn.get("content", MISSING)
-    if not isinstance(role, str) or role not in _OWN_ROLES:
+    content = turn.get("content", MISSING)
+    if content.__class__ is str:
+        if len(turn) == 2:
+            return role in _OWN_ROLES  # as nearly all are
+    elif content.__class__ is list:  # texts alone become one text
+        if not all(map(_is_own_part, content)) or all(map(_is_text_part, content)):
+            return False
+    elif content is not None:
         return False
-    if content.__class__ is str and len(turn) == 2:
-        return True  # as nearly all are
-    if isinstance(content, list):  # texts alone become one text
-        said = all(map(_is_own_part, content)) and not all(map(_is_text_part, content))
-    else:
-        said = content is None or isinstance(content, str)
     # A table gives each message the keys of all others, with null.
-    whole = all(one is not None for key, one in turn.items() if key != "content")
-    calls = turn.get("tool_calls", ())
-    return said and whole and isinstance(calls, list | tuple) and all(map(_is_own_call, calls))
+    if (
+        role not in _OWN_ROLES
+        or "type" in turn
+        or ([*turn.values()].count(None) != (content is None))
+    ):
+        return False
+    calls = turn.get("tool_calls")
+    return calls is None or (calls.__class__ is list and all(map(_is_own_call, calls)))
 
 
 def _is_text_part(part: Any) -> bool:
@@ -226,13 +231,13 @@ def _is_own_part(part: Any) -> bool:
 
 
 def _is_own_call(call: Any) -> bool:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    function = call.get("function") if call.__class__ is dict else None
+    if function.__class__ is not dict or function.get("name").__class__ is not str:
         return False
     arguments = function.get("arguments")
-    if isinstance(arguments, dict):  # null: the argument of another row's call of a table
+    if arguments.__class__ is dict:  # null: the argument of another row's call of a table
         return None not in arguments.values()
-    return isinstance(arguments, str)
+    return arguments.__class__ is str
 
 
 def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -124,6 +124,8 @@ class InputReport:
             self.pairs += bool(reading.format and reading.format.pairs)
             for field, column in {**reading.guessed, **reading.mapping}.items():
                 self._columns.get(field.removeprefix("env_"), {})[column] = None
+                if column == "instruction" and "input" in self._others:  # Alpaca's, both together
+                    self._columns["prompt"]["input"] = None
             if "reference" not in reading.mapping:
                 guessed = reading.guessed.get("reference")
                 if guessed in REFERENCE_COLUMNS:  # each row has its own choice

@@ -277,18 +277,22 @@ class SampleReader:
         self.skipped.clear()
         index = number = 0
         for reading, alone, rows in self._read_files():
-            by_name = reading.is_by_name
+            whole = reading.format is None and reading.nested is None
             for where, record in rows:
-                if by_name and record.__class__ is dict and record.get("response").__class__ is str:
-                    yield where, self._as_sample(record, index, where)  # as most rows are
+                if (
+                    whole
+                    and not isinstance(record, RolloutError)
+                    and (
+                        record.get("response").__class__ is str or RESPONSE_LISTS.isdisjoint(record)
+                    )
+                ):
+                    named = reading.name_fields(record, record)
+                    yield where, self._as_sample(named, index, where)  # as most rows are
                     index, number = index + 1, number + 1
                     continue
-                one_row = isinstance(record, RolloutError) or (
-                    by_name and RESPONSE_LISTS.isdisjoint(record)
-                )
-                made = (
-                    [("", record)] if one_row else [*self._convert(where, record, reading, number)]
-                )
+                broken = isinstance(record, RolloutError)
+                found = [("", record)] if broken else self._convert(where, record, reading, number)
+                made = list(found)
                 listed = alone and len(made) > 1 and reading.nested is None
                 for element, (place, row) in enumerate(made, start=1):
                     if reading.file_is_task and isinstance(row, dict) and row.get("group") is None:

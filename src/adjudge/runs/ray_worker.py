@@ -242,10 +242,11 @@ class ShardWorker:
     def _samples(self, shard: Shard) -> Iterator[Sample]:
         head = islice(read_rows([Path(shard.path)]), HEAD_ROWS)
         reading = find_reading([row for _, row in head if isinstance(row, dict)], self.plan.mapping)
-        if reading.format is not None and reading.format.request_id is not None:
+        form = reading.format
+        if form is not None and (form.request_id is not None or form.conversations is not None):
             raise ConfigError(
-                f"{shard.path}: results of a batch are joined with their requests by the local "
-                "engine only. Leave out --engine ray."
+                f"{shard.path}: results of a batch and their requests, and the lines of a log, are "
+                "joined by the local engine only. Leave out --engine ray."
             )
         for index, record in read_shard(shard):
             if isinstance(record, RolloutError):

@@ -18,6 +18,9 @@ SAMPLE_FIELDS = (
 Row = dict[str, Any]
 """The columns of one sample, named as :data:`SAMPLE_FIELDS` are."""
 
+SplitLines = Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]]
+"""The places of each conversation's lines among the lines of a file."""
+
 
 @dataclass(frozen=True)
 class RolloutFormat:
@@ -54,4 +57,4 @@ class RolloutFormat:
     own: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], list[Mapping[str, Any]]] | None = None
     reward: Callable[[Sequence[Mapping[str, Any]]], RewardColumns] | None = None
-    conversations: Callable[[Sequence[Mapping[str, Any]]], Iterable[Sequence[int]]] | None = None
+    conversations: SplitLines | None = None

@@ -6,15 +6,15 @@ system text beside them, as Anthropic has it; states of LangGraph; trajectories 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import find_reward
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
 from adjudge.rollouts.formats.api_results import response_rows
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import answered_columns, request_messages
+from adjudge.rollouts.formats.columns import find_reward_column
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -28,11 +28,9 @@ from adjudge.rollouts.formats.fields import (
 
 
 def _own_columns(row: Row, record: Record, *used: str) -> Row:
-    """``row`` with the record's other columns and its reward."""
-    reward = find_reward([record]).column
+    """``row`` with the record's other columns."""
     add_fields(row, group=record.get("group"), reference=record.get("reference"))
-    add_fields(row, env_reward=record[reward] if reward else None)
-    return add_extras(row, record, *used, reward or "")
+    return add_extras(row, record, *used)
 
 
 # A request and its response: {request: {messages, …}, response: {…}}, or the request's keys beside
@@ -171,20 +169,27 @@ def _convert_art(record: Record) -> Iterator[Row]:
     yield _own_columns(row, record, "messages_and_choices")
 
 
+def _format(
+    name: str,
+    title: str,
+    matches: Callable[[Record], bool],
+    convert: Callable[[Record], Iterable[Row | RolloutError]],
+    *own: str,
+) -> RolloutFormat:
+    return RolloutFormat(name, title, matches, convert, own=own, reward=find_reward_column)
+
+
 EXCHANGE_FORMATS = (
-    RolloutFormat(
-        "request-response",
-        "requests with responses",
-        _is_exchange,
-        _convert_exchange,
-        own=("messages", "response"),
+    _format(
+        *("request-response", "requests with responses", _is_exchange, _convert_exchange),
+        *("messages", "response"),
     ),
-    RolloutFormat("gemini-contents", "Gemini contents", _is_contents, _convert_request),
-    RolloutFormat(
-        "messages-with-system", "messages with a system text", _is_with_system, _convert_request,
-        own=("messages",),
+    _format("gemini-contents", "Gemini contents", _is_contents, _convert_request),
+    _format(
+        *("messages-with-system", "messages with a system text", _is_with_system),
+        *(_convert_request, "messages"),
     ),
-    RolloutFormat("langgraph-states", "LangGraph states", _is_state, _convert_state),
-    RolloutFormat("art-trajectories", "ART trajectories", _is_art, _convert_art),
-)  # fmt: skip
+    _format("langgraph-states", "LangGraph states", _is_state, _convert_state),
+    _format("art-trajectories", "ART trajectories", _is_art, _convert_art),
+)
 """No record is in two of them."""

@@ -64,14 +64,14 @@ _CLAUDE_SIGNS = (
     *({"parentUuid", "isSidechain"}, {"leafUuid", "summary"}),
     *({"messageId", "snapshot"}, {"subtype", "session_id"}),
 )
-"""Keys of lines that are no messages."""
+"""Keys of lines that are no messages; the last of a system's and of a result's."""
 
 
 def _is_claude_code(record: Record) -> bool:
-    if record.get("type") not in ("user", "assistant"):
-        return isinstance(record.get("type"), str) and any(
-            signs <= record.keys() for signs in _CLAUDE_SIGNS
-        )
+    kind = record.get("type")
+    if kind not in ("user", "assistant"):
+        signs = _CLAUDE_SIGNS if kind in ("system", "result") else _CLAUDE_SIGNS[:3]
+        return isinstance(kind, str) and any(one <= record.keys() for one in signs)
     message = as_object(record.get("message"))
     ids = (record.get(name) for name in ("uuid", "sessionId", "session_id"))
     return "content" in message and (
@@ -232,23 +232,29 @@ def _stream_items(item: Record) -> list[Any]:
     ]
 
 
-# Gemini CLI: {sessionId, projectHash, messages: [{type: "gemini", content, toolCalls, thoughts}]}
+# Gemini CLI: {sessionId, projectHash, messages: [{type: "gemini", content, toolCalls, thoughts}]},
+# or that without messages, and then a line for each, written again where it changes
 
 
 def _is_gemini_cli(record: Record) -> bool:
-    return {"sessionId", "projectHash"} <= record.keys() and isinstance(
-        record.get("messages"), list
-    )
+    return {"sessionId", "projectHash"} <= record.keys()
 
 
 def _convert_gemini_cli(record: Record) -> Iterator[Row]:
+    lines = read_lines(record)
+    messages: dict[str, Record] = {}
+    for line in lines:
+        if other := [key for key in line if key.startswith("$") and key != "$set"]:
+            raise RolloutError(f"{other[0]}: is a line of an unknown kind")
+        for one in as_objects(line.get("messages")) if "sessionId" in line else [line]:
+            messages[as_id(one.get("id")) or f"message {len(messages)}"] = one
     turns: list[Any] = []
     failure: Any = None
-    for message in as_objects(record["messages"]):
+    for message in messages.values():
         kind, content = message.get("type"), message.get("content")
         if kind == "error":
             failure = message_text(content)
-        elif kind not in ("info", "warning"):
+        elif kind is not None and kind not in ("info", "warning"):
             failure = None
             calls = as_objects(message.get("toolCalls"))
             thoughts = (
@@ -260,7 +266,7 @@ def _convert_gemini_cli(record: Record) -> Iterator[Row]:
             turns.append({**turn, "tool_calls": calls})
             results = [one.get("result") for one in calls if isinstance(one.get("result"), list)]
             turns += [{"role": "user", "parts": result} for result in results if result]
-    yield _log_row(turns, failure, session_id=as_text(record.get("sessionId")))
+    yield _log_row(turns, failure, session_id=as_text(lines[0].get("sessionId")))
 
 
 # A chat message a line: {role, content, …}
@@ -326,7 +332,12 @@ LOG_FORMATS = (
     ),
     RolloutFormat("codex", "Codex rollout", _is_codex, _convert_codex, conversations=all_lines),
     RolloutFormat(
-        "gemini-cli", "Gemini CLI session", _is_gemini_cli, _convert_gemini_cli, own=("messages",)
+        "gemini-cli",
+        "Gemini CLI session",
+        _is_gemini_cli,
+        _convert_gemini_cli,
+        own=("messages",),
+        conversations=all_lines,
     ),
     RolloutFormat(
         "message-lines",

@@ -31,7 +31,7 @@ OF_ATTEMPTS = ("text", "content", "message", "code")
 
 _NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"][:-1] + REWARD_COLUMNS)
 """Columns that a row does not inherit; ``answer``, the last of the responses, is a reference."""
-_MOST_CHILDREN, _MOST_DEPTH = 200, 4
+_MOST_CHILDREN, _MOST_DEPTH, _MOST_VALUES = 200, 4, 5000
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
 """The objects above a place, from the record on, each with the key that leads down."""
@@ -50,12 +50,16 @@ def rows_at(
     name = next((step for step in reversed(steps) if not step.isdecimal()), "value")
     for number, (place, parents, value) in enumerate(_walk(record, steps, "", ())):
         for at, own, beside in _split(value, parents, name):
+            there = f"{place}.{at}" if place and at else place or at
+            if not parents and not beside:
+                yield there, own
+                continue
             asks = find_column(own, "prompt") is not None
             above = _shared((*parents, (beside, "")), named, mapping.get("prompt"), plain=asks)
-            row = _inherit(own, above, named)
+            row = _inherit(own, above, named, asks=asks)
             if not asks and _is_asked(above, mapping.get("prompt")):
                 row.setdefault("group", f"{group}.{number}" if number else group)
-            yield ".".join(filter(None, (place, at))), row
+            yield there, row
 
 
 def _walk(
@@ -183,9 +187,10 @@ def _shared(parents: _Parents, named: set[str], prompt: str | None, *, plain: bo
     return shared
 
 
-def _inherit(own: Row, above: Mapping[str, Any], named: set[str]) -> Row:
+def _inherit(own: Row, above: Mapping[str, Any], named: set[str], *, asks: bool) -> Row:
+    """A row with what the objects above say, except of fields for which it has its own column."""
     taken = {*own}
-    if find_column(own, "prompt") is not None:
+    if asks:
         taken.update(NAMES["prompt"])
     if find_column(own, "group") is not None:
         taken.update(NAMES["group"])
@@ -231,16 +236,17 @@ def _are_attempts(value: Any, path: str) -> bool:
 def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """Paths of the first records under which rows may lie, and how many objects are there."""
     found = Counter[str]()
+    left = iter(range(_MOST_VALUES))
     for record in records[:5]:
         here = Counter[str]()
-        _look(record, "", 0, here)
+        _look(record, "", 0, here, left)
         for path, count in here.items():
             found[path] = max(found[path], count)
     return sorted(found.items(), key=lambda one: (one[0].count("."), -one[1]))
 
 
-def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
-    if depth > _MOST_DEPTH or len(found) > _MOST_CHILDREN:
+def _look(value: Any, path: str, depth: int, found: Counter[str], left: Iterator[int]) -> None:
+    if depth > _MOST_DEPTH or len(found) > _MOST_CHILDREN or next(left, None) is None:
         return
     if isinstance(value, list):
         objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
@@ -249,7 +255,7 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
         if whole and not parts and not looks_like_messages(value):
             found[path] += len(value)
             for one in objects[:3]:
-                _look_into(one, path, depth, found)
+                _look_into(one, path, depth, found, left)
         return
     if not isinstance(value, Mapping):
         return
@@ -264,10 +270,12 @@ def _look(value: Any, path: str, depth: int, found: Counter[str]) -> None:
     ):
         found[path or "."] = len(items)
         return
-    _look_into(value, path, depth, found)
+    _look_into(value, path, depth, found, left)
 
 
-def _look_into(value: Mapping[str, Any], path: str, depth: int, found: Counter[str]) -> None:
+def _look_into(
+    value: Mapping[str, Any], path: str, depth: int, found: Counter[str], left: Iterator[int]
+) -> None:
     for key, one in list(value.items())[:_MOST_CHILDREN]:
         if "." not in key:
-            _look(one, f"{path}.{key}" if path else key, depth + 1, found)
+            _look(one, f"{path}.{key}" if path else key, depth + 1, found, left)

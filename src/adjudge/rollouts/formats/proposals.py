@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from shlex import join
 from typing import Any
 
@@ -138,7 +138,7 @@ def propose_options(
 
 def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """The one column with lists of texts that may be responses, and how many the first has."""
-    columns = list(dict.fromkeys(path for one in records[:5] for path in _paths(one)))
+    columns = _columns_of(records)
     lists = [
         path for path in columns if all(is_list_of_texts(get_path(one, path)) for one in records)
     ]
@@ -184,7 +184,7 @@ def _find_columns(
     of_attempts: Sequence[str] = (),
 ) -> dict[str, str]:
     """The options that say where ``fields`` are; none where no response is certain."""
-    columns = list(dict.fromkeys(path for row in rows[:5] for path in _paths(row)))
+    columns = _columns_of(rows)
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
     chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
@@ -221,8 +221,7 @@ def _find_columns(
 
 def find_likely(rows: Sequence[Mapping[str, Any]], field: str) -> str | None:
     """The one column that is likely to be meant for a field of rows in which none was found."""
-    columns = list(dict.fromkeys(column for row in rows[:5] for column in _paths(row)))
-    return _choose(rows, columns, field)
+    return _choose(rows, _columns_of(rows), field)
 
 
 def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
@@ -243,6 +242,13 @@ def _are_chats(values: Sequence[Any]) -> bool:
         if not {"user", "assistant"} <= {turn["role"] for turn in turns}:
             return False
     return True
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The dotted names of the columns of the first rows."""
+    return list(
+        dict.fromkeys(one for row in rows[:5] for one in islice(_paths(row), _MOST_COLUMNS))
+    )
 
 
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:

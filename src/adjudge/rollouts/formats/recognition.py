@@ -13,7 +13,7 @@ from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.intake.conversation import looks_like_messages
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
-from adjudge.rollouts.formats.base import RolloutFormat, Row
+from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.columns import (
     find_column,
     find_own_columns,
@@ -93,18 +93,8 @@ class FileReading:
 
     def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
         """A file's rows; the lines of a conversation as one row in the place of the first."""
-        if self.format is None or self.format.conversations is None:
-            yield from rows
-            return
-        places, lines = [], []
-        for where, row in rows:
-            if isinstance(row, RolloutError):
-                yield where, row
-            else:
-                places.append(where)
-                lines.append(row)
-        for talk in self.format.conversations(lines) if lines else ():
-            yield places[talk[0]], {"lines": [lines[place] for place in talk]}
+        split = None if self.format is None else self.format.conversations
+        return rows if split is None else _join_lines(rows, split)
 
     def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
         """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
@@ -156,11 +146,23 @@ class FileReading:
             is_log = self.format is not None and self.format.conversations is not None
             if not is_log and len(rows) > 1 and row.get("group") is None:
                 row["group"] = f"row {number}"
-            named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
-            if self.guessed.get("prompt") == "instruction":
-                named["prompt"] = join_input(row) or named["prompt"]
+            for path in self.mapping.values() if is_log else ():
+                if get_path(row, path) is MISSING:
+                    columns = list_columns(row)
+                    raise RolloutError(
+                        f"has no {path!r}, as a sample of a log (columns: {columns})"
+                    )
             source = row if by_name else {**record, **parts[place]} if parts else record
-            yield apply_mapping(named, source, self.mapping)
+            yield self.name_fields(row, source)
+
+    def name_fields(self, row: Row, record: Mapping[str, Any]) -> Row:
+        """``row`` with the fields that were guessed, and those that the user named, of a record."""
+        named = row
+        if self.guessed:
+            named = apply_mapping(row, row, self._guesses_for(row), drop=CONTENT_FIELDS)
+        if self.guessed.get("prompt") == "instruction":
+            named["prompt"] = join_input(row) or named["prompt"]
+        return apply_mapping(named, record, self.mapping) if self.mapping else named
 
     def _guesses_for(self, row: Row) -> Mapping[str, str]:
         """The guesses that hold in a row: nobody said that its group and reward are there.
@@ -185,6 +187,18 @@ class FileReading:
         if not mapped and find_response_list(record) is not None:
             return split_responses(record, group)
         return [dict(record)]
+
+
+def _join_lines(rows: Iterator[FileRow], split: SplitLines) -> Iterator[FileRow]:
+    places, lines = [], []
+    for where, row in rows:
+        if isinstance(row, RolloutError):
+            yield where, row
+        else:
+            places.append(where)
+            lines.append(row)
+    for talk in split(lines) if lines else ():
+        yield places[talk[0]], {"lines": [lines[place] for place in talk]}
 
 
 def apply_mapping(

@@ -83,7 +83,7 @@ def _said(side: Sequence[Message]) -> list[Any]:
     said = []
     for message in side:
         calls = [as_object(call.get("function")) for call in message.get("tool_calls") or ()]
-        made = [(call.get("name"), call.get("arguments")) for call in calls]
+        made = [(call.get("name"), read_json(call.get("arguments"))) for call in calls]
         if message["role"] not in _INSTRUCTIONS:
             said.append((message["role"], message.get("content") or "", made))
     return said
