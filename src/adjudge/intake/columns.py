@@ -221,8 +221,9 @@ def find_reward(
     """Which column of ``rows`` is the reward, whatever numbers are beside it.
 
     It is ``env_reward`` or ``reward``; else the one number with "reward" in its name; else the
-    first of the usual names of scores. ``beside``: the rows are of a trainer's dump, where each
-    number but these may be the reward of a function, so that one is the reward if it is alone.
+    first of the usual names of scores; else the one truth value with such a word in its name.
+    ``beside``: the rows are of a trainer's dump, where each number but these may be the reward of
+    a function, so that one is the reward if it is alone.
     Where several may be the reward, none is.
     """
     values: dict[str, list[Any]] = {}
