@@ -443,6 +443,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "-m response=text",
         [(Q, A, None)],
     ),
+    "attempts as messages": (
+        [{"prompt": ASK, "completions": [[TALK[1]], [TALK[1]]], "rewards": [1, 0]}],
+        "--rows completions -m response=completions",
+        [(Q, A, 1.0), (Q, A, 0.0)],
+    ),
     "turns as objects": (
         [{"question_id": "q", "choices": [{"index": 0, "turns": [{"content": A, "tokens": 3}]}]}],
         "--rows choices -m response=turns.0",
@@ -588,6 +593,7 @@ NOT_READ: dict[str, Any] = {
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
     "examples of a task": [{"problem": Q, "samples": [{"input": "1 2", "output": "3"}]}],
+    "solutions of a problem": [{"problem": Q, "solutions": [{"code": "f()"}, {"code": "g()"}]}],
     "documents of a query": [{"query": Q, "candidates": [{"text": A}, {"text": B}]}],
     "parts of a message": [{"question": Q, "completion": [{"type": "text", "text": A}]}],
     "a log of blocks": [

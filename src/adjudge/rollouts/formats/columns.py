@@ -146,6 +146,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
         *("instance.input.text", "request", "request.messages", "raw_input.question"),
+        "user_prompt",
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (

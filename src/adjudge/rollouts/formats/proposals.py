@@ -21,18 +21,9 @@ from adjudge.types import MISSING, get_path
 
 _OF_QUESTIONS = frozenset(
     {
-        *(
-            "choices",
-            "options",
-            "candidates",
-            "documents",
-            "docs",
-            "contexts",
-            "passages",
-            "paragraphs",
-        ),
-        *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
-        *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+        *("choices", "options", "candidates", "documents", "docs", "contexts", "passages"),
+        *("paragraphs", "chunks", "references", "citations", "sources", "examples", "shots"),
+        *("criteria", "rubric", "rubrics", "steps", "turns", "tests", "tools", "solutions"),
         *("content", "parts", "messages", "events", "spans", "blocks", "tool_calls", "calls"),
     }
 )
@@ -137,16 +128,21 @@ def propose_options(
 
 
 def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """The one column with lists of texts that may be responses, and how many the first has."""
+    """The one column with lists of what may be responses, and how many the first has."""
     columns = _columns_of(records)
-    lists = [
-        path for path in columns if all(is_list_of_texts(get_path(one, path)) for one in records)
-    ]
+    lists = [path for path in columns if all(_are_answers(get_path(one, path)) for one in records)]
     firsts = [{path: get_path(one, path)[0] for path in lists} for one in records]
     chosen = _choose(firsts, lists, "response")
     if chosen is None or chosen.rpartition(".")[2] in _REFERENCE_LISTS:
         return []
     return [(chosen, len(get_path(records[0], chosen)))]
+
+
+def _are_answers(value: Any) -> bool:
+    """Whether a value is a list of texts, or of lists of an answer's messages."""
+    lists = isinstance(value, list) and all(isinstance(one, list) for one in value)
+    chats = lists and bool(value) and all(fits_field("response", one) for one in value)
+    return chats or is_list_of_texts(value)
 
 
 def _write(path: str, count: int, found: Mapping[str, str]) -> str:
@@ -297,7 +293,9 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
         return any(parts) and all(isinstance(part, str | int | float) for part in parts)
     if field == "prompt" and texts and not any(isinstance(one, str) for one in texts):
         return all(map(looks_like_messages, texts))
-    return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
+    return any(texts) and all(
+        isinstance(one, str | list) and fits_field(field, one) for one in texts
+    )
 
 
 def _is_label(values: Sequence[Any]) -> bool:
