@@ -270,11 +270,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         [
             {
                 "choices": [{"index": 0, "message": TALK[1]}],
-                "raw_input": {"question": q, "answer": "4"},
+                "given": {"question": q, "answer": "4"},
             }
             for q in (Q, "Why?")
         ],
-        "--rows choices -m response=message -m prompt=raw_input.question",
+        "--rows choices -m response=message -m prompt=given.question",
         [(Q, A, None), ("Why?", A, None)],
     ),
     "mt-bench answers": (
@@ -315,6 +315,11 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         [{"type": "sample", "data": {"prompt": Q, "completion": A, "reward": 1}}],
         "-m response=data.completion -m prompt=data.prompt -m env_reward=data.reward",
         [(Q, A, 1.0)],
+    ),
+    "an api's answer beside the question": (
+        [{"object": "chat.completion", "choices": [{"message": TALK[1]}], "question": Q}],
+        "",
+        [(Q, A, None)],
     ),
     "choices of an api beside the question": (
         [{"question": Q, "choices": [{"index": 0, "message": TALK[1], "finish_reason": "stop"}]}],
@@ -361,6 +366,93 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
         "--rows .",
         [(Q, A, 1.0), (Q, B, 0.0)],
     ),
+    "columns of lists by our names": (
+        {"prompt": [Q, Q], "response": [A, B], "score": [1, 0]},
+        "--rows .",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "a header and rows": (
+        {"columns": ["inputs", "outputs", "score"], "data": [[Q, A, 1], [Q, B, 0]]},
+        "--rows .",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "names of a spreadsheet": (
+        [{"Question": Q, "Model Answer": A, "Ideal answer": "4", "Correct?": "Yes"}],
+        "",
+        [(Q, A, 1.0)],
+    ),
+    "names with dots": (
+        [{"run.input.value": Q, "run.output.value": A, "run.output.mime": "text/plain"}],
+        "-m response=run.output.value -m prompt=run.input.value",
+        [(Q, A, None)],
+    ),
+    "rows of a viewer": (
+        {"rows": [{"row_idx": 0, "row": {"prompt": Q, "response": A, "reference": "4"}}]},
+        "--rows rows -m response=row.response -m prompt=row.prompt -m reference=row.reference",
+        [(Q, A, None)],
+    ),
+    "lists of objects by id": (
+        {"eval": {name: [{"task_id": name, "solution": A}] * 2 for name in ("a/0", "a/1")}},
+        "--rows eval -m response=solution",
+        [(None, A, None)] * 4,
+    ),
+    "verdicts of attempts": (
+        [
+            {
+                "problem": Q,
+                "generations": [A, B],
+                "correctness_of_x": [True, False],
+                "is_complete": [True, True],
+            }
+        ],
+        "",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "attempts called code": (
+        [{"question": Q, "gt": "4", "solution": "s", "code": [A, B], "score": [True, False]}],
+        "--rows . -m response=code",
+        [(Q, A, 1.0), (Q, B, 0.0)],
+    ),
+    "an instruction that is empty": (
+        [{"full_prompt": Q, "instruction": "", "gold": ["4"], "predictions": [A]}],
+        "--rows predictions -m response=predictions -m prompt=full_prompt",
+        [(Q, A, None)],
+    ),
+    "promptfoo lines": (
+        [{"prompt": {"raw": Q, "label": "p"}, "vars": {"q": Q}, "response": {"output": A}}],
+        "-m prompt=prompt.raw",
+        [(Q, A, None)],
+    ),
+    "a solution that was generated": (
+        [{"question": Q, "solution": "s", "generated_solution": A, "is_correct": True}],
+        "-m response=generated_solution",
+        [(Q, A, 1.0)],
+    ),
+    "lists of texts in the rows below": (
+        {"results": {"acc": 1}, "examples": [{"problem": Q, "model_outputs": [A, B]}]},
+        "--rows examples.model_outputs -m response=model_outputs",
+        [(Q, A, None), (Q, B, None)],
+    ),
+    "a message's answer": (
+        [{"uid": "u", "messages": [*ASK, {"role": "assistant", "content": {"answer": A}}]}],
+        "",
+        [(Q, A, None)],
+    ),
+    "an engine's text": (
+        [{"prompt": Q, "text": A, "meta_info": {"finish_reason": {"type": "stop"}}}],
+        "-m response=text",
+        [(Q, A, None)],
+    ),
+    "attempts as messages": (
+        [{"prompt": ASK, "completions": [[TALK[1]], [TALK[1]]], "rewards": [1, 0]}],
+        "--rows completions -m response=completions",
+        [(Q, A, 1.0), (Q, A, 0.0)],
+    ),
+    "turns as objects": (
+        [{"question_id": "q", "choices": [{"index": 0, "turns": [{"content": A, "tokens": 3}]}]}],
+        "--rows choices -m response=turns.0",
+        [(None, A, None)],
+    ),
     "a table by column": ({"prompt": {"0": Q}, "completion": {"0": A}}, "--rows .", [(Q, A, None)]),
     "objects by id": (
         {"runs": {"a": {"question": Q, "completion": A}, "b": {"question": Q, "completion": B}}},
@@ -379,6 +471,47 @@ def test_is_read_at_once_or_by_the_printed_options(program: str, tmp_path: Path)
     samples = list(read(path, options))
     assert [(one.prompt, one.response, one.env_reward) for one in samples] == expected
     assert len({one.where for one in samples}) == len(samples)
+
+
+BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
+    "the answer above attempts": (
+        [{"question": Q, "answer": "4", "samples": [{"text": A}, {"text": B}]}],
+        "",
+        [("4", "row 0")] * 2,
+    ),
+    "the lists of a mapped question": (
+        [{"ask": Q, "gold": ["4"], "runs": [{"text": A}]}],
+        "--rows runs -m prompt=ask -m response=text",
+        [(["4"], "row 0")],
+    ),
+    "several names of a reference": (
+        [{"sampled": A, "answers": ["4", "four"]}],
+        "-m response=sampled -m reference=answers",
+        [(["4", "four"], None)],
+    ),
+    "a label that is a verdict": (
+        [{"prompt": Q, "response": A, "label": "FALSE"}],
+        "",
+        [(None, None)],
+    ),
+    "a task without a prompt": (
+        [{"task_id": "a", "code": A}, {"task_id": "a", "code": B}],
+        "-m response=code",
+        [(None, "a"), (None, "a")],
+    ),
+    "a task with a prompt": (
+        [{"task_id": "a", "prompt": Q, "code": A}],
+        "-m response=code",
+        [(None, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_reference_and_group_of_rows(kind: str, tmp_path: Path) -> None:
+    records, options, expected = BESIDE[kind]
+    samples = list(read(write(tmp_path, records), options))
+    assert [(one.reference, one.group) for one in samples] == expected
 
 
 ATTEMPTS = {
@@ -432,6 +565,15 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
 NOT_READ: dict[str, Any] = {
     "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
     "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
+    "scores beside what was answered": [
+        {
+            "id": n,
+            "prompt": {"id": n, "ask": [[ASK[0]]]},
+            "model_result_raw": f"[f(x={n}, y=2)]",
+            "decoded": [{"f": {"x": n}}],
+        }
+        for n in range(2)
+    ],
     "trials without texts": {
         "results": [
             {"task_id": "a", "instruction": Q, "is_resolved": True, "results": {"t": "passed"}}
@@ -451,12 +593,25 @@ NOT_READ: dict[str, Any] = {
     "accepted answers": [{"question": Q, "answers": ["4", "four"], "solutions": ["4"]}],
     "a data set of solutions": [{"problem": Q, "solution": "4"}],
     "examples of a task": [{"problem": Q, "samples": [{"input": "1 2", "output": "3"}]}],
+    "solutions of a problem": [{"problem": Q, "solutions": [{"code": "f()"}, {"code": "g()"}]}],
     "documents of a query": [{"query": Q, "candidates": [{"text": A}, {"text": B}]}],
     "parts of a message": [{"question": Q, "completion": [{"type": "text", "text": A}]}],
     "a log of blocks": [
         {"type": "user", "message": {"content": [{"type": "text", "text": Q}]}},
         {"type": "bot", "message": {"content": [{"type": "text", "text": A}]}},
     ],
+    "replies beside each other": [
+        {
+            "prompt": {
+                "text": Q,
+                "role": "prompter",
+                "replies": [{"text": A, "role": "assistant"}, {"text": B, "role": "assistant"}],
+            }
+        }
+    ],
+    "pages of a search": [{"question": Q, "search_results": {"description": [A, B]}}],
+    "ideal completions": [{"prompt": ASK, "data": {"ideal_completion": A}}],
+    "a data set of code": [{"prompt": Q, "code": "return 4", "test_list": ["assert f() == 4"]}],
     "choices of a question": [{"question": Q, "choices": [{"text": "4", "label": "A"}]}],
     "tests that passed": [{"question": Q, "result": "passed"}, {"question": Q, "result": "failed"}],
     "an answer that is missing": [{"question": Q, "error": {"message": "timeout"}}],

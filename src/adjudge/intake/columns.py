@@ -16,12 +16,25 @@ from adjudge.types import MISSING
 REFERENCE_COLUMNS = (
     *("reference", "ground_truth", "reference_answer", "expected_answer", "gold", "answer"),
     *("solution", "target", "expected", "label", "expected_output", "expectedOutput"),
-    *("correct_answer", "true_answer", "gold_answer"),
+    *("correct_answer", "true_answer", "gold_answer", "gt", "ideal", "ideal_answer"),
+    "targets",
 )
 """The columns that may be the ``reference``: the first of them that a row has."""
 
 _COLUMNS = frozenset(REFERENCE_COLUMNS)
 _OTHERS = _COLUMNS - {"reference"}
+
+
+_WORD_START, _NO_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])"), re.compile(r"[^\w.]+")
+
+
+def usual_name(column: str) -> str:
+    """A column's name as programs write it: ``model_answer`` for ``Model Answer?``."""
+    return _NO_WORD.sub(" ", _WORD_START.sub(" ", str(column))).strip().replace(" ", "_").lower()
+
+
+_TRUTH_OF_TABLES = ("True", "False", "TRUE", "FALSE")
+"""Truth values as pandas and spreadsheets write them."""
 
 
 def is_nothing(value: Any) -> bool:
@@ -36,17 +49,22 @@ def is_nothing(value: Any) -> bool:
 def find_reference(columns: Mapping[str, Any]) -> str | None:
     """The name of the column that is the row's reference.
 
-    ``label`` counts only as text: as a number it is a class or a verdict. A ``reference`` that is
-    :data:`~adjudge.types.MISSING` was chosen by the user and is not there: nothing stands in.
+    ``label`` counts only as text: as a number or a truth value it is a class or a verdict. A
+    ``reference`` that is :data:`~adjudge.types.MISSING` was chosen by the user and is not there:
+    nothing stands in.
     """
     for name in REFERENCE_COLUMNS:
         if name in columns:
             value = columns[name]
             if value is MISSING:
                 return None
-            if not is_nothing(value) and (name != "label" or isinstance(value, str)):
+            if not is_nothing(value) and not (name == "label" and _is_class(value)):
                 return name
     return None
+
+
+def _is_class(value: Any) -> bool:
+    return not isinstance(value, str) or value in _TRUTH_OF_TABLES
 
 
 class ReferenceChoice:
@@ -81,7 +99,7 @@ class ReferenceChoice:
                 self._check_other(chosen, other, value, columns[other])
 
     def _check_other(self, chosen: str, other: str, value: Any, passed: Any) -> None:
-        if is_nothing(passed) or (other == "label" and not isinstance(passed, str)):
+        if is_nothing(passed) or (other == "label" and _is_class(passed)):
             return
         with suppress(ValueError, TypeError):  # an array of several has no one truth
             if passed == value:
@@ -150,6 +168,10 @@ _SCORES = (
 )
 REWARD_COLUMNS = (*_OWN_REWARDS, *_SCORES)
 """The usual names of the environment's reward."""
+_VERDICT = re.compile(
+    "(^|_)correct(ness)?(_|$)|(^|_)(pass(ed)?|success(ful)?|solved|resolved|match)$|^follow(ed)?_"
+)
+"""Words in the names of truth values that say whether a response is right."""
 _NUMBERS = (*_OWN_REWARDS, "score", "rewards", "scores")
 """Names of columns that hold numbers, so that an object, a list or another text is strange."""
 
@@ -199,8 +221,9 @@ def find_reward(
     """Which column of ``rows`` is the reward, whatever numbers are beside it.
 
     It is ``env_reward`` or ``reward``; else the one number with "reward" in its name; else the
-    first of the usual names of scores. ``beside``: the rows are of a trainer's dump, where each
-    number but these may be the reward of a function, so that one is the reward if it is alone.
+    first of the usual names of scores; else the one truth value with such a word in its name.
+    ``beside``: the rows are of a trainer's dump, where each number but these may be the reward of
+    a function, so that one is the reward if it is alone.
     Where several may be the reward, none is.
     """
     values: dict[str, list[Any]] = {}
@@ -208,7 +231,7 @@ def find_reward(
         for name, value in row.items():
             if value is not None or beside is not None:  # a dump has null for a missing reward
                 values.setdefault(name, []).append(value)
-    names = {str(name).lower(): name for name in reversed(values)}
+    names = {usual_name(name): name for name in reversed(values)}
     numbers = [
         name
         for low, name in reversed(names.items())
@@ -216,16 +239,18 @@ def find_reward(
         and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
     ]
     own = [names[low] for low in _OWN_REWARDS if low in names][:1]
-    first = [name for name in numbers if "reward" in name.lower()]
+    first, verdicts = [name for name in numbers if "reward" in name.lower()], list[str]()
     if beside is None:
         rest = [names[low] for low in _SCORES if names.get(low) in numbers]
-        if "label" in names and not all(isinstance(one, bool) for one in values[names["label"]]):
+        if "label" in names and not all(map(_is_truth, values[names["label"]])):
             rest = [name for name in rest if name != names["label"]]  # a number is a class
+        verdicts = [n for low, n in names.items() if not rest and _is_verdict(low, values[n])]
+        rest = rest or verdicts
     else:  # a text is data, though it may be a number
         rest = [one for one in numbers if one not in beside and not isinstance(values[one][0], str)]
         rest = [one for one in rest if one not in first]
     likely = own or first or rest
-    if len(likely) == 1 or (beside is None and not first):
+    if len(likely) == 1 or (beside is None and not first + verdicts):
         column = next((one for one in likely if one in numbers), None)
     else:
         column = None
@@ -241,6 +266,14 @@ def find_reward(
     unread = next(iter(strange.items()), (None, None))
     found = "" if unread[0] is None else describe_value(unread[1])
     return RewardColumns(column, (*parts, *others), unread[0], found)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and value in _TRUTH_OF_TABLES)
+
+
+def _is_verdict(name: str, values: Sequence[Any]) -> bool:
+    return _VERDICT.search(name) is not None and all(map(_is_truth, values))
 
 
 def _list_parts(name: str, value: Any) -> list[str]:

@@ -390,6 +390,7 @@ def _read_part(given: Any, where: str) -> tuple[str, Any]:
     part = {key: one for key, one in given.items() if one is not None}
     kind = part.get("type")
     text = part.get("text", part.get("content"))
+    text = part.get("answer") if part.keys() <= {"answer", "thought"} else text
     text = text.get("value") if isinstance(text, Mapping) else text  # of OpenAI's Assistants
     if kind in (None, *TEXT_PARTS) and isinstance(text, str) and part.get("thought") is not True:
         return "text", text

@@ -149,6 +149,8 @@ def sample_from_row(
     if messages is None and is_plain(prompt, response):
         return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
     rollout = _read_parts(messages, prompt, response, opening_turns)
+    if rollout is None and not row.keys().isdisjoint(("messages", "response")):
+        raise RolloutError("'messages' or 'response' is null: no response was made")
     if rollout is None:
         raise RolloutError(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "

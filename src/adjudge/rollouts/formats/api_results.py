@@ -12,6 +12,7 @@ from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, message_text, read_messages
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import request_messages
+from adjudge.rollouts.formats.columns import find_column
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -25,6 +26,7 @@ from adjudge.rollouts.formats.fields import (
     digest_prompt,
     each_row,
 )
+from adjudge.types import get_path
 
 # OpenAI responses: a chat completion, a completion, or a response of the Responses API
 
@@ -37,7 +39,11 @@ def _is_openai_response(record: Record) -> bool:
 
 
 def _convert_openai_response(body: Record) -> Iterator[Row | RolloutError]:
-    yield from response_rows(body, [])
+    column = find_column(body, "prompt")  # saved beside the answer
+    prompt = None if column is None else get_path(body, column)
+    yield from response_rows(
+        body, [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
+    )
 
 
 def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutError]:

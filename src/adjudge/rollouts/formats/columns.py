@@ -11,9 +11,11 @@ from adjudge.errors import RolloutError
 from adjudge.intake.columns import (
     REFERENCE_COLUMNS,
     RewardColumns,
+    find_reference,
     find_reward,
     is_nothing,
     is_reward,
+    usual_name,
 )
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
@@ -98,8 +100,8 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
     """
     name = find_response_list(row) or "responses"
     texts = row[name]
-    lists = [one for one in _REWARD_LISTS if _is_list_of_numbers(row.get(one), len(texts))]
-    rewards = row[lists[0]] if lists else [row.get("env_reward")] * len(texts)
+    listed = _find_reward_list(row, len(texts))
+    rewards = [row.get("env_reward")] * len(texts) if listed is None else row[listed]
     prompt = row.get("prompt")
     judged = row.get("reward_model")
     truth = judged.get("ground_truth") if isinstance(judged, Mapping) else None
@@ -111,7 +113,7 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
         if text is None:
             raise RolloutError("is null: no response was made")
         one = add_fields(completion_row(prompt, text), env_reward=rewards[place], **own)
-        columns = {**row, **dict.fromkeys(lists[:1], rewards[place])}
+        columns = row if listed is None else {**row, listed: rewards[place]}
         own_names = {*SAMPLE_FIELDS, name}
         return {
             **{key: columns[key] for key in columns if key not in own_names},
@@ -120,6 +122,15 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
         }
 
     yield from each_row(name, list(enumerate(texts)), response_row)
+
+
+def _find_reward_list(row: Mapping[str, Any], count: int) -> str | None:
+    """The column of a row that has a reward for each of its ``count`` responses."""
+    lists = {name: one for name, one in row.items() if _is_list_of_numbers(one, count)}
+    usual = next((name for name in _REWARD_LISTS if name in lists), None)
+    if usual is not None or not lists:
+        return usual
+    return find_reward([{name: lists[name][n] for name in lists} for n in range(count)]).column
 
 
 def _is_list_of_numbers(value: Any, count: int) -> bool:
@@ -134,13 +145,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
         *("prompt", "question", "query", "user_input", "instruction", "problem", "input", "inputs"),
         *("input.messages", "input.question", "inputs.question", "doc.query"),
-        *("instance.input.text", "request", "request.messages"),
+        *("instance.input.text", "request", "request.messages", "raw_input.question"),
+        "user_prompt",
     ),
     # What was said before what was extracted from it; an answer is perhaps the reference.
     "response": (
         *("response", "completion", "output", "generation", "model_output", "model_response"),
         *("model_answer", "raw_output", "raw_response", "generated_text", "output_text"),
-        *("actual_output", "actualoutput", "llm_output", "outputs", "model_patch", "prediction"),
+        *("actual_output", "llm_output", "outputs", "model_patch", "prediction"),
         "answer",
     ),
     "reference": REFERENCE_COLUMNS,
@@ -165,20 +177,20 @@ def guess_mapping(
     the response's, too, such as those of attempts.
     """
     columns = [column for column, _ in Counter(c for row in rows for c in row).most_common()]
-    by_lower = {column.lower(): column for column in reversed(columns)}
+    by_name = {usual_name(column): column for column in reversed(columns)}
     guessed: dict[str, str] = {}
     for field, names in NAMES.items():
-        for name in (*names, *responses) if field == "response" else names:
-            column = by_lower.get(name, name if "." in name else None)
+        for name in (*names[:-1], *responses, names[-1]) if field == "response" else names:
+            column = by_name.get(name, name if "." in name else None)
             if column is None or column in guessed.values():
                 continue
             values = [get_path(row, column) for row in rows]
             values = [value for value in values if value is not None and value is not MISSING]
             if name == "uid" and len(set(map(str, values))) == len(values):
                 continue  # of the sample, not of its prompt
-            if name == "label" and not _are_texts(values):
+            if name == "label" and find_reference({name: values[0] if values else None}) is None:
                 continue  # a class or a verdict, not an answer
-            if name == "answer" and field == "response" and by_lower.keys().isdisjoint(_ANSWERED):
+            if name == "answer" and field == "response" and by_name.keys().isdisjoint(_ANSWERED):
                 continue
             if _FITS[field](values):
                 guessed[field] = column
@@ -214,9 +226,7 @@ def find_reward_column(rows: Sequence[Mapping[str, Any]]) -> RewardColumns:
     """Where the rewards of rows are; no column where a list has one for each response of a row."""
     for row in rows:
         texts = find_response_list(row)
-        if texts is not None and any(
-            _is_list_of_numbers(row.get(name), len(row[texts])) for name in _REWARD_LISTS
-        ):
+        if texts is not None and _find_reward_list(row, len(row[texts])) is not None:
             return RewardColumns()
     return find_reward(rows)
 
@@ -264,7 +274,7 @@ def _are_texts(values: Sequence[Any]) -> bool:
 def _are_prompts(values: Sequence[Any]) -> bool:
     if values and all(isinstance(value, Mapping) for value in values):
         return all(object_text(value) is not None for value in values)
-    return _are_texts(values) or _are_conversations(values)
+    return (_are_texts(values) and any(values)) or _are_conversations(values)
 
 
 def _are_present(values: Sequence[Any]) -> bool:

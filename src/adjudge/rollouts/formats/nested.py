@@ -26,10 +26,11 @@ ATTEMPTS = (
 )
 """Columns whose objects, or dotted columns whose texts, are attempts at the question beside."""
 
-OF_ATTEMPTS = ("text", "content", "message")
+OF_ATTEMPTS = ("text", "content", "message", "code")
 """What the response of an attempt may be called, too, beside the prompt."""
 
-_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"] + REWARD_COLUMNS)
+_NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"][:-1] + REWARD_COLUMNS)
+"""Columns that a row does not inherit; ``answer``, the last of the responses, is a reference."""
 _MOST_CHILDREN, _MOST_DEPTH, _MOST_VALUES = 200, 4, 5000
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
@@ -54,12 +55,9 @@ def rows_at(
                 yield there, own
                 continue
             asks = find_column(own, "prompt") is not None
-            above = _shared((*parents, (beside, "")), named, plain=asks)
+            above = _shared((*parents, (beside, "")), named, mapping.get("prompt"), plain=asks)
             row = _inherit(own, above, named, asks=asks)
-            mapped = get_path(above, mapping["prompt"]) if "prompt" in mapping else None
-            if not asks and (
-                isinstance(mapped, str | list) or find_column(above, "prompt") is not None
-            ):
+            if not asks and _is_asked(above, mapping.get("prompt")):
                 row.setdefault("group", f"{group}.{number}" if number else group)
             yield there, row
 
@@ -84,10 +82,20 @@ def _walk(
 
 
 def _by_id(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of an object that has them by id, each with its ``id``."""
-    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+    """The objects of an object that has them, or lists of them, by id, each with its ``id``."""
+    if not isinstance(value, Mapping):
         return []
-    return [{**one, "id": one.get("id", key)} for key, one in value.items()]
+    lists = {key: one for key, one in value.items() if _are_objects(one)}
+    by_id = lists or {key: [one] for key, one in value.items()}
+    if len(by_id) < len(value) or not all(map(_are_objects, by_id.values())):
+        return []
+    return [{**one, "id": one.get("id", key)} for key, ones in by_id.items() for one in ones]
+
+
+def _are_objects(value: Any) -> bool:
+    """Whether a value is a list of objects, and no conversation."""
+    objects = isinstance(value, list) and all(isinstance(one, Mapping) for one in value)
+    return objects and bool(value) and not looks_like_messages(value)
 
 
 def _split(
@@ -121,17 +129,27 @@ def _are_scores(values: Sequence[Any]) -> bool:
 
 
 def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """The columns of a table that is written column by column, and what else is there."""
+    """The columns of a table that is written column by column, and what else is there.
+
+    Its rows may be lists, too, as ``data`` beside the names of the ``columns``.
+    """
+    names, data = value.get("columns"), value.get("data")
+    if isinstance(names, list) and isinstance(data, list) and _are_rows(data, len(names)):
+        return {str(name): [one[n] for one in data] for n, name in enumerate(names)}, {}
     if is_table_by_column(value):
         keys = next(iter(value.values()))
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
     lists = {name: one for name, one in value.items() if isinstance(one, list)}
-    if len({len(one) for one in lists.values()}) != 1 or any(
-        map(looks_like_messages, lists.values())
-    ):
+    chats = any(map(looks_like_messages, lists.values()))
+    if chats or len({*map(len, lists.values())}) != 1 or all(map(_are_objects, lists.values())):
         return {}, {}
     rest = {name: one for name, one in value.items() if name not in lists}
     return lists, {name: one for name, one in rest.items() if not isinstance(one, Mapping)}
+
+
+def _are_rows(data: Sequence[Any], count: int) -> bool:
+    """Whether ``data`` is the rows of a table with ``count`` columns."""
+    return bool(data) and all(isinstance(one, list) and len(one) == count for one in data)
 
 
 def is_table_by_column(record: Mapping[str, Any]) -> bool:
@@ -145,14 +163,20 @@ def is_table_by_column(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _shared(parents: _Parents, named: set[str], *, plain: bool) -> Row:
+def _is_asked(columns: Mapping[str, Any], prompt: str | None) -> bool:
+    """Whether columns have a question, in the column ``prompt`` or by its name."""
+    mapped = None if prompt is None else get_path(columns, prompt)
+    return isinstance(mapped, str | list) or find_column(columns, "prompt") is not None
+
+
+def _shared(parents: _Parents, named: set[str], prompt: str | None, *, plain: bool) -> Row:
     """The columns of the objects above, the nearest first; with ``plain`` no lists and objects.
 
     Lists and objects are a question's; of a run as a whole they are its settings and tables.
     """
     shared: Row = {}
     for parent, used in reversed(parents):
-        question = not plain and find_column(parent, "prompt") is not None
+        question = not plain and _is_asked(parent, prompt)
         for name, value in parent.items():
             if name == used:
                 continue
@@ -239,7 +263,11 @@ def _look(value: Any, path: str, depth: int, found: Counter[str], left: Iterator
     count = len(next(iter(columns.values()), ()))
     if len(columns) > 1 and (count > 1 or is_table_by_column(value)):
         found[path or "."] = count
-    elif len(items := _by_id(value)) > 1 and all(one.keys() == items[0].keys() for one in items):
+    elif (
+        len(value) > 1
+        and (items := _by_id(value))
+        and all(one.keys() == items[0].keys() for one in items)
+    ):
         found[path or "."] = len(items)
         return
     _look_into(value, path, depth, found, left)

@@ -15,24 +15,15 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.columns import find_column, fits_field, list_columns
+from adjudge.rollouts.formats.columns import find_column, fits_field, is_list_of_texts, list_columns
 from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_row_paths, head_rows
 from adjudge.types import MISSING, get_path
 
 _OF_QUESTIONS = frozenset(
     {
-        *(
-            "choices",
-            "options",
-            "candidates",
-            "documents",
-            "docs",
-            "contexts",
-            "passages",
-            "paragraphs",
-        ),
-        *("chunks", "references", "citations", "sources", "examples", "shots", "criteria"),
-        *("rubric", "rubrics", "steps", "turns", "tests", "tools"),
+        *("choices", "options", "candidates", "documents", "docs", "contexts", "passages"),
+        *("paragraphs", "chunks", "references", "citations", "sources", "examples", "shots"),
+        *("criteria", "rubric", "rubrics", "steps", "turns", "tests", "tools", "solutions"),
         *("content", "parts", "messages", "events", "spans", "blocks", "tool_calls", "calls"),
     }
 )
@@ -52,23 +43,28 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
     "response": (
         *("response", "output", "completion", "generation", "generated", "prediction", "reply"),
         *("continuation", "predicted", "solution", "result", "sample", "candidate"),
+        *("sampled", "pred"),
     ),
     "prompt": (
         *("raw", "prompt", "question", "query", "instruction", "problem", "task", "input"),
         "request",
     ),
+    "reference": ("reference", "gold", "gt", "truth", "expected", "target", "ideal", "answers"),
     "env_reward": (
         *("reward", "graded", "correct", "correctness", "resolved", "passed", "score"),
         *("acc", "accuracy"),
     ),
 }
 """Words by which a column may be meant for a field, the surest first."""
+_MADE = ("model", *_NAMED["response"][:7])
+_BESIDE = ("prompt", "reference", "env_reward")
 _OTHERS = frozenset(
     {
         *("id", "ids", "index", "name", "label", "type", "format", "path", "url", "title", "hash"),
         *("gold", "expected", "reference", "target", "truth", "canonical", "correct", "template"),
         *("system", "judge", "judgment", "judgement", "grader", "annotator", "extracted", "parsed"),
         *("error", "reason", "explanation", "tokens", "token", "length", "time", "config"),
+        *("ideal", "gt", "search", "retrieved", "description"),
         *("total", "mean", "average", "max", "min", "num", "count"),
     }
 )
@@ -95,23 +91,27 @@ def propose_options(
         if asked is not None and get_path(rows[0], asked) != get_path(records[0], asked):
             continue  # perhaps the examples of a task
         if _is_read(rows, mapping, read):
-            more = _find_columns(rows, mapping, read, ("prompt", "env_reward"))
-            return _write(path, count, more)
-    if within is None and (found := _find_columns(records, mapping, read, tuple(_NAMED))):
+            return _write(path, count, _find_columns(rows, mapping, read, _BESIDE))
+    engines = ("text",) if records and "prompt" in records[0] else ()
+    if within is None and (found := _find_columns(records, mapping, read, (*_NAMED,), engines)):
         return f"Add {_options(found)}"
     for path, count in places:
         rows = head_rows(records, path, mapping)
         attempts = path.rpartition(".")[2] not in _OF_QUESTIONS
         beside = OF_ATTEMPTS if attempts else ("message",)
-        found = _find_columns(rows, mapping, read, tuple(_NAMED), beside)
+        found = _find_columns(rows, mapping, read, (*_NAMED,), beside)
         if found and "prompt" not in found and find_column(rows[0], "prompt") is None:
             found |= _prompt_above(records, path)
-        if found:
+        said = [found[name] for name in ("response", "messages") if name in found]
+        inherited = any(get_path(one, n) == get_path(rows[0], n) for n in said for one in records)
+        if found and not inherited:
             return _write(path, count, found)
-    for path, count in _text_lists(records) if within is None else ():
+    above = [("", records), *((path, head_rows(records, path, mapping)) for path, _ in places)]
+    lists = [(f"{at}.{one}", n) for at, rows in above for one, n in _text_lists(rows) if at != "."]
+    for path, count in ((one.lstrip("."), n) for one, n in lists if within is None):
         rows = head_rows(records, path, mapping)
         named = {} if _is_read(rows, mapping, read) else {"response": path.rpartition(".")[2]}
-        more = _find_columns(rows, {**mapping, **named}, read, ("prompt", "env_reward"))
+        more = _find_columns(rows, {**mapping, **named}, read, _BESIDE)
         if _is_read(rows, {**mapping, **named}, read):
             return _write(path, count, named | more)
     if places:
@@ -128,20 +128,21 @@ def propose_options(
 
 
 def _text_lists(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """The one column with lists of texts that may be responses, and how many the first has."""
+    """The one column with lists of what may be responses, and how many the first has."""
     columns = _columns_of(records)
-    lists = [
-        path for path in columns if all(_is_list_of_texts(get_path(one, path)) for one in records)
-    ]
+    lists = [path for path in columns if all(_are_answers(get_path(one, path)) for one in records)]
     firsts = [{path: get_path(one, path)[0] for path in lists} for one in records]
     chosen = _choose(firsts, lists, "response")
-    if chosen is not None and chosen.endswith(_REFERENCE_LISTS):
+    if chosen is None or chosen.rpartition(".")[2] in _REFERENCE_LISTS:
         return []
-    return [] if chosen is None else [(chosen, len(get_path(records[0], chosen)))]
+    return [(chosen, len(get_path(records[0], chosen)))]
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+def _are_answers(value: Any) -> bool:
+    """Whether a value is a list of texts, or of lists of an answer's messages."""
+    lists = isinstance(value, list) and all(isinstance(one, list) for one in value)
+    chats = lists and bool(value) and all(fits_field("response", one) for one in value)
+    return chats or is_list_of_texts(value)
 
 
 def _write(path: str, count: int, found: Mapping[str, str]) -> str:
@@ -167,7 +168,8 @@ def _is_read(rows: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], read
 
 def _has_content(row: Row) -> bool:
     given = {name: row.get(name) for name in ("messages", "response")}
-    return any(one and fits_field(name, one) for name, one in given.items())
+    asked = not row.get("prompt") or fits_field("prompt", row["prompt"])
+    return asked and any(one and fits_field(name, one) for name, one in given.items())
 
 
 def _find_columns(
@@ -183,18 +185,20 @@ def _find_columns(
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
     chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
+    words = _words(wanted.get("response", "").rpartition(".")[2])
+    if asked and "solution" in words and words.isdisjoint(_MADE):
+        del wanted["response"]  # of a data set of questions
     if of_attempts and "response" not in wanted:
         texts = [one for one in of_attempts if rows[0].get(one) and (asked or one == "message")]
         texts = [one for one in texts if fits_field("response", rows[0][one])]
-        ends = {len(row["turns"]) for row in rows if _is_list_of_texts(row.get("turns"))}
+        turns = [row["turns"] for row in rows if isinstance(row.get("turns"), list)]
+        ends = {len(one) for one in turns if one and fits_field("response", one[-1])}
         texts += [f"turns.{end - 1}" for end in ends]
         wanted |= {"response": texts[0]} if len(texts) == 1 else {}
     if "response" in fields and "response" not in wanted and len(chats) == 1:
         wanted = {"messages": chats[0]} | {n: c for n, c in wanted.items() if n == "env_reward"}
     if "response" in fields and not wanted.keys() & {"response", "messages"}:
         return {}
-    if asked and "solution" in wanted.get("response", ""):
-        return {}  # of a data set of questions
     reading = read(rows, {})
     known = {} if reading is None else {**reading.guessed, **reading.mapping}
     found = {
@@ -211,23 +215,27 @@ def _find_columns(
     return {n: c for n, c in found.items() if usual is None or n not in usual.guessed}
 
 
+def find_likely(rows: Sequence[Mapping[str, Any]], field: str) -> str | None:
+    """The one column that is likely to be meant for a field of rows in which none was found."""
+    return _choose(rows, _columns_of(rows), field)
+
+
 def _prompt_above(records: Sequence[Mapping[str, Any]], path: str) -> dict[str, str]:
     """The prompt of records whose rows have none; of one document there is none for all rows."""
-    columns = _columns_of(records)
-    chosen = _choose(records, columns, "prompt") if len(records) > 1 else None
+    chosen = find_likely(records, "prompt") if len(records) > 1 else None
     if chosen is None or chosen.startswith(f"{path}."):
         return {}
     return {"prompt": chosen}
 
 
 def _are_chats(values: Sequence[Any]) -> bool:
-    """Whether values are conversations in which the policy speaks."""
+    """Whether values are conversations in which somebody asks and the policy speaks."""
     for value in values:
         try:
             turns = read_messages(value, "") if looks_like_messages(value) else []
         except RolloutError:
             return False
-        if not any(turn["role"] == "assistant" for turn in turns):
+        if not {"user", "assistant"} <= {turn["role"] for turn in turns}:
             return False
     return True
 
@@ -242,7 +250,7 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _paths(value: Any, path: str = "", depth: int = 0) -> Iterator[str]:
     """The dotted names of what is no object."""
     for key, one in list(value.items())[:_MOST_COLUMNS]:
-        if isinstance(key, str) and "." not in key:
+        if isinstance(key, str) and ("." not in key or not (path or isinstance(one, Mapping))):
             here = f"{path}.{key}" if path else key
             if isinstance(one, Mapping) and depth < _MOST_DEPTH:
                 yield from _paths(one, here, depth + 1)
@@ -263,9 +271,14 @@ def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: st
         if not _OTHERS.isdisjoint({*last, *chain(*above)} - {*_NAMED[field]}):
             continue
         names = [*_NAMED[field], *(f"{name}s" for name in _NAMED[field])]
+        last = last if last == {"raw"} else last - {"raw"}
         ranks = [rank for rank, name in enumerate(names) if name in last]
         ranks = ranks or [len(names) for step in above if not step.isdisjoint(names)]
-        if ranks and _fit(field, values) and (field != "response" or not _is_label(values)):
+        if (
+            ranks
+            and _fit(field, values)
+            and not (field in ("prompt", "response") and _is_label(values))
+        ):
             ranked.append((min(ranks), path))
     best = [path for rank, path in ranked if rank == min(ranked)[0]]
     return best[0] if len(best) == 1 else None
@@ -275,11 +288,17 @@ def _fit(field: str, values: Sequence[Any]) -> bool:
     if field == "env_reward":
         return bool(values) and all(isinstance(one, bool | int | float | None) for one in values)
     texts = [one for one in values if one is not None]
+    if field == "reference":
+        parts = [part for one in texts for part in (one if isinstance(one, list) else [one])]
+        return any(parts) and all(isinstance(part, str | int | float) for part in parts)
     if field == "prompt" and texts and not any(isinstance(one, str) for one in texts):
         return all(map(looks_like_messages, texts))
-    return any(texts) and all(isinstance(one, str) and fits_field(field, one) for one in texts)
+    return any(texts) and all(
+        isinstance(one, str | list) and fits_field(field, one) for one in texts
+    )
 
 
 def _is_label(values: Sequence[Any]) -> bool:
     """Whether texts are single words, as verdicts, states and kinds are."""
-    return all(len(one.split()) < 2 and len(one) < _LONG for one in values if one)
+    texts = [one for one in values if isinstance(one, str)]
+    return bool(texts) and all(len(one.split()) < 2 and len(one) < _LONG for one in texts)

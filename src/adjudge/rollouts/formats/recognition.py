@@ -244,10 +244,11 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     if found is not None:
         return found
     columns = dict.fromkeys(str(name) for record in records for name in record)
-    raise ConfigError(
-        f"is in no known format, and no column looks like a conversation or a response "
-        f"(columns: {list_columns(columns)}). {propose_options(records, mapping, _find_reading)}"
-    )
+    lack = "is in no known format, and no column looks like a conversation or a response"
+    if has_own_columns(records):
+        lack = "has a column 'prompt' that is neither text nor a conversation"
+    out = propose_options(records, mapping, _find_reading)
+    raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
 
 
 def _find_nested(
@@ -283,7 +284,7 @@ def _find_reading(
             rewards = _find_rewards(records, one, mapping)
             guessed = {} if rewards.column is None else {"env_reward": rewards.column}
             return FileReading(one, mapping, guessed, rewards=rewards)
-    own = has_own_columns(records)
+    own = has_own_columns(records) and ("prompt" in mapping or not _have_other_prompts(records))
     if not (mapped or own or responses) and (path := find_attempts(records)) is not None:
         names = (*OF_ATTEMPTS, path.rpartition(".")[2])
         nested = _find_reading(head_rows(records, path, mapping), mapping, names)
@@ -297,8 +298,10 @@ def _find_reading(
     }
     rewards = _find_rewards(records, None, mapping)
     if not records or mapped or own:
-        # Groups decide about advantages: beside an own response they are equal prompts until said.
-        known = {*CONTENT_FIELDS, "group"}
+        # Groups decide about advantages: beside an own response they are equal prompts until said,
+        # where there are prompts.
+        known = {*CONTENT_FIELDS}
+        known |= {"group"} if {"messages", "prompt"} & {*columns, *mapping, *guessed} else set()
         known |= {"prompt"} if "messages" in {*columns, *mapping} else set()
         # A run of adjudge's own: `reward` is the judge's, and `env_reward` is there, null or not.
         known |= {"env_reward"} if "reward_info" in columns else set()
@@ -309,6 +312,14 @@ def _find_reading(
     if any("responses" in record for record in records):  # a list that has nothing so far
         return FileReading(mapping=mapping)
     return None
+
+
+def _have_other_prompts(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the column ``prompt`` has objects and lists that are no prompts, and nothing else."""
+    prompts = [one for record in records if (one := record.get("prompt"))]
+    return bool(prompts) and not any(
+        not isinstance(one, Mapping | list) or fits_field("prompt", one) for one in prompts
+    )
 
 
 _STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
