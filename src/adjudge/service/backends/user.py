@@ -208,24 +208,6 @@ class UserBackend:
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
-        if not self.one_by_one:
-            return await self._score_batch(requests)
-        return [await self._score_one(request) for request in requests]
-
-    async def _score_one(self, request: JudgeRequest) -> JudgeResponse:
-        try:
-            fields = extract_fields(request, self._settings.max_image_mb)
-        except GradingFailure as failure:
-            return request_failure_response(request, failure)
-        taken = {name: fields[name] for name in self._score_fields}
-        try:
-            return read_answer(request, await self._call("score", **taken))
-        except asyncio.CancelledError as error:
-            return request_failure_response(request, self._failure(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (it is this request's, as stated)
-            return request_failure_response(request, self._failure(error))
-
-    async def _score_batch(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         found: dict[int, JudgeResponse] = {}
         fields: dict[int, dict[str, Any]] = {}
         for place, request in enumerate(requests):
@@ -233,45 +215,41 @@ class UserBackend:
                 fields[place] = extract_fields(request, self._settings.max_image_mb)
             except GradingFailure as failure:
                 found[place] = request_failure_response(request, failure)
-        try:
-            answers = await self._answers(list(fields.values())) if fields else []
-        except GradingFailure as failure:  # the judge has failed, not one of the requests
-            answers = [failure] * len(fields)
-        for place, said in zip(fields, answers, strict=True):
-            found[place] = read_answer(requests[place], said)
+        if not self.one_by_one:
+            answers = await self._score_batch(list(fields.values())) if fields else []
+            for place, said in zip(fields, answers, strict=True):
+                found[place] = read_answer(requests[place], said)
+        else:
+            for place, one in fields.items():
+                found[place] = await self._score_one(requests[place], one)
         return [found[place] for place in range(len(requests))]
 
-    async def _answers(self, fields: list[dict[str, Any]]) -> list[Any]:
-        """What ``score_batch`` says to each; ``GradingFailure`` when the batch has one culprit."""
+    async def _score_one(self, request: JudgeRequest, fields: dict[str, Any]) -> JudgeResponse:
+        taken = {name: fields[name] for name in self._score_fields}
         try:
-            said = await self._call("score_batch", requests=fields)
-        except asyncio.CancelledError as error:
-            raise self._failure(error) from None
-        except GradingFailure:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (as above)
+            return read_answer(request, await self._call(**taken))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
+            return request_failure_response(request, self._failure(error))
+
+    async def _score_batch(self, fields: list[dict[str, Any]]) -> list[Any]:
+        """What ``score_batch`` says to each; raises where one of several may be the culprit."""
+        try:
+            said = _answer_list(await self._call(fields), len(fields))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
             failure = self._failure(error)
-            if len(fields) > 1 and failure.kind is ErrorKind.BUG:
+            known = isinstance(error, GradingFailure | asyncio.CancelledError)
+            if len(fields) > 1 and failure.kind is ErrorKind.BUG and not known:
                 raise RuntimeError(str(failure)) from None
-            raise failure from None
-        said = _answer_list(said)
-        if len(said) != len(fields):
-            message = f"score_batch returned {len(said)} answers to {len(fields)} requests"
-            raise GradingFailure(ErrorKind.BUG, message)
+            return [failure] * len(fields)
         return said
 
-    async def _call(self, method: str, **arguments: Any) -> Any:
+    async def _call(self, *given: Any, **named: Any) -> Any:
         if self._object is None:
             raise GradingFailure(ErrorKind.UNSUPPORTED, "the judge is not loaded yet")
-        function = getattr(self._object, method)
-        if method == "score_batch":
-            requests = arguments["requests"]
-            if self._is_async:
-                return await function(requests)
-            return await self._thread.run(function, requests)
+        method = getattr(self._object, "score" if self.one_by_one else "score_batch")
         if self._is_async:
-            return await function(**arguments)
-        return await self._thread.run(lambda: function(**arguments))
+            return await method(*given, **named)
+        return await self._thread.run(lambda: method(*given, **named))
 
     def _failure(self, error: BaseException) -> GradingFailure:
         """What an exception of the judge's means; its own words stay out."""
@@ -315,13 +293,16 @@ class UserBackend:
             self._thread.close()
 
 
-def _answer_list(said: Any) -> list[Any]:
+def _answer_list(said: Any, count: int) -> list[Any]:
     """The answers to a batch; a set or mapping does not say which is whose."""
     unordered = isinstance(said, str | bytes | Mapping | Set)
     if unordered or not hasattr(said, "__iter__"):
-        message = f"score_batch returned a {type(said).__name__}, must be a list of answers"
-        raise GradingFailure(ErrorKind.BUG, message)
-    return list(said)
+        problem = f"a {type(said).__name__}, must be a list of answers"
+    elif len(answers := list(said)) != count:
+        problem = f"{len(answers)} answers to {count} requests"
+    else:
+        return answers
+    raise GradingFailure(ErrorKind.BUG, f"score_batch returned {problem}")
 
 
 def _check_class(found: Any, target: str) -> type:
