@@ -36,6 +36,7 @@ from adjudge.rollouts.formats.fields import (
     group_name,
     is_number,
     make_row,
+    pick_fields,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -62,8 +63,7 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
         # Each environment counts its tasks from 0.
         group=group_name(digest_prompt(instruction), record.get("task_id")),
         env_reward=record.get("reward"),
-        task_id=record.get("task_id"),
-        trial=record.get("trial"),
+        **pick_fields(record, "task_id", "trial"),
         instruction=instruction,
         outputs=task.get("outputs"),
         reference_tool_calls=_reference_calls(task.get("actions"), "kwargs"),
@@ -135,14 +135,10 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
         env_reward=reward.get("reward"),
-        task_id=simulation.get("task_id"),
-        trial=simulation.get("trial"),
-        seed=simulation.get("seed"),
+        **pick_fields(simulation, "task_id", "trial", "seed"),
         termination_reason=ended,
         reward_breakdown=reward.get("reward_breakdown"),
-        agent_cost=simulation.get("agent_cost"),
-        user_cost=simulation.get("user_cost"),
-        duration=simulation.get("duration"),
+        **pick_fields(simulation, "agent_cost", "user_cost", "duration"),
         agent_model=as_text(as_object(info.get("agent_info")).get("llm")),
         domain=domain,
         policy=policy,

@@ -10,7 +10,6 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, tool_message
-from adjudge.messages import parse_conversation
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
 from adjudge.rollouts.formats.chat import split_reasoning, tool_calls
 from adjudge.rollouts.formats.completions import completion_row
@@ -200,7 +199,10 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     if not isinstance(requests, list) or not requests:
         raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
-    context = _lm_eval_context(arguments[0][0] if arguments else record.get("input"))
+    context = arguments[0][0] if arguments else record.get("input")
+    if isinstance(context, list) and len(context) == 1:
+        context = context[0]
+    context = as_text(context)  # perhaps of JSON: a conversation for the template of a server
     common = make_row(
         reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
@@ -248,13 +250,6 @@ def _lm_eval_arguments(given: Any) -> list[list[Any]]:
         if isinstance(values, list) and values:
             found.append(values)
     return found
-
-
-def _lm_eval_context(context: Any) -> Any:
-    """The prompt; one with a chat template applied at a server is the JSON of a conversation."""
-    if isinstance(context, list) and len(context) == 1:
-        context = context[0]
-    return parse_conversation(context) or as_text(context)
 
 
 def _lm_eval_group(record: Record) -> str | None:
