@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
@@ -213,13 +213,14 @@ class TrlAdapter(Adapter):
         )
         if problem is not None:
             raise ConfigError(problem)
-        step, division = self.spec.reward.group, _find_division(trainer)
+        step = self.spec.reward.group
+        by, setting, remedy = _find_division(trainer) or (None, "", "")
         # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
         ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
-        if division is not None and division.by in ours:
+        if by in ours:
             self.warn(
                 f"rewards are divided by a deviation twice: reward.group = {step!r} in the spec, "
-                f"and {division.setting} in the trainer. Set {division.remedy} or group = 'none'."
+                f"and {setting} in the trainer. Set {remedy} or group = 'none'."
             )
         if step == "rloo" and any(base.__name__ == "RLOOTrainer" for base in type(trainer).__mro__):
             self.warn(
@@ -266,22 +267,15 @@ class TrlAdapter(Adapter):
             batch.log_extra(prefix + "missing", [_missing(one) for one in results])
 
 
-class _Division(NamedTuple):
-    """How a trainer divides rewards: by the deviation of the group or of the batch."""
-
-    by: str
-    setting: str
-    remedy: str
-
-
-def _find_division(trainer: Any) -> _Division | None:
-    if getattr(trainer, "multi_objective_aggregation", None) == "normalize_then_sum":
-        setting, off = "multi_objective_aggregation={!r}", "sum_then_normalize"
-        return _Division("group", setting.format("normalize_then_sum"), setting.format(off))
+def _find_division(trainer: Any) -> tuple[str, str, str] | None:
+    """By what a trainer divides rewards (group or batch), the setting, and the remedy."""
+    name = "multi_objective_aggregation"
+    if getattr(trainer, name, None) == "normalize_then_sum":
+        return "group", f"{name}='normalize_then_sum'", f"{name}='sum_then_normalize'"
     if (scale := getattr(trainer, "scale_rewards", None)) in ("group", "batch"):
-        return _Division(scale, f"scale_rewards={scale!r}", "scale_rewards='none'")
+        return scale, f"scale_rewards={scale!r}", "scale_rewards='none'"
     if getattr(trainer, "normalize_advantages", False):
-        return _Division("batch", "normalize_advantages=True", "normalize_advantages=False")
+        return "batch", "normalize_advantages=True", "normalize_advantages=False"
     return None
 
 

@@ -15,7 +15,8 @@ who ask for it: ``--format nemo-gym-marked``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,14 +38,8 @@ from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
-    "reward",
-    "reward_components",
-    "mask_sample",
-    "failure_kind",
-    "failure_reason",
-    "_ng_failure_class",
-    "_ng_failure_judge_error",
-    "_ng_failure_terminal",
+    *("reward", "reward_components", "mask_sample", "failure_kind", "failure_reason"),
+    *("_ng_failure_class", "_ng_failure_judge_error", "_ng_failure_terminal"),
 )
 _NOT_FIELDS = {*_VERDICT, "responses_create_params", "response", "verifier_metadata", "agent_ref"}
 
@@ -227,16 +222,19 @@ def _describe_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for row in rows:
         for name, value in row.items():
             columns[name].append(value)
-    found: dict[str, float | None] = {}
-    for name, values in columns.items():
-        found |= {
-            f"mean/{name}": mean(values),
-            f"max/{name}": max(values),
-            f"min/{name}": min(values),
-            f"median/{name}": quantile(values, 0.5),
-            f"std/{name}": 0.0 if len(rows) == 1 else std(values),
-        }
+    found = {
+        f"{measure}/{name}": compute(values)
+        for name, values in columns.items()
+        for measure, compute in _MEASURES.items()
+    }
+    if len(rows) == 1:
+        found |= {f"std/{name}": 0.0 for name in columns}
     return {name: value for name, value in found.items() if value is not None}
+
+
+_MEASURES: Mapping[str, Callable[[Sequence[float]], float | None]] = {
+    "mean": mean, "max": max, "min": min, "median": partial(quantile, q=0.5), "std": std,
+}  # fmt: skip
 
 
 def _without_verdict(row: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
