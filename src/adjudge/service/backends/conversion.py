@@ -258,15 +258,6 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
         return request_failure_response(request, failure)
 
 
-def _check_sendable(response: JudgeResponse) -> JudgeResponse:
-    """``response``, if it can be written: half surrogates and huge numbers cannot."""
-    try:
-        msgspec.json.encode(response.metadata), msgspec.json.encode(response.detailed_scores)
-    except (TypeError, ValueError, OverflowError):
-        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
-    return response
-
-
 def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeResponse:
     allowed = ("score", *_READERS)
     for key in said:
@@ -280,7 +271,11 @@ def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeRespon
         raise _bug_failure("the answer has no 'score'")
     score = _read_number("score", said["score"])
     rest = {name: read(said[name]) for name, read in _READERS.items() if said.get(name) is not None}
-    return _check_sendable(JudgeResponse(score, request.request_id, **rest))
+    try:
+        msgspec.json.encode(rest)
+    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
+        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
+    return JudgeResponse(score, request.request_id, **rest)
 
 
 def _read_number(name: str, value: Any) -> float:

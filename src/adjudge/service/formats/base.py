@@ -84,11 +84,15 @@ class Format(ABC):
 
 
 def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> JudgeRequest:
-    """A request about a prompt and its completion, texts or messages, as all doors read them."""
+    """A request about a prompt and its completion, texts or messages, as all doors read them.
+
+    ``answer``: a label as it was sent, whatever the dataset had; an empty text is none.
+    """
     try:
         parts = read_rollout(prompt, completion)
     except RolloutError as error:
         raise invalid_request(str(error)) from None
+    answer = None if answer == "" else answer
     return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
 
 
@@ -119,11 +123,3 @@ def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
     if response.score is None or not math.isfinite(response.score):
         return ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
     return None
-
-
-def label_to_answer(label: Any) -> Any:
-    """A label as reference: none where it is an empty text, else as it was sent.
-
-    Trainers send texts, as a rule, and whatever else the dataset had there.
-    """
-    return None if label == "" else label

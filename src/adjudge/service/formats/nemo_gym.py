@@ -29,7 +29,6 @@ from adjudge.service.formats.base import (
     Format,
     ScoreFunction,
     invalid_request,
-    label_to_answer,
     rollout_request,
 )
 from adjudge.service.requests import decode_body
@@ -94,7 +93,7 @@ class NemoGym(Format):
             raise invalid_request(str(error)) from None
         fields = _row_fields(decode_body(_row_decoder, body))
         reference = find_reference(fields)
-        answer = None if reference is None else label_to_answer(fields[reference])
+        answer = None if reference is None else fields[reference]
         request = rollout_request(before, after, answer, metadata=fields or None)
         if asked.group_id is None or asked.rollout_index is None:
             return [request]

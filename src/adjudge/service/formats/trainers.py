@@ -27,7 +27,6 @@ from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.service.formats.base import (
     Format,
     invalid_request,
-    label_to_answer,
     rollout_request,
 )
 from adjudge.service.requests import decode_body
@@ -166,7 +165,7 @@ def _openrlhf_request(place: int, query: str, prompt: str, label: Any) -> JudgeR
             f"query[{place}]: does not begin with its prompt, so the completion cannot be cut out. "
             "Send in prompts the text that was tokenised"
         )
-    return rollout_request(prompt, completion, label_to_answer(label))
+    return rollout_request(prompt, completion, label)
 
 
 class _SlimeSample(msgspec.Struct):
@@ -194,7 +193,7 @@ class Slime(Format):
         """One, or those of a group."""
         asked: _SlimeSample | list[_SlimeSample] = decode_body(_slime_decoder, body)
         return [
-            rollout_request(one.prompt, one.response, label_to_answer(one.label))
+            rollout_request(one.prompt, one.response, one.label)
             for one in (asked if isinstance(asked, list) else [asked])
         ]
 
