@@ -11,7 +11,8 @@ import logging
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -55,24 +56,18 @@ def find_score_fields(cls: type, where: str) -> tuple[str, ...]:
     Raises :class:`ConfigError` for a parameter that no request can fill.
     """
     parameters = _parameters(cls, "score", where)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        taken: tuple[str, ...] = REQUEST_FIELDS
-    else:
-        taken = tuple(p.name for p in parameters if p.name in REQUEST_FIELDS)
-    allowed = ", ".join(REQUEST_FIELDS)
-    for parameter in parameters:
-        required = parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        by_name = parameter.kind is not parameter.POSITIONAL_ONLY
-        if required and not (by_name and parameter.name in REQUEST_FIELDS):
-            hint = suggest_name(parameter.name, REQUEST_FIELDS)
+    for one in parameters:
+        by_name = one.kind is not one.POSITIONAL_ONLY and one.name in REQUEST_FIELDS
+        variadic = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if one.default is one.empty and not variadic and not by_name:
+            hint = suggest_name(one.name, REQUEST_FIELDS)
             raise ConfigError(
                 f"{where}: score has a required parameter that no request passes by name{hint} "
-                f"(found {parameter.name!r}; allowed: {allowed})"
+                f"(found {one.name!r}; allowed: {', '.join(REQUEST_FIELDS)})"
             )
-    return taken
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return REQUEST_FIELDS
+    return tuple(one.name for one in parameters if one.name in REQUEST_FIELDS)
 
 
 def _parameters(cls: type, method: str, where: str) -> list[inspect.Parameter]:
@@ -95,10 +90,8 @@ def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) 
     and for one that it needs and did not get.
     """
     constructor = inspect.getattr_static(cls, "__init__")
-    if constructor is object.__init__:
-        parameters: list[inspect.Parameter] = []
-    else:
-        parameters = _parameters(cls, "__init__", where)
+    bare = constructor is object.__init__
+    parameters = [] if bare else _parameters(cls, "__init__", where)
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for name in given:
@@ -113,18 +106,13 @@ def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) 
             raise ConfigError(
                 f"{where}: the argument {name!r} is missing. Give it with --arg {name}=VALUE."
             )
-    hints = _type_hints(constructor)
+    hints: dict[str, Any] = {}
+    with suppress(NameError, TypeError):  # names that only a type checker knows
+        hints = typing.get_type_hints(constructor)
     return {
         name: _read_argument(hints.get(name, str), text, where, name)
         for name, text in given.items()
     }
-
-
-def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError):  # names that only a type checker knows
-        return {}
 
 
 def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
@@ -135,10 +123,8 @@ def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
     except Exception:  # noqa: BLE001  (a class with a configuration of its own takes no other)
         adapter = TypeAdapter(annotation)
     for read in (adapter.validate_python, adapter.validate_json):
-        try:
+        with suppress(ValidationError):
             return read(text)
-        except ValidationError:
-            continue
     wanted = inspect.formatannotation(annotation)
     raise ConfigError(f"{where}: {name}: must be {wanted} (found {text[:80]!r})")
 
@@ -274,11 +260,10 @@ class UserBackend:
         return GradingFailure(ErrorKind.BUG, said)
 
     async def _hook(self, name: str) -> None:
-        if (hook := getattr(self._object, name, None)) is None:
-            return
+        hook = getattr(self._object, name, None)
         if inspect.iscoroutinefunction(hook):
             await hook()
-        else:
+        elif hook is not None:
             await self._thread.run(hook)
 
     async def aclose(self) -> None:
