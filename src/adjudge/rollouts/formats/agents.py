@@ -24,7 +24,6 @@ from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import answered_columns, split_reasoning, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
-    add_fields,
     are_objects,
     as_id,
     as_object,
@@ -182,28 +181,35 @@ _BROKEN_RUNS = ("exit_api", "exit_environment_error", "exit_error")
 
 def _convert_swe_agent(record: Record) -> Iterator[Row]:
     info = as_object(record.get("info"))
-    status, submission = _check_ended(info)
-    if status in _BROKEN_RUNS and submission is None:
-        raise RolloutError(f"the run failed (exit_status {status})")
-    yield add_fields(
-        _instance_row(
-            _shell_messages(_swe_agent_turns(as_objects(record.get("history")))),
-            _instance_id(record.get("replay_config")),
-            info.get("resolved", record.get("resolved")),
-        ),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _swe_agent_turns(as_objects(record.get("history"))),
+        _instance_id(record.get("replay_config")),
+        info.get("resolved", record.get("resolved")),
+        *_check_ended(info),
         model_stats=info.get("model_stats"),
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
     )
 
 
-def _instance_row(messages: Sequence[Message], instance: str | None, resolved: Any) -> Row:
+ShellTurn = tuple[Message, Sequence[str]]
+"""A message, and its commands where it made no tool calls."""
+
+
+def _instance_row(
+    turns: Iterable[ShellTurn],
+    instance: str | None,
+    resolved: Any,
+    status: str | None,
+    submission: str | None,
+    **others: Any,
+) -> Row:
     """The columns of an attempt at an instance of SWE-bench."""
-    return make_row(
-        **answered_columns(messages), group=instance, instance_id=instance, env_reward=resolved
-    )
+    if status in _BROKEN_RUNS and submission is None:
+        raise RolloutError(f"the run failed (exit_status {status})")
+    named = {"group": instance, "instance_id": instance, "env_reward": resolved}
+    named |= {"exit_status": status, "submission": submission}
+    return make_row(**answered_columns(_shell_messages(turns)), **named, **others)
 
 
 def _check_ended(info: Record) -> tuple[str, str | None]:
@@ -222,10 +228,6 @@ def _instance_id(config: Any) -> str | None:
         except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
             return None
     return as_id(as_object(as_object(config).get("problem_statement")).get("id"))
-
-
-ShellTurn = tuple[Message, Sequence[str]]
-"""A message, and its commands where it made no tool calls."""
 
 
 def _swe_agent_turns(history: Sequence[Record]) -> Iterator[ShellTurn]:
@@ -268,7 +270,7 @@ def _shell_messages(turns: Iterable[ShellTurn]) -> list[Message]:
     unanswered: list[Message] = []
     commands_before = 0
     for message, commands in turns:
-        if message["role"] == "assistant":
+        if message.get("role") == "assistant":
             unanswered = [
                 tool_call(f"command_{number}", "bash", {"command": command})
                 for number, command in enumerate(commands, start=commands_before + 1)
@@ -301,20 +303,14 @@ def _is_swe_row(record: Record) -> bool:
 
 def _convert_swe_row(record: Record) -> Iterator[Row]:
     """A row of OpenHands' (OpenAI messages, ``resolved``) or SWE-agent's (texts, ``target``)."""
-    status = as_text(record.get("exit_status"))
-    submission = as_text(record.get("model_patch")) or as_text(record.get("generated_patch"))
-    if status in _BROKEN_RUNS and submission is None:
-        raise RolloutError(f"the run failed (exit_status {status})")
     steps = as_objects(record.get("trajectory"))
     rendered = any("text" in step for step in steps)
-    messages = (
-        _shell_messages(_turns_of_texts(steps)) if rendered else [dict(step) for step in steps]
-    )
-    outcome = "resolved" if "resolved" in record else "target"
-    yield add_fields(
-        _instance_row(messages, as_id(record.get("instance_id")), record.get(outcome)),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _turns_of_texts(steps) if rendered else ((dict(step), ()) for step in steps),
+        as_id(record.get("instance_id")),
+        record.get("resolved" if "resolved" in record else "target"),
+        as_text(record.get("exit_status")),
+        as_text(record.get("model_patch")) or as_text(record.get("generated_patch")),
         model=as_text(record.get("model_name")) or as_text(record.get("model")),
         trajectory_id=as_id(record.get("trajectory_id")),
         repo=as_text(record.get("repo")),
@@ -366,15 +362,12 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
     if info.get("traceback") is not None or last.get("traceback") is not None:
         reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
         raise RolloutError(f"the run failed: {describe_error(reason)}")
-    status, submission = _check_ended(info)
     config = as_object(info.get("config"))
-    resolved = info.get("resolved", record.get("resolved"))
-    yield add_fields(
-        _instance_row(
-            _shell_messages(_mini_turns(given)), as_id(record.get("instance_id")), resolved
-        ),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _mini_turns(given),
+        as_id(record.get("instance_id")),
+        info.get("resolved", record.get("resolved")),
+        *_check_ended(info),
         model_stats=info.get("model_stats"),
         model=as_text(as_object(config.get("model")).get("model_name")),
         mini_version=as_text(info.get("mini_version")),

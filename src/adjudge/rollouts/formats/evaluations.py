@@ -26,6 +26,7 @@ from adjudge.rollouts.formats.fields import (
     group_name,
     is_number,
     make_row,
+    pick_fields,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -75,7 +76,10 @@ def _inspect_row(sample: Record) -> Row:
             raise RolloutError("the sample is nested too deeply") from None
     messages = _inspect_messages(sample.get("messages"))
     output = as_object(sample.get("output"))
-    response = as_text(output.get("completion")) or _inspect_choice(output)
+    choice = as_object(next(iter(as_objects(output.get("choices"))), {}).get("message"))
+    response = (
+        as_text(output.get("completion")) or split_reasoning(choice.get("content"))[0] or None
+    )
     if not messages and response is None:
         raise RolloutError("the sample has neither messages nor an output")
     scores = _inspect_scores(sample)
@@ -91,9 +95,8 @@ def _inspect_row(sample: Record) -> Row:
         group=group_name(digest_prompt(question), name),
         env_reward=_score_number(values[0].get("value")) if len(values) == 1 else None,
         sample_id=name,
-        epoch=sample.get("epoch"),
         model=as_text(output.get("model")),
-        choices=sample.get("choices"),
+        **pick_fields(sample, "epoch", "choices"),
         scores={name: _score_value(score) for name, score in scores.items()} or None,
         scored_answer=as_text(values[0].get("answer")) if len(values) == 1 else None,
         limit=as_text(as_object(sample.get("limit")).get("type")),
@@ -156,12 +159,6 @@ def _inspect_input(given: Any) -> str | None:
     return split_reasoning(asked[-1].get("content"))[0] if asked else None
 
 
-def _inspect_choice(output: Record) -> str | None:
-    choices = as_objects(output.get("choices"))
-    message = as_object(choices[0].get("message")) if choices else {}
-    return split_reasoning(message.get("content"))[0] or None
-
-
 def _inspect_messages(given: Any) -> list[Message]:
     messages: list[Message] = []
     for message in as_objects(given):
@@ -206,17 +203,18 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     common = make_row(
         reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
-        doc_id=record.get("doc_id"),
-        doc=record.get("doc"),
+        **pick_fields(record, "doc_id", "doc"),
         filter=as_text(record.get("filter")),
         **metrics,
     )
-    if _is_likelihood(requests[0]):
+    answer = requests[0]
+    if isinstance(answer, list) and answer and isinstance(answer[0], list):
+        # [[log-likelihood, is it greedy]], for which no text was made
         best, own = _best_choice(record, arguments, requests, common.get("reference"))
         row = {**common, **completion_row(context, best), **own}
         yield add_fields(row, env_reward=_lm_eval_reward(metrics))
         return
-    texts = requests[0] if isinstance(requests[0], list) else [requests[0]]
+    texts = answer if isinstance(answer, list) else [answer]
     if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
         raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
     kept = record.get("filtered_resps")
@@ -244,12 +242,9 @@ def _lm_eval_target(target: Any) -> Any:
 def _lm_eval_arguments(given: Any) -> list[list[Any]]:
     """The arguments of each request; ``{"gen_args_0": {"arg_0": …}}``, before 0.4.3 lists."""
     requests = list(given.values()) if isinstance(given, Mapping) else given
-    found = []
-    for one in requests if isinstance(requests, list) else ():
-        values = list(one.values()) if isinstance(one, Mapping) else one
-        if isinstance(values, list) and values:
-            found.append(values)
-    return found
+    listed = requests if isinstance(requests, list) else []
+    found = [list(one.values()) if isinstance(one, Mapping) else one for one in listed]
+    return [values for values in found if isinstance(values, list) and values]
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -281,12 +276,6 @@ def _lm_eval_reward(metrics: Row) -> float | None:
     if not names and len(metrics) == 1:
         names = [name for name in metrics if not any(part in name for part in _LOWER_IS_BETTER)]
     return float(metrics[names[0]]) if names else None
-
-
-def _is_likelihood(request: Any) -> bool:
-    """Whether a response is ``[[log-likelihood, is it greedy]]``, for which no text was made."""
-    first = request[0] if isinstance(request, list) and request else None
-    return isinstance(first, list)
 
 
 def _best_choice(

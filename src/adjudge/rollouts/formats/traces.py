@@ -192,9 +192,8 @@ def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     # A masked sample is not trained on: its environment failed, whatever its reward is.
     reward = None if record.get("mask_sample") else record.get("reward")
     add_fields(row, group=group, agent=agent, env_reward=reward)
-    for name in ("expected_answer", "ground_truth"):
-        if "reference" not in row:
-            add_fields(row, reference=record.get(name))
+    for name in ("ground_truth", "expected_answer"):  # the last that there is
+        add_fields(row, reference=record.get(name))
     used = ["responses_create_params", "response", "expected_answer", "ground_truth", "agent_ref"]
     for name, value in record.items():  # what a judge was asked and answered; captured calls
         if name.startswith("ng_") or (isinstance(value, Mapping) and "_response" in name):
