@@ -20,7 +20,7 @@ group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs po
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,31 +82,22 @@ def make_reward(
     if args is not None:
         adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
-    async def scored(
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        **given: Any,
-    ) -> Rewards:
-        return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
+    async def scored(*given: Any, **columns: Any) -> Rewards:
+        return await adapter.rewards(TrlBatch(*given, **columns))
 
     scored.__name__ = scored.__qualname__ = name
     scored.__doc__ = f"Rewards of {adapter.scorer.spec.where}; None is missing."
     return scored
 
 
-async def reward(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]] | None = None,
-    **given: Any,
-) -> Rewards:
+async def reward(*given: Any, **columns: Any) -> Rewards:
     """``adjudge.trainers.trl.reward``: :func:`make_reward` of the file in ``ADJUDGE_SPEC``.
 
-    The spec is loaded at the first call, so a wrong one shows after the first generation.
+    Its arguments are those of :class:`~adjudge.trainers.trl_batch.TrlBatch`. The spec is loaded at
+    the first call, so a wrong one shows after the first generation.
     """
     adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
-    return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
+    return await adapter.rewards(TrlBatch(*given, **columns))
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
@@ -134,16 +125,10 @@ class PicklableReward:
         self.__name__ = name
         self._adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
 
-    def __call__(
-        self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        **given: Any,
-    ) -> Rewards:
+    def __call__(self, /, *given: Any, **columns: Any) -> Rewards:
         """The rewards of one group, or of a trainer's batch; ``None`` is missing."""
-        batch = TrlBatch(prompts, completions, completion_ids, given)
-        group = None if batch.of_a_trainer else GroupLayout(["0"] * len(prompts))
+        batch = TrlBatch(*given, **columns)
+        group = None if batch.of_a_trainer else GroupLayout(["0"] * len(batch.prompts))
         return run_blocking(self._adapter.rewards(batch, group))
 
 

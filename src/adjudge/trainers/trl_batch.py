@@ -23,7 +23,7 @@ _NO_THINKING = Thinking()
 
 
 class TrlBatch:
-    """One call of a reward function, as TRL makes it.
+    """One call of a reward function, with the arguments that TRL gives it.
 
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
@@ -33,10 +33,11 @@ class TrlBatch:
 
     def __init__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None,
-        given: Mapping[str, Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
     ) -> None:
         self.prompts, self.completions, self.completion_ids = prompts, completions, completion_ids
         self.log_metric: Callable[[str, float], None] | None = given.get("log_metric")
