@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import (
     Message,
@@ -36,6 +34,7 @@ from adjudge.rollouts.formats.fields import (
     is_number,
     make_row,
     pick_fields,
+    read_json,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -222,12 +221,7 @@ def _check_ended(info: Record) -> tuple[str, str | None]:
 
 def _instance_id(config: Any) -> str | None:
     """The task's name in the run's configuration, an object or its JSON (from version 1.1 on)."""
-    if isinstance(config, str):
-        try:
-            config = msgspec.json.decode(config)
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-            return None
-    return as_id(as_object(as_object(config).get("problem_statement")).get("id"))
+    return as_id(as_object(as_object(read_json(config)).get("problem_statement")).get("id"))
 
 
 def _swe_agent_turns(history: Sequence[Record]) -> Iterator[ShellTurn]:
