@@ -57,8 +57,9 @@ def check_conversation(value: Any, key: str) -> ChatMessages:
         place = re.sub(r"\.(\d+)", r"[\1]", place) if place.startswith(key) else key
         shown = describe_found(found, label=place.endswith(".role"))
         raise BrokenRow(place, shown, _LIST) from None
-    messages = [_check_message(one, f"{key}[{number}]") for number, one in enumerate(messages)]
-    _check_length(sum(map(_count_characters, messages)), key)
+    places = [f"{key}[{number}]" for number in range(len(messages))]
+    messages = list(map(_check_message, messages, places))
+    _check_length(sum(map(_count_characters, messages, places)), key)
     return messages
 
 
@@ -121,36 +122,23 @@ def _check_message(message: Message, key: str) -> Message:
         raise BrokenRow(f"{key}.content", "parts that are no texts", "text")
     if content is None and not calls:
         raise BrokenRow(f"{key}.content", "nothing", "text (null only beside tool_calls)")
-    if len(message) > 2 and _too_deep(message):
-        raise BrokenRow(
-            key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
-        )
     if calls or "tool_calls" not in message:
         return message
     return {name: field for name, field in message.items() if name != "tool_calls"}
 
 
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_MESSAGE_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _count_characters(value: Any) -> int:
-    """Characters of all texts inside ``value``, which is not deep."""
+def _count_characters(value: Any, key: str, depth: int = MAX_MESSAGE_DEPTH + 1) -> int:
+    """Characters of all texts inside ``value``; raises :class:`BrokenRow` where it is deep."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, dict):
-        return sum(map(_count_characters, value.values())) + sum(map(len, value))
-    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
+    if not isinstance(value, dict | list):
+        return 8
+    if not depth:
+        raise BrokenRow(
+            key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
+        )
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    return sum(_count_characters(one, key, depth - 1) for one in inner)
 
 
 def check_rating(value: Any, key: str) -> int:

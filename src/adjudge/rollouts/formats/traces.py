@@ -114,9 +114,8 @@ def _trace_row(trace: Record, episode: Record) -> Row:
     several = len(episode.get("traces", ())) > 1
     agent = as_object(trace.get("agent")).get("name") if several else None
     key = as_object(episode.get("group")).get("id") or _task_name(task, data)
-    group = group_name(work.get("step"), agent, key)
-    add_fields(row, prompt=question, reference=data.get("answer"), group=group)
-    add_fields(row, step=work.get("step"), agent=agent)
+    named = {"group": group_name(work.get("step"), agent, key), "step": work.get("step")}
+    add_fields(row, prompt=question, reference=data.get("answer"), **named, agent=agent)
     add_fields(row, env_reward=_add_rewards(row, as_object(trace.get("rewards"))))
     add_extras(row, as_object(trace.get("metrics")))
     kept = ("id", "stop_condition", "is_timeout", "is_truncated")

@@ -105,21 +105,16 @@ def find_failure(responses: Sequence[JudgeResponse], asked: int) -> ErrorInfo | 
     """Why there are not ``asked`` scores; the first failure, and how many there are."""
     if len(responses) != asked:
         return ErrorInfo(ErrorKind.BUG, f"{len(responses)} responses to {asked} requests")
-    failures = [failure for one in responses if (failure := _response_failure(one)) is not None]
+    failures = [
+        one.error or ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
+        for one in responses
+        if one.error is not None or one.score is None or not math.isfinite(one.score)
+    ]
     if not failures:
         return None
-    first = failures[0]
+    # Where any may pass by itself, asking the whole request again makes sense.
+    first = next((one for one in failures if one.passing), failures[0])
     if asked == 1:
         return first
-    # Where any may pass by itself, asking the whole request again makes sense.
-    first = next((one for one in failures if one.passing), first)
     message = f"{len(failures)} of {asked} failed, first: {first.message}"
     return msgspec.structs.replace(first, message=message)
-
-
-def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
-    if response.error is not None:
-        return response.error
-    if response.score is None or not math.isfinite(response.score):
-        return ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
-    return None
