@@ -102,11 +102,8 @@ def make_service_spec(url: str) -> RewardSpec:
     """
     settings = ClientSettings.from_config({"judge_url": url})
     refuse_groups(settings.judge_url, fetch_service_info(settings.judge_url))
-    grader = {
-        "name": "served",
-        "type": "adjudge.client.grader:ServedGrader",
-        "url": settings.judge_url,
-    }
+    kind = "adjudge.client.grader:ServedGrader"
+    grader = {"name": "served", "type": kind, "url": settings.judge_url}
     return RewardSpec.from_dict(
         {"graders": [grader], "reward": {"normalise": False}, "max_concurrency": 512},
         where=settings.judge_url,

@@ -404,11 +404,7 @@ def _mini_commands(text: str, extra: Record) -> list[str]:
 AGENT_FORMATS = (
     RolloutFormat("tau-bench", "tau-bench results", _is_tau_bench, _convert_tau_bench),
     RolloutFormat(
-        "tau2-bench",
-        "tau2-bench results",
-        _is_tau2_bench,
-        _convert_tau2_bench,
-        own=("messages",),
+        "tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench, own=("messages",)
     ),
     RolloutFormat(
         "mini-swe-agent",
@@ -418,11 +414,7 @@ AGENT_FORMATS = (
         own=("messages",),
     ),
     RolloutFormat(
-        "swe-agent",
-        "SWE-agent trajectory",
-        _is_swe_agent,
-        _convert_swe_agent,
-        file_is_task=True,
+        "swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent, file_is_task=True
     ),
     RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),
 )

@@ -30,10 +30,6 @@ from adjudge.rollouts.formats.fields import (
 from adjudge.rollouts.formats.traces import TRACE_FORMATS
 
 
-def _has(record: Record, *names: str) -> bool:
-    return all(name in record for name in names)
-
-
 def _has_texts(record: Record, *names: str) -> bool:
     return all(isinstance(record.get(name), str) for name in names)
 
@@ -54,7 +50,7 @@ def _sample_row(
 
 
 def _matches_verl(record: Record) -> bool:
-    return _has_texts(record, "input", "output") and _has(record, "score", "step")
+    return _has_texts(record, "input", "output") and {"score", "step"} <= record.keys()
 
 
 def _convert_verl(record: Record) -> Iterator[Row]:
@@ -135,7 +131,7 @@ def _swift_row(sample: Record) -> Row:
 
 
 def _matches_areal(record: Record) -> bool:
-    version = _has(record, "task_id", "sample_idx", "reward", "tail_version")
+    version = {"task_id", "sample_idx", "reward", "tail_version"} <= record.keys()
     return version and _has_texts(record, "prompt", "completion")
 
 
@@ -162,7 +158,7 @@ def _matches_slime(record: Record) -> bool:
 
 def _is_slime(record: Record) -> bool:
     content = _is_text_or_chat(record.get("prompt")) and isinstance(record.get("response"), str)
-    return content and _has(record, "group_index", "label", "reward", "status")
+    return content and {"group_index", "label", "reward", "status"} <= record.keys()
 
 
 def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
@@ -215,7 +211,7 @@ def _convert_openrlhf(record: Record) -> Iterator[Row]:
 
 
 def _matches_run_folder(record: Record) -> bool:
-    return _has(record, "index", "group", "reward", "missing", "reward_info")
+    return {"index", "group", "reward", "missing", "reward_info"} <= record.keys()
 
 
 def _convert_run_folder(_: Record) -> Iterable[Row]:

@@ -174,28 +174,23 @@ def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     >>> found["key_metrics"], found["agent_metrics"]["judge/missing_frac"]
     ({'mean/reward': 1.0}, 0.5)
     """
-    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
     rollouts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
     for row in rows:
         if row.get(_FAILURE) is None:
             task, place = row.get(_TASK) or 0, row.get(_ROLLOUT) or 0
-            numbers = _row_numbers(row)
-            tasks[task].append(numbers)
+            tasks[task].append(_row_numbers(row))
             key = {"rollout_id": f"{task}:{place}", _TASK: task, _ROLLOUT: place}
-            rollouts[task].append({**key, **numbers})
+            rollouts[task].append(key | tasks[task][-1])
     present = [numbers for task in tasks.values() for numbers in task]
     overall: dict[str, Any] = _describe_columns(present)
     if len(present) < len(rows):
         overall["judge/missing_frac"] = 1 - len(present) / len(rows)
-    groups = [
-        {
-            **_describe_columns(tasks[task]),
-            _TASK: task,
-            "num_rollouts": len(tasks[task]),
-            "rollout_infos": sorted(rollouts[task], key=lambda info: info[_ROLLOUT]),
-        }
-        for task in sorted(tasks)
-    ]
+    groups = []
+    for task, numbers in sorted(tasks.items()):
+        infos = sorted(rollouts[task], key=lambda info: info[_ROLLOUT])
+        key = {_TASK: task, "num_rollouts": len(infos), "rollout_infos": infos}
+        groups.append(_describe_columns(numbers) | key)
     return {
         "group_level_metrics": groups,
         "agent_metrics": overall,
