@@ -75,6 +75,15 @@ def test_null_fields_that_parquet_adds_are_left_out(tmp_path: Path) -> None:
     assert row.messages == messages
 
 
+def test_conversations_of_other_makers_are_read(tmp_path: Path) -> None:
+    shared = [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]
+    blocks = [{"type": "text", "text": "2 + "}, {"type": "text", "text": "2?"}]
+    parts = [{"role": "user", "content": blocks}, {"role": "model", "content": "4"}]
+    found = read_demonstrations(lines(tmp_path, {"messages": shared}, {"messages": parts}))
+    wanted = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    assert [row.messages for row in found.require_usable()] == [wanted, wanted]
+
+
 def test_an_empty_list_of_tool_calls_is_none(tmp_path: Path) -> None:
     filled = [ASKED, {**GOOD, "tool_calls": []}]
     silent = [ASKED, {"role": "assistant", "content": " ", "tool_calls": []}]
