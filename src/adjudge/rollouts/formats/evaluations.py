@@ -10,6 +10,7 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, tool_message
+from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
 from adjudge.rollouts.formats.chat import split_reasoning, tool_calls
 from adjudge.rollouts.formats.completions import completion_row
@@ -153,10 +154,7 @@ def _put_attachments(value: Any, attachments: Record) -> Any:
 
 def _inspect_input(given: Any) -> str | None:
     """The sample's own question: a text, or the last message of the user."""
-    if isinstance(given, str):
-        return given
-    asked = [message for message in as_objects(given) if message.get("role") == "user"]
-    return split_reasoning(asked[-1].get("content"))[0] if asked else None
+    return given if isinstance(given, str) else last_question(_inspect_messages(given))
 
 
 def _inspect_messages(given: Any) -> list[Message]:

@@ -125,7 +125,7 @@ def _split_swift(record: Record) -> list[Record]:
 def _swift_row(sample: Record) -> Row:
     step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
     step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
-    named = {"reference": sample.get("solution"), "env_reward": sample.get("env_reward")}
+    named: Row = {"reference": sample.get("solution"), "env_reward": sample.get("env_reward")}
     group = group_name(step, digest_prompt(sample["prompt"]))
     return _sample_row(sample, "solution", "gen_step", group=group, step=step, **named)
 

@@ -201,8 +201,8 @@ def _stated_confidence(judged: GradedSample) -> float | None:
     stated = []
     for _, result in judged.results():
         fields = result.metadata.get("fields")
-        beside = fields if isinstance(fields, Mapping) else {}
-        for value in (result.metadata.get("confidence"), beside.get("confidence")):
+        for place in (result.metadata, fields if isinstance(fields, Mapping) else {}):
+            value: Any = place.get("confidence")
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
             if numeric and 0 <= value <= 1:
                 stated.append(float(value))

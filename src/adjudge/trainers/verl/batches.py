@@ -216,19 +216,18 @@ class RowReader:
         }
         prompts = _Prompts(self.tokenizer, data)
         groups = self.groups(data)
-        texts = [self._tokens.decode(row) for row in ids]
         masks = data.batch.get("response_mask", None)
         masks = None if masks is None else masks.tolist()
         members: dict[str, int] = defaultdict(int)
         samples = []
-        for place, (text, group) in enumerate(zip(texts, groups, strict=True)):
+        for place, group in enumerate(groups):
             own = {name: column[place] for name, column in columns.items()}
             own_mask = own.get(MASK_COLUMN) if masks is None else masks[place][: valid[place]]
             extra = self._extra(own)
             self._references.set(extra)
             if ended := find_finish_reason(ids[place], self._ends, self.limit or width):
                 extra["finish_reason"] = ended
-            sample = self._sample(own, extra, text, ids[place], own_mask, prompts, place, group)
+            sample = self._sample(own, extra, ids[place], own_mask, prompts, place, group)
             sample.original_index, sample.group_index = place, members[group]
             samples.append(sample)
             members[group] += 1
@@ -264,7 +263,6 @@ class RowReader:
         self,
         own: dict[str, Any],
         extra: dict[str, Any],
-        text: str,
         ids: Sequence[int],
         mask: Sequence[int] | None,
         prompts: _Prompts,
@@ -289,6 +287,7 @@ class RowReader:
             self.without_messages = (
                 "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
             )
+        text = self._tokens.decode(ids)
         try:
             turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
         except GradingFailure as failure:
