@@ -81,8 +81,9 @@ def refuse_groups(url: str, info: ServiceInfo | None) -> None:
 
 def _fetch_health(address: str) -> ServiceInfo | None:
     host = urllib.parse.urlsplit(address).hostname or ""
-    proxies = {} if is_loopback(host) else None  # None: those of the environment
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    # None: those of the environment.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
+    opener = urllib.request.build_opener(proxies)
     try:
         with opener.open(address, timeout=_TIMEOUT_S) as response:
             found = _info_decoder.decode(response.read(_MAX_BYTES))

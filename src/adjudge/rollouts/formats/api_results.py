@@ -24,6 +24,7 @@ from adjudge.rollouts.formats.fields import (
     describe_error,
     digest_prompt,
     each_row,
+    make_row,
 )
 
 # OpenAI responses: a chat completion, a completion, or a response of the Responses API
@@ -45,10 +46,8 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
 
     Answers to the same messages are a group; where these are not known, those of one request.
     """
-    common: Row = {"group": digest_prompt(asked)} if asked else {}
-    add_fields(common, model=as_text(body.get("model")), usage=body.get("usage"))
-    if not asked:
-        add_fields(common, group=as_id(body.get("id")))
+    group = digest_prompt(asked) if asked else as_id(body.get("id"))
+    common = make_row(group=group, model=as_text(body.get("model")), usage=body.get("usage"))
     if isinstance(body.get("output"), list):
         yield common | _row_of_output(body, asked)
         return

@@ -96,7 +96,8 @@ def rebuild_turns(
 
 def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
     """One assistant message; a ``<tool_call>`` that is no call stays text."""
-    words, calls = "", []
+    words = ""
+    calls: list[dict[str, Any]] = []
     for inside, part in _split_by_tag(text, "tool_call"):
         said: Any = None
         if inside:
