@@ -494,6 +494,8 @@ def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
             {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
             "messages.1.tool_calls",
         ),
+        ({"role": "assistant", "tool_calls": 3}, "messages.1.tool_calls"),
+        ({"role": "assistant", "tool_calls": ["{"]}, "messages.1.tool_calls"),
         ({"type": "telegram", "content": "x"}, "messages.1.role"),
         ("x", "messages.1"),
     ],

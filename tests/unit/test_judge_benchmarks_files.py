@@ -219,6 +219,7 @@ def test_broken_pairs(tmp_path: Path) -> None:
 
 
 SAID = {"role": "assistant", "content": "r"}
+CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 
 
 @pytest.mark.parametrize(
@@ -228,20 +229,20 @@ SAID = {"role": "assistant", "content": "r"}
         ({"rejected": [ASKED]}, "rejected[-1].role: found text 'user'; allowed: assistant"),
         ({"rejected": [*PREFERENCE["chosen"], ASKED, SAID]}, "chosen: found the beginning of the"),
         ({"rejected": [{"role": "user", "content": "p"}, SAID]}, "found another beginning"),
-        ({"rejected": []}, "rejected: found a list of 0; allowed: a list of chat messages"),
+        ({"rejected": []}, "rejected: found 0 messages"),
         ({"rejected": [ASKED, {"role": "assistant", "content": 3}]}, "content: found 3; allowed"),
-        ({"rejected": "[1"}, "rejected: found text of 2 characters that is not JSON"),
-        ({"rejected": "[" * 100_000}, "rejected: found text of 100000 characters nested too"),
+        ({"rejected": "[1"}, "rejected: found text of 2 characters"),
+        ({"rejected": "[" * 100_000}, "rejected: found text of 100000 characters"),
         ({"rejected": "\n\nHuman: x\n\nAssistant: s"}, "rejected: found another beginning"),
         ({"margin": "2"}, "margin: found text of 1 characters; allowed: a number"),
         ({"margin": True}, "margin: found True"),
         ({"margin": -1}, "margin: found -1; allowed: a finite number, 0 or more"),
         ({"subset": 3}, "subset: found 3; allowed: text"),
         (
-            {"rejected": [ASKED, {**SAID, "tool_calls": [{"id": "1"}]}]},
+            {"rejected": [ASKED, {**SAID, "tool_calls": [CALL]}]},
             "found tool calls",
         ),
-        ({"rejected": [{"role": "human", "content": "q"}, SAID]}, "role: found text 'human'"),
+        ({"rejected": [{"role": "robot", "content": "q"}, SAID]}, "role: found text 'robot'"),
         (
             {"prompt": "q", "rejected": [{**ASKED, "content": "q "}, SAID]},
             "rejected: found another beginning",
@@ -290,7 +291,7 @@ def test_what_parquet_and_pandas_fill_in_is_nothing() -> None:
 
 
 def test_tool_calls_before_the_answer_are_kept(tmp_path: Path) -> None:
-    called = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
+    called = {"role": "assistant", "content": "", "tool_calls": [CALL]}
     found = {"role": "tool", "content": "42"}
     sides = {side: [ASKED, called, found, turns[1]] for side, turns in PREFERENCE.items()}
     [item] = read_benchmark([written(tmp_path / "x.jsonl", sides)]).items

@@ -135,7 +135,7 @@ def test_the_rows_of_each_format(name: str) -> None:
         ("arena", {"winner": "model_c"}, "winner: found text 'model_c'"),
         ("ultrafeedback", {"completions": [{"response": 3}]}, r"completions\[0\].response"),
         ("ultrafeedback", {"completions": ["x"]}, r"completions\[0\]: found text"),
-        ("arena-conversations", {"conversation_a": []}, "conversation_a: found a list of 0"),
+        ("arena-conversations", {"conversation_a": []}, "conversation_a: found 0 messages"),
         ("preference", {"rejected": None}, "rejected: found nothing"),
     ],
 )

@@ -5,7 +5,6 @@ content (verl 0.6.1 and 0.9.1, TRL 1.16, slime's ``Sample``); the others follow 
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.rows import (
@@ -408,22 +407,6 @@ def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
     assert completion_row(CHATML, "Hello<|im_end|>\n")["response"] == "Hello"
     assert completion_row(CHATML, "a<|im_end|>b\n")["response"] == "a<|im_end|>b\n"
     assert completion_row("Hi", "Hello<|im_end|>")["response"] == "Hello"
-
-
-@pytest.mark.parametrize(
-    ("message", "why"),
-    [
-        ("x", "m.0: must be a chat message"),
-        ({"content": "x"}, "m.0.role: .*keys content"),
-        ({"role": "user", "content": 3}, "m.0.content: "),
-        ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: must be a list"),
-        ({"role": "assistant", "tool_calls": ["{"]}, "a call is text but not JSON"),
-        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "with the 'name' of a tool"),
-    ],
-)
-def test_what_is_no_message(message: Any, why: str) -> None:
-    with pytest.raises(RolloutError, match=why):
-        read_messages([message], "m")
 
 
 def test_items_of_other_tools_are_calls_by_their_type() -> None:

@@ -80,7 +80,7 @@ def batch(completions: list[Any], trainer: Trainer | None = None, **given: Any) 
     ids = given.pop("completion_ids", None)
     if trainer is not None:
         given["log_metric"] = trainer.log_metric
-    return TrlBatch(prompts, completions, ids, given)
+    return TrlBatch(prompts, completions, ids, **given)
 
 
 def fields(completion: Any, **given: Any) -> dict[str, Any]:

@@ -81,9 +81,8 @@ def refuse_groups(url: str, info: ServiceInfo | None) -> None:
 
 def _fetch_health(address: str) -> ServiceInfo | None:
     host = urllib.parse.urlsplit(address).hostname or ""
-    proxies = (
-        urllib.request.ProxyHandler({}) if is_loopback(host) else urllib.request.ProxyHandler()
-    )
+    # None: those of the environment.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(host) else None)
     opener = urllib.request.build_opener(proxies)
     try:
         with opener.open(address, timeout=_TIMEOUT_S) as response:
@@ -104,11 +103,8 @@ def make_service_spec(url: str) -> RewardSpec:
     """
     settings = ClientSettings.from_config({"judge_url": url})
     refuse_groups(settings.judge_url, fetch_service_info(settings.judge_url))
-    grader = {
-        "name": "served",
-        "type": "adjudge.client.grader:ServedGrader",
-        "url": settings.judge_url,
-    }
+    kind = "adjudge.client.grader:ServedGrader"
+    grader = {"name": "served", "type": kind, "url": settings.judge_url}
     return RewardSpec.from_dict(
         {"graders": [grader], "reward": {"normalise": False}, "max_concurrency": 512},
         where=settings.judge_url,
@@ -167,27 +163,17 @@ class ServedGrader(BaseGrader):
                 url = self._client.settings.judge_url
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
             raise answer.failure or AssertionError("an answer without response or failure")
-        facts = response.metadata or {}
-        version = facts.get("model_version")
-        extras = {
-            "detailed_scores": response.detailed_scores,
-            "confidence": response.confidence,
-            "model_version": version,
-        }
+        version = (response.metadata or {}).get("model_version")
+        extras = {"model_version": version}
+        extras |= {name: getattr(response, name) for name in ("detailed_scores", "confidence")}
         provenance = Provenance(
             source="shared" if answer.shared else "live",
             model=version if isinstance(version, str) else None,
             latency_s=answer.latency,
         )
-        return GraderScore(
-            self.name,
-            response.score,
-            response.explanation or "",
-            {name: value for name, value in extras.items() if value is not None},
-            self.score_range,
-            self.role,
-            provenance,
-        )
+        metadata = {name: value for name, value in extras.items() if value is not None}
+        own = self.score_range, self.role, provenance
+        return GraderScore(self.name, response.score, response.explanation or "", metadata, *own)
 
 
 def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:

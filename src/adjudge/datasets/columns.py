@@ -7,10 +7,9 @@ column, what was found in it and what is allowed.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
-
-import msgspec
 
 from adjudge.datasets.files import RawColumns
 from adjudge.datasets.rows import (
@@ -23,9 +22,11 @@ from adjudge.datasets.rows import (
     shared_prompt_length,
     split_answers,
 )
-from adjudge.messages import content_text, parse_conversation, prompt_messages
+from adjudge.errors import RolloutError
+from adjudge.intake.conversation import Message, list_messages, looks_like_messages, read_messages
+from adjudge.messages import content_text, prompt_messages
+from adjudge.types import get_path
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 2_000
 MAX_CHARACTERS = 4_000_000
 """Characters of one column of one row; about a million tokens."""
@@ -36,36 +37,35 @@ _LIST = "a list of chat messages {role, content}, or the JSON text of one"
 
 
 def check_conversation(value: Any, key: str) -> ChatMessages:
-    """``value`` as chat messages: a list of them, or the JSON text of one.
+    """``value`` as chat messages in OpenAI's form, of any maker's; see :func:`.read_messages`.
 
-    Null fields of a message and empty ``tool_calls`` are left out (a Parquet column has every field
-    in every message).
+    Empty ``tool_calls`` are left out (a Parquet column has every field in every message).
     Raises :class:`BrokenRow` for anything a chat template cannot show.
     """
     if isinstance(value, str):
         _check_length(len(value), key)
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-            kind = "nested too deeply" if isinstance(error, RecursionError) else "that is not JSON"
-            raise BrokenRow(key, f"text of {len(value)} characters {kind}", _LIST) from None
-    if not isinstance(value, list) or not value:
-        raise BrokenRow(key, describe_found(value), _LIST)
-    if len(value) > MAX_MESSAGES:
-        raise BrokenRow(key, f"{len(value)} messages", f"at most {MAX_MESSAGES}")
-    messages = [_check_message(message, f"{key}[{number}]") for number, message in enumerate(value)]
-    _check_length(sum(map(_count_characters, messages)), key)
+    given = value
+    try:
+        given = list_messages(value, key)
+        if not 0 < len(given) <= MAX_MESSAGES:
+            raise BrokenRow(key, f"{len(given)} messages", f"1 to {MAX_MESSAGES}")
+        messages = read_messages(given, key)
+    except RolloutError as error:  # its words may quote the row
+        place = str(error).partition(": ")[0]
+        inner = place.removeprefix(f"{key}.")
+        found = given if inner == place else get_path(given, inner)
+        place = re.sub(r"\.(\d+)", r"[\1]", place) if place.startswith(key) else key
+        shown = describe_found(found, label=place.endswith(".role"))
+        raise BrokenRow(place, shown, _LIST) from None
+    places = [f"{key}[{number}]" for number in range(len(messages))]
+    messages = list(map(_check_message, messages, places))
+    _check_length(sum(map(_count_characters, messages, places)), key)
     return messages
-
-
-def is_conversation_text(value: str) -> bool:
-    """Whether a text is the JSON of chat messages; it may but begin like a list."""
-    return value.lstrip()[:1] == "[" and parse_conversation(value) is not None
 
 
 def check_prompt(value: Any, key: str) -> ChatMessages:
     """A prompt as messages: text is a user's message, unless it is the JSON of a conversation."""
-    if isinstance(value, str) and not is_conversation_text(value):
+    if isinstance(value, str) and not looks_like_messages(value):
         return prompt_messages(check_text(value, key))
     messages = check_conversation(value, key)
     if messages[-1]["role"] == "assistant":
@@ -115,63 +115,30 @@ def _check_length(characters: int, key: str) -> None:
         raise BrokenRow(key, f"{characters:,} characters", f"at most {MAX_CHARACTERS:,}")
 
 
-def _check_message(value: Any, key: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BrokenRow(key, describe_found(value), "a chat message {role, content}")
-    role = value.get("role")
-    if role not in ROLES:
-        raise BrokenRow(f"{key}.role", describe_found(role, label=True), ", ".join(ROLES))
-    content = value.get("content")
-    if isinstance(content, str) and len(value) == 2:
-        return value  # as nearly all are: nothing to leave out, nothing deep
+def _check_message(message: Message, key: str) -> Message:
+    content, calls = message.get("content"), message.get("tool_calls")
     if isinstance(content, list):
-        for number, part in enumerate(content):
-            _check_part(part, f"{key}.content[{number}]")
-    elif content is None and not value.get("tool_calls"):
+        # A judge of texts would never see it, and be trained on a label that depends on it.
+        raise BrokenRow(f"{key}.content", "parts that are no texts", "text")
+    if content is None and not calls:
         raise BrokenRow(f"{key}.content", "nothing", "text (null only beside tool_calls)")
-    elif content is not None and not isinstance(content, str):
-        raise BrokenRow(f"{key}.content", describe_found(content), "text, or a list of text parts")
-    if _too_deep(value):
+    if calls or "tool_calls" not in message:
+        return message
+    return {name: field for name, field in message.items() if name != "tool_calls"}
+
+
+def _count_characters(value: Any, key: str, depth: int = MAX_MESSAGE_DEPTH + 1) -> int:
+    """Characters of all texts inside ``value``; raises :class:`BrokenRow` where it is deep."""
+    if isinstance(value, str):
+        return len(value)
+    if not isinstance(value, dict | list):
+        return 8
+    if not depth:
         raise BrokenRow(
             key, "deep nesting", f"at most {MAX_MESSAGE_DEPTH} lists and objects in another"
         )
-    rest = {name: field for name, field in value.items() if field is not None}
-    if not rest.get("tool_calls", True):
-        del rest["tool_calls"]
-    return rest | {"content": content}
-
-
-def _check_part(part: Any, key: str) -> None:
-    kind = part.get("type", "text") if isinstance(part, dict) else None
-    if kind != "text":
-        # A judge of texts would never see it, and be trained on a label that depends on it.
-        shown = describe_found(kind, label=True) if isinstance(part, dict) else describe_found(part)
-        raise BrokenRow(f"{key}.type", shown, "text")
-    if not isinstance(part.get("text"), str):
-        raise BrokenRow(f"{key}.text", describe_found(part.get("text")), "text")
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_MESSAGE_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _count_characters(value: Any) -> int:
-    """Characters of all texts inside ``value``, which is not deep."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_count_characters, value.values())) + sum(map(len, value))
-    return sum(map(_count_characters, value)) if isinstance(value, list) else 8
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    return sum(_count_characters(one, key, depth - 1) for one in inner)
 
 
 def check_rating(value: Any, key: str) -> int:

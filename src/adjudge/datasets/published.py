@@ -44,7 +44,6 @@ from adjudge.datasets.columns import (
     check_rating,
     check_subset,
     check_text,
-    is_conversation_text,
     make_preference,
     source_fields,
 )
@@ -59,6 +58,7 @@ from adjudge.datasets.rows import (
     SourcedRow,
     describe_found,
 )
+from adjudge.intake.conversation import looks_like_messages
 from adjudge.messages import prompt_messages
 
 PairFormat = Literal[
@@ -366,7 +366,7 @@ def _side(value: Any, key: str, *, beside: bool) -> ChatMessages:
     if isinstance(value, str):
         if value.startswith("\n\nAssistant:") or value.lstrip().startswith("Human:"):
             return _dialogue(value, key)
-        if beside and not is_conversation_text(value):
+        if beside and not looks_like_messages(value):
             return [_message("assistant", check_text(value, key, blank=True))]
         if not beside and value.strip() and value.lstrip()[0] not in "[{":
             raise BrokenRow("prompt", "nothing", f"what {key} answers, which is a plain text")

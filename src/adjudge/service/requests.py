@@ -214,12 +214,11 @@ def _check_depth(value: Any) -> None:
     for _ in range(MAX_NESTING_DEPTH):
         below: list[Any] = []
         for one in level:
-            if one.__class__ is dict:
-                if one.get("type") in _IMAGE_PARTS:
-                    _check_part(one)
-                below += [each for each in one.values() if each.__class__ in _CONTAINERS]
-            else:
-                below += [each for each in one if each.__class__ in _CONTAINERS]
+            is_object = one.__class__ is dict
+            if is_object and one.get("type") in _IMAGE_PARTS:
+                _check_part(one)
+            inner = one.values() if is_object else one
+            below += [each for each in inner if each.__class__ in _CONTAINERS]
         if not below:
             return
         level = below

@@ -116,13 +116,9 @@ class GroupExecution(Adapter):
     trainer = "OpenRLHF"
 
     def __init__(
-        self,
-        spec: RewardSpec | Path | str | None,
-        estimator: str,
-        *,
-        columns: Mapping[str, str] | None = None,
+        self, spec: RewardSpec | Path | str | None, estimator: str, **options: Any
     ) -> None:
-        super().__init__(spec, columns=columns)
+        super().__init__(spec, **options)
         if estimator not in _ESTIMATORS and self.spec.missing.policy != "raise":
             raise ConfigError(
                 f"--algo.advantage.estimator: must be one of {', '.join(_ESTIMATORS)}, where a "

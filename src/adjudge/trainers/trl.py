@@ -20,10 +20,10 @@ group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs po
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
@@ -82,31 +82,22 @@ def make_reward(
     if args is not None:
         adapter.check_whole_groups(find_future_straddling(args), _REMEDY)
 
-    async def scored(
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        **given: Any,
-    ) -> Rewards:
-        return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
+    async def scored(*given: Any, **columns: Any) -> Rewards:
+        return await adapter.rewards(TrlBatch(*given, **columns))
 
     scored.__name__ = scored.__qualname__ = name
     scored.__doc__ = f"Rewards of {adapter.scorer.spec.where}; None is missing."
     return scored
 
 
-async def reward(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]] | None = None,
-    **given: Any,
-) -> Rewards:
+async def reward(*given: Any, **columns: Any) -> Rewards:
     """``adjudge.trainers.trl.reward``: :func:`make_reward` of the file in ``ADJUDGE_SPEC``.
 
-    The spec is loaded at the first call, so a wrong one shows after the first generation.
+    Its arguments are those of :class:`~adjudge.trainers.trl_batch.TrlBatch`. The spec is loaded at
+    the first call, so a wrong one shows after the first generation.
     """
     adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
-    return await adapter.rewards(TrlBatch(prompts, completions, completion_ids, given))
+    return await adapter.rewards(TrlBatch(*given, **columns))
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
@@ -134,16 +125,10 @@ class PicklableReward:
         self.__name__ = name
         self._adapter = TrlAdapter(spec, name=name, columns=columns, record=record)
 
-    def __call__(
-        self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        **given: Any,
-    ) -> Rewards:
+    def __call__(self, /, *given: Any, **columns: Any) -> Rewards:
         """The rewards of one group, or of a trainer's batch; ``None`` is missing."""
-        batch = TrlBatch(prompts, completions, completion_ids, given)
-        group = None if batch.of_a_trainer else GroupLayout(["0"] * len(prompts))
+        batch = TrlBatch(*given, **columns)
+        group = None if batch.of_a_trainer else GroupLayout(["0"] * len(batch.prompts))
         return run_blocking(self._adapter.rewards(batch, group))
 
 
@@ -213,13 +198,14 @@ class TrlAdapter(Adapter):
         )
         if problem is not None:
             raise ConfigError(problem)
-        step, division = self.spec.reward.group, _find_division(trainer)
+        step = self.spec.reward.group
+        by, setting, remedy = _find_division(trainer) or (None, "", "")
         # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
         ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
-        if division is not None and division.by in ours:
+        if by in ours:
             self.warn(
                 f"rewards are divided by a deviation twice: reward.group = {step!r} in the spec, "
-                f"and {division.setting} in the trainer. Set {division.remedy} or group = 'none'."
+                f"and {setting} in the trainer. Set {remedy} or group = 'none'."
             )
         if step == "rloo" and any(base.__name__ == "RLOOTrainer" for base in type(trainer).__mro__):
             self.warn(
@@ -266,22 +252,15 @@ class TrlAdapter(Adapter):
             batch.log_extra(prefix + "missing", [_missing(one) for one in results])
 
 
-class _Division(NamedTuple):
-    """How a trainer divides rewards: by the deviation of the group or of the batch."""
-
-    by: str
-    setting: str
-    remedy: str
-
-
-def _find_division(trainer: Any) -> _Division | None:
-    if getattr(trainer, "multi_objective_aggregation", None) == "normalize_then_sum":
-        setting, off = "multi_objective_aggregation={!r}", "sum_then_normalize"
-        return _Division("group", setting.format("normalize_then_sum"), setting.format(off))
+def _find_division(trainer: Any) -> tuple[str, str, str] | None:
+    """By what a trainer divides rewards (group or batch), the setting, and the remedy."""
+    name = "multi_objective_aggregation"
+    if getattr(trainer, name, None) == "normalize_then_sum":
+        return "group", f"{name}='normalize_then_sum'", f"{name}='sum_then_normalize'"
     if (scale := getattr(trainer, "scale_rewards", None)) in ("group", "batch"):
-        return _Division(scale, f"scale_rewards={scale!r}", "scale_rewards='none'")
+        return scale, f"scale_rewards={scale!r}", "scale_rewards='none'"
     if getattr(trainer, "normalize_advantages", False):
-        return _Division("batch", "normalize_advantages=True", "normalize_advantages=False")
+        return "batch", "normalize_advantages=True", "normalize_advantages=False"
     return None
 
 

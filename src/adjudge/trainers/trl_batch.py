@@ -23,7 +23,7 @@ _NO_THINKING = Thinking()
 
 
 class TrlBatch:
-    """One call of a reward function, as TRL makes it.
+    """One call of a reward function, with the arguments that TRL gives it.
 
     ``given`` are its other keyword arguments: lists with an entry per completion are dataset
     columns. ``trainer`` is the trainer whose bound methods ``log_metric`` and ``log_extra`` are,
@@ -33,10 +33,11 @@ class TrlBatch:
 
     def __init__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None,
-        given: Mapping[str, Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        **given: Any,
     ) -> None:
         self.prompts, self.completions, self.completion_ids = prompts, completions, completion_ids
         self.log_metric: Callable[[str, float], None] | None = given.get("log_metric")
@@ -62,8 +63,12 @@ class TrlBatch:
     @property
     def progress(self) -> TrainerProgress:
         """Where the trainer is: its step is the count of updates."""
-        training = getattr(getattr(self.trainer, "model", None), "training", True)
-        return TrainerProgress(self.step, self.step, evaluating=not training)
+        return TrainerProgress(self.step, self.step, evaluating=not self.is_training)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the trainer trains, and does not evaluate."""
+        return bool(getattr(getattr(self.trainer, "model", None), "training", True))
 
     def samples(
         self, groups: Sequence[str], adapter: Adapter, thinking: Thinking = _NO_THINKING
@@ -72,14 +77,17 @@ class TrlBatch:
 
         Raises :class:`ConfigError` for a column that the dataset does not have.
         """
-        fields = self._fields(adapter)
+        fields = adapter.select_fields(self._columns)
+        if self._environment_rewards is not None:
+            fields.setdefault("env_reward", self._environment_rewards)
         conversations = self._rollout_messages(adapter.columns, thinking)
         ends, limit = _end_tokens(self.trainer), _max_length(self.trainer)
         places: dict[str, int] = {}
         found = []
         for index, group in enumerate(groups):
             extra = {name: values[index] for name, values in fields.items()}
-            if (finish := self._finish_reason(index, ends, limit)) is not None:
+            ids = () if self.completion_ids is None else self.completion_ids[index]
+            if ends and (finish := find_finish_reason(ids, ends, limit)) is not None:
                 extra["finish_reason"] = finish
             place = places[group] = places.get(group, -1) + 1
             prompt, completion = self.prompts[index], self.completions[index]
@@ -87,7 +95,6 @@ class TrlBatch:
             if conversations is not None:
                 prompt, completion = conversations[index]
             elif thinking.tokens and self.completion_ids is not None:
-                ids = self.completion_ids[index]
                 completion, problem = _restore_thinking(completion, ids, thinking.tokens)
             thinks = None if isinstance(prompt, str) else thinking.opened
             sample = adapter.make_sample(index, place, prompt, completion, extra, thinks=thinks)
@@ -128,18 +135,6 @@ class TrlBatch:
             "'tool_mask', 1 for each token of the policy, because TRL does not pass 'env_mask' on."
         )
 
-    def _fields(self, adapter: Adapter) -> dict[str, Sequence[Any]]:
-        """What samples get beside the rollout itself, by field."""
-        fields = adapter.select_fields(self._columns)
-        if self._environment_rewards is not None:
-            fields.setdefault("env_reward", self._environment_rewards)
-        return fields
-
-    def _finish_reason(self, index: int, ends: Collection[int], limit: int | None) -> str | None:
-        if not ends or self.completion_ids is None:
-            return None
-        return find_finish_reason(self.completion_ids[index], ends, limit)
-
 
 @dataclass(frozen=True)
 class GroupLayout:
@@ -155,8 +150,8 @@ def find_group_layout(batch: TrlBatch) -> GroupLayout | None:
     TRL compares blocks of ``num_generations`` of the batch that all processes hold together.
     """
     trainer = batch.trainer
-    training = getattr(getattr(trainer, "model", None), "training", True)
-    size = getattr(trainer, "num_generations" if training else "num_generations_eval", None)
+    key = "num_generations" if batch.is_training else "num_generations_eval"
+    size = getattr(trainer, key, None)
     if not isinstance(size, int) or size < 1:
         return None
     rank = getattr(getattr(trainer, "accelerator", None), "process_index", 0)

@@ -63,14 +63,8 @@ def make_rewards(
 def _make_function(
     adapter: _VectorAdapter, grader: str
 ) -> Callable[..., Coroutine[Any, Any, Rewards]]:
-    async def scored(
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]] | None = None,
-        **given: Any,
-    ) -> Rewards:
-        batch = TrlBatch(prompts, completions, completion_ids, given)
-        return await adapter.scores_of(grader, batch)
+    async def scored(*given: Any, **columns: Any) -> Rewards:
+        return await adapter.scores_of(grader, TrlBatch(*given, **columns))
 
     scored.__name__ = scored.__qualname__ = grader
     scored.__doc__ = f"Scores of {grader} in {adapter.spec.where}; None is missing."

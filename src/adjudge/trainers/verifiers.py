@@ -86,7 +86,7 @@ def make_reward(
 
     Raises :class:`~adjudge.errors.ConfigError` for a spec that compares rollouts.
     """
-    adapter = _VerifiersAdapter(spec, record)
+    adapter = _VerifiersAdapter(spec, record=record)
 
     async def scored(task: vf.TaskData, trace: vf.Trace) -> float:
         return await adapter.reward(task, trace, name, reference_field)
@@ -105,12 +105,8 @@ class _VerifiersAdapter(Adapter):
     trainer = "verifiers"
     call_holds = "one sample"
 
-    def __init__(
-        self,
-        spec: RewardSpec | Path | str | None,
-        record: FlightRecorder | Path | str | None = None,
-    ) -> None:
-        super().__init__(spec, record=record)
+    def __init__(self, spec: RewardSpec | Path | str | None, **options: Any) -> None:
+        super().__init__(spec, **options)
         self.check_replaces()
 
     async def reward(

@@ -115,7 +115,7 @@ def test_a_prompt_in_parts_is_the_same_prompt_for_verl_trl_and_files(spec: str) 
     question = {"role": "user", "content": [picture, {"type": "text", "text": "what is 2 ?"}]}
     answer = {"role": "assistant", "content": "the answer good"}
     (sample,) = manager(spec).samples(tiny.batch(["the answer good"], raw_prompt=[[question]]))
-    (of_trl,) = TrlBatch([[question]], [[answer]], None, {}).samples(["g"], Adapter(spec))
+    (of_trl,) = TrlBatch([[question]], [[answer]]).samples(["g"], Adapter(spec))
     of_file = sample_from_row({"messages": [question, answer]}, 0)
     assert sample.prompt == of_trl.prompt == of_file.prompt == "what is 2 ?"
     assert sample.messages == of_trl.messages == of_file.messages

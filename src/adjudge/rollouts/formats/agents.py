@@ -6,10 +6,8 @@ exception. A run that used up its steps, its time or its money is a rollout that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import (
@@ -24,7 +22,6 @@ from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import answered_columns, split_reasoning, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
-    add_fields,
     are_objects,
     as_id,
     as_object,
@@ -36,6 +33,8 @@ from adjudge.rollouts.formats.fields import (
     group_name,
     is_number,
     make_row,
+    pick_fields,
+    read_json,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -62,8 +61,7 @@ def _convert_tau_bench(record: Record) -> Iterator[Row]:
         # Each environment counts its tasks from 0.
         group=group_name(digest_prompt(instruction), record.get("task_id")),
         env_reward=record.get("reward"),
-        task_id=record.get("task_id"),
-        trial=record.get("trial"),
+        **pick_fields(record, "task_id", "trial"),
         instruction=instruction,
         outputs=task.get("outputs"),
         reference_tool_calls=_reference_calls(task.get("actions"), "kwargs"),
@@ -135,14 +133,10 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
         prompt=next(asked, None),  # the agent greets first
         group=group_name(domain or digest_prompt(policy), simulation.get("task_id")),
         env_reward=reward.get("reward"),
-        task_id=simulation.get("task_id"),
-        trial=simulation.get("trial"),
-        seed=simulation.get("seed"),
+        **pick_fields(simulation, "task_id", "trial", "seed"),
         termination_reason=ended,
         reward_breakdown=reward.get("reward_breakdown"),
-        agent_cost=simulation.get("agent_cost"),
-        user_cost=simulation.get("user_cost"),
-        duration=simulation.get("duration"),
+        **pick_fields(simulation, "agent_cost", "user_cost", "duration"),
         agent_model=as_text(as_object(info.get("agent_info")).get("llm")),
         domain=domain,
         policy=policy,
@@ -156,13 +150,13 @@ def _tau2_messages(given: Any) -> list[Message]:
     for outer in as_objects(given):
         together = outer.get("tool_messages")
         for message in [outer] if together is None else as_objects(together):
-            role, content = as_text(message.get("role")), message_text(message.get("content"))
+            role, content = message.get("role"), message_text(message.get("content"))
+            calls = tool_calls(message.get("tool_calls"))
             if role == "assistant":
-                calls = tool_calls(message.get("tool_calls"))
                 messages.append(assistant_message(content or None, calls))
             elif role == "tool" and message.get("requestor") != "user":
                 messages.append(tool_message(message.get("id"), content))
-            elif role in ("user", "system") and (content or not message.get("tool_calls")):
+            elif role in ("user", "system") and (content or not calls):
                 messages.append({"role": role, "content": content})
     return messages
 
@@ -186,28 +180,35 @@ _BROKEN_RUNS = ("exit_api", "exit_environment_error", "exit_error")
 
 def _convert_swe_agent(record: Record) -> Iterator[Row]:
     info = as_object(record.get("info"))
-    status, submission = _check_ended(info)
-    if status in _BROKEN_RUNS and submission is None:
-        raise RolloutError(f"the run failed (exit_status {status})")
-    yield add_fields(
-        _instance_row(
-            _swe_agent_messages(as_objects(record.get("history"))),
-            _instance_id(record.get("replay_config")),
-            info.get("resolved", record.get("resolved")),
-        ),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _swe_agent_turns(as_objects(record.get("history"))),
+        _instance_id(record.get("replay_config")),
+        info.get("resolved", record.get("resolved")),
+        *_check_ended(info),
         model_stats=info.get("model_stats"),
         swe_agent_version=as_text(info.get("swe_agent_version")),
         environment=as_text(record.get("environment")),
     )
 
 
-def _instance_row(messages: Sequence[Message], instance: str | None, resolved: Any) -> Row:
+ShellTurn = tuple[Message, Sequence[str]]
+"""A message, and its commands where it made no tool calls."""
+
+
+def _instance_row(
+    turns: Iterable[ShellTurn],
+    instance: str | None,
+    resolved: Any,
+    status: str | None,
+    submission: str | None,
+    **others: Any,
+) -> Row:
     """The columns of an attempt at an instance of SWE-bench."""
-    return make_row(
-        **answered_columns(messages), group=instance, instance_id=instance, env_reward=resolved
-    )
+    if status in _BROKEN_RUNS and submission is None:
+        raise RolloutError(f"the run failed (exit_status {status})")
+    named = {"group": instance, "instance_id": instance, "env_reward": resolved}
+    named |= {"exit_status": status, "submission": submission}
+    return make_row(**answered_columns(_shell_messages(turns)), **named, **others)
 
 
 def _check_ended(info: Record) -> tuple[str, str | None]:
@@ -220,37 +221,29 @@ def _check_ended(info: Record) -> tuple[str, str | None]:
 
 def _instance_id(config: Any) -> str | None:
     """The task's name in the run's configuration, an object or its JSON (from version 1.1 on)."""
-    if isinstance(config, str):
-        try:
-            config = msgspec.json.decode(config)
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-            return None
-    return as_id(as_object(as_object(config).get("problem_statement")).get("id"))
+    return as_id(as_object(as_object(read_json(config)).get("problem_statement")).get("id"))
 
 
-def _swe_agent_messages(history: Sequence[Record]) -> list[Message]:
+def _swe_agent_turns(history: Sequence[Record]) -> Iterator[ShellTurn]:
     """The conversation without demonstrations and what SWE-agent says in the agent's name.
 
     Without function calling an action is a command to the shell, whose output comes in the user's
     role: it becomes a call of ``bash`` and its result. The text beside it is then the thought.
     """
-    turns = _ShellTurns()
     for place, item in enumerate(history):
         content, action = message_text(item.get("content")), as_text(item.get("action"))
         if item.get("is_demo"):
             continue
         if item.get("role") != "assistant":
-            turns.add_other(item.get("role"), content, item.get("tool_call_ids"))
+            yield _answer(item, content, item.get("tool_call_ids"))
         elif place >= len(history) - 2 and _is_exit_notice(content, action):
             break
         else:
             reasoning = split_reasoning(item.get("thinking_blocks"))[1]
             calls = as_objects(item.get("tool_calls"))
-            if action and not calls:
-                turns.add_commands(as_text(item.get("thought")) or content, [action], reasoning)
-            else:
-                turns.add_calls(content, calls, reasoning)
-    return turns.messages
+            commands = [action] if action and not calls else []
+            said = as_text(item.get("thought")) or content if commands else content
+            yield assistant_message(said or None, calls, reasoning), commands
 
 
 def _is_exit_notice(content: str, action: str | None) -> bool:
@@ -258,42 +251,31 @@ def _is_exit_notice(content: str, action: str | None) -> bool:
     return content.startswith("Exit") and (action is None or action.startswith("exit_"))
 
 
-class _ShellTurns:
-    """Messages of an agent at a shell; an output in the user's role answers its command."""
+def _answer(item: Record, content: str, call_ids: Any = None) -> ShellTurn:
+    """A message that is not the assistant's; ``call_ids`` name the call that it answers."""
+    if isinstance(call_ids, list) and call_ids:
+        return tool_message(call_ids[0], content), ()
+    return {"role": as_text(item.get("role")) or "user", "content": content}, ()
 
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._open: list[str] = []
-        self._commands = 0
 
-    def add_messages(self, messages: Sequence[Message]) -> None:
-        """Messages in OpenAI's form, with the calls that were made."""
-        self._open = []
-        self.messages += messages
-
-    def add_calls(self, content: str, calls: Sequence[Record], reasoning: str = "") -> None:
-        """A turn of the assistant with the tool calls that it made, none perhaps."""
-        self.add_messages([assistant_message(content or None, calls, reasoning)])
-
-    def add_commands(self, content: str, commands: Sequence[Any], reasoning: str = "") -> None:
-        """A turn of the assistant whose commands are known, and no tool calls."""
-        names = [f"command_{self._commands + number}" for number in range(1, len(commands) + 1)]
-        self._commands += len(commands)
-        calls = [
-            tool_call(name, "bash", {"command": command})
-            for name, command in zip(names, commands, strict=True)
-        ]
-        self.add_calls(content, calls, reasoning)
-        self._open = names
-
-    def add_other(self, role: Any, content: str, call_ids: Any = None) -> None:
-        """A message that is not the assistant's; ``call_ids`` name the call that it answers."""
-        if isinstance(call_ids, list) and call_ids:
-            self.messages.append(tool_message(call_ids[0], content))
-        elif self._open:
-            self.messages.append(tool_message(self._open.pop(0), content))
+def _shell_messages(turns: Iterable[ShellTurn]) -> list[Message]:
+    """The messages of an agent at a shell; an output in the user's role answers its command."""
+    messages: list[Message] = []
+    unanswered: list[Message] = []
+    commands_before = 0
+    for message, commands in turns:
+        if message.get("role") == "assistant":
+            unanswered = [
+                tool_call(f"command_{number}", "bash", {"command": command})
+                for number, command in enumerate(commands, start=commands_before + 1)
+            ]
+            commands_before += len(commands)
+            messages.append(message | ({"tool_calls": [*unanswered]} if commands else {}))
+        elif unanswered and "tool_call_id" not in message:
+            messages.append(tool_message(unanswered.pop(0)["id"], message["content"]))
         else:
-            self.messages.append({"role": as_text(role) or "user", "content": content})
+            messages.append(message)
+    return messages
 
 
 # Tables of SWE trajectories: {instance_id, trajectory: [messages], exit_status, resolved}
@@ -315,37 +297,28 @@ def _is_swe_row(record: Record) -> bool:
 
 def _convert_swe_row(record: Record) -> Iterator[Row]:
     """A row of OpenHands' (OpenAI messages, ``resolved``) or SWE-agent's (texts, ``target``)."""
-    status = as_text(record.get("exit_status"))
-    submission = as_text(record.get("model_patch")) or as_text(record.get("generated_patch"))
-    if status in _BROKEN_RUNS and submission is None:
-        raise RolloutError(f"the run failed (exit_status {status})")
     steps = as_objects(record.get("trajectory"))
     rendered = any("text" in step for step in steps)
-    messages = _messages_of_texts(steps) if rendered else [dict(step) for step in steps]
-    outcome = "resolved" if "resolved" in record else "target"
-    yield add_fields(
-        _instance_row(messages, as_id(record.get("instance_id")), record.get(outcome)),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _turns_of_texts(steps) if rendered else ((dict(step), ()) for step in steps),
+        as_id(record.get("instance_id")),
+        record.get("resolved" if "resolved" in record else "target"),
+        as_text(record.get("exit_status")),
+        as_text(record.get("model_patch")) or as_text(record.get("generated_patch")),
         model=as_text(record.get("model_name")) or as_text(record.get("model")),
         trajectory_id=as_id(record.get("trajectory_id")),
         repo=as_text(record.get("repo")),
     )
 
 
-def _messages_of_texts(steps: Sequence[Record]) -> list[Message]:
-    turns = _ShellTurns()
+def _turns_of_texts(steps: Sequence[Record]) -> Iterator[ShellTurn]:
     for step in steps:
         text = message_text(step.get("text") or step.get("system_prompt"))
-        if step.get("role") not in ("ai", "assistant"):
-            turns.add_other(step.get("role"), text)
-            continue
-        thought, command = _split_last_block(text)
-        if command is None:
-            turns.add_calls(text, ())
+        if step.get("role") in ("ai", "assistant"):
+            thought, command = _split_last_block(text)
+            yield assistant_message(thought or None), [] if command is None else [command]
         else:
-            turns.add_commands(thought, [command])
-    return turns.messages
+            yield _answer(step, text)
 
 
 def _split_last_block(text: str) -> tuple[str, str | None]:
@@ -383,40 +356,35 @@ def _convert_mini_swe_agent(record: Record) -> Iterator[Row]:
     if info.get("traceback") is not None or last.get("traceback") is not None:
         reason = info.get("exception_str") or last.get("exception_str") or info.get("exit_status")
         raise RolloutError(f"the run failed: {describe_error(reason)}")
-    status, submission = _check_ended(info)
     config = as_object(info.get("config"))
-    resolved = info.get("resolved", record.get("resolved"))
-    yield add_fields(
-        _instance_row(_mini_messages(given), as_id(record.get("instance_id")), resolved),
-        exit_status=status,
-        submission=submission,
+    yield _instance_row(
+        _mini_turns(given),
+        as_id(record.get("instance_id")),
+        info.get("resolved", record.get("resolved")),
+        *_check_ended(info),
         model_stats=info.get("model_stats"),
         model=as_text(as_object(config.get("model")).get("model_name")),
         mini_version=as_text(info.get("mini_version")),
     )
 
 
-def _mini_messages(given: Sequence[Record]) -> list[Message]:
+def _mini_turns(given: Sequence[Record]) -> Iterator[ShellTurn]:
     """Messages of all its models: tool calls, the Responses API, and commands in a code block."""
-    turns = _ShellTurns()
     for message in given:
-        role, extra = message.get("role"), as_object(message.get("extra"))
+        role = message.get("role")
         if message.get("object") == "response":
-            turns.add_messages(read_messages(message.get("output"), "output"))
+            yield from ((one, ()) for one in read_messages(message.get("output"), "output"))
         elif message.get("type") == "function_call_output":
-            turns.add_other("tool", message_text(message.get("output")), [message.get("call_id")])
+            yield tool_message(message.get("call_id"), message_text(message.get("output"))), ()
         elif role == "assistant":
             text, thought = split_reasoning(message.get("content"))
             reasoning = as_text(message.get("reasoning_content")) or thought
-            commands = _mini_commands(text, extra)
-            if message.get("tool_calls") or not commands:
-                turns.add_calls(text, as_objects(message.get("tool_calls")), reasoning)
-            else:
-                turns.add_commands(text, commands, reasoning)
+            calls = as_objects(message.get("tool_calls"))
+            commands = [] if calls else _mini_commands(text, as_object(message.get("extra")))
+            yield assistant_message(text or None, calls, reasoning), commands
         elif role != "exit":  # how the run ended, which the info says too
             call = message.get("tool_call_id")
-            turns.add_other(role, message_text(message.get("content")), [call] if call else None)
-    return turns.messages
+            yield _answer(message, message_text(message.get("content")), [call] if call else None)
 
 
 _FENCE, _FENCE_END = "```bash\n", "\n```"
@@ -436,11 +404,7 @@ def _mini_commands(text: str, extra: Record) -> list[str]:
 AGENT_FORMATS = (
     RolloutFormat("tau-bench", "tau-bench results", _is_tau_bench, _convert_tau_bench),
     RolloutFormat(
-        "tau2-bench",
-        "tau2-bench results",
-        _is_tau2_bench,
-        _convert_tau2_bench,
-        own=("messages",),
+        "tau2-bench", "tau2-bench results", _is_tau2_bench, _convert_tau2_bench, own=("messages",)
     ),
     RolloutFormat(
         "mini-swe-agent",
@@ -450,11 +414,7 @@ AGENT_FORMATS = (
         own=("messages",),
     ),
     RolloutFormat(
-        "swe-agent",
-        "SWE-agent trajectory",
-        _is_swe_agent,
-        _convert_swe_agent,
-        file_is_task=True,
+        "swe-agent", "SWE-agent trajectory", _is_swe_agent, _convert_swe_agent, file_is_task=True
     ),
     RolloutFormat("swe-rows", "table of SWE trajectories", _is_swe_row, _convert_swe_row),
 )

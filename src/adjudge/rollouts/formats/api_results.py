@@ -25,6 +25,7 @@ from adjudge.rollouts.formats.fields import (
     describe_error,
     digest_prompt,
     each_row,
+    make_row,
 )
 from adjudge.types import get_path
 
@@ -51,10 +52,8 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
 
     Answers to the same messages are a group; where these are not known, those of one request.
     """
-    common: Row = {"group": digest_prompt(asked)} if asked else {}
-    add_fields(common, model=as_text(body.get("model")), usage=body.get("usage"))
-    if not asked:
-        add_fields(common, group=as_id(body.get("id")))
+    group = digest_prompt(asked) if asked else as_id(body.get("id"))
+    common = make_row(group=group, model=as_text(body.get("model")), usage=body.get("usage"))
     if isinstance(body.get("output"), list):
         yield common | _row_of_output(body, asked)
         return
@@ -65,10 +64,9 @@ def response_rows(body: Record, asked: list[Message]) -> Iterator[Row | RolloutE
     if len(choices) == 1:
         yield common | _row_of_choice(choices[0], asked)
         return
-    numbered = list(enumerate(choices))
-    yield from each_row(
-        "choices", numbered, lambda one: common | {"sample": one[0]} | _row_of_choice(one[1], asked)
-    )
+    rows = each_row("choices", choices, lambda one: common | _row_of_choice(one, asked))
+    for place, row in enumerate(rows):
+        yield row if isinstance(row, RolloutError) else row | {"sample": place}
 
 
 def _row_of_choice(choice: Record, asked: list[Message]) -> Row:
@@ -139,9 +137,8 @@ def _convert_openai_batch(record: Record) -> Iterator[Row | RolloutError]:
     request = as_object(record.get("body"))
     asked = request_messages(request, "body")
     own = {"custom_id": name} if asked else {"custom_id": name, "group": name}
-    prompt = as_text(request.get("prompt"))  # of a completion
-    if prompt is not None:
-        own = {"custom_id": name, "prompt": prompt, "group": digest_prompt(prompt)}
+    if (prompt := as_text(request.get("prompt"))) is not None:  # of a completion
+        own |= {"prompt": prompt, "group": digest_prompt(prompt)}
     for row in response_rows(body, asked):
         yield row if isinstance(row, RolloutError) else row | own
 

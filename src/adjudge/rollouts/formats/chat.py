@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -14,7 +14,7 @@ from adjudge.intake.conversation import (
 )
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.fields import Record, as_object, as_objects
+from adjudge.rollouts.formats.fields import Record, as_object, as_objects, as_text
 
 
 def tool_calls(
@@ -33,19 +33,15 @@ def split_reasoning(content: Any) -> tuple[str, str]:
     """
     if not isinstance(content, list):
         return message_text(content), ""
-    texts = _texts(content)
-    reasoning: list[str] = []
-    for part in as_objects(content):
-        kind = part.get("type")
-        if kind in ("reasoning", "thinking"):
-            reasoning += _texts([part.get("reasoning"), part.get("thinking")])
+    texts: list[Any] = []
+    reasoning: list[Any] = []
+    for part in content:
+        if isinstance(part, Mapping) and part.get("type") in ("reasoning", "thinking"):
+            reasoning += [part.get("reasoning"), part.get("thinking")]
         else:
-            texts += _texts([part.get("text")])
-    return "\n".join(filter(None, texts)), "\n".join(filter(None, reasoning))
-
-
-def _texts(values: Iterable[Any]) -> list[str]:
-    return [value for value in values if isinstance(value, str)]
+            texts.append(part.get("text") if isinstance(part, Mapping) else part)
+    said, thought = ([one for one in some if as_text(one)] for some in (texts, reasoning))
+    return "\n".join(said), "\n".join(thought)
 
 
 def answered_columns(messages: Sequence[Message]) -> Row:

@@ -10,7 +10,7 @@ from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, tool_message
-from adjudge.messages import parse_conversation
+from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
 from adjudge.rollouts.formats.chat import split_reasoning, tool_calls
 from adjudge.rollouts.formats.completions import completion_row
@@ -27,6 +27,7 @@ from adjudge.rollouts.formats.fields import (
     group_name,
     is_number,
     make_row,
+    pick_fields,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -76,7 +77,10 @@ def _inspect_row(sample: Record) -> Row:
             raise RolloutError("the sample is nested too deeply") from None
     messages = _inspect_messages(sample.get("messages"))
     output = as_object(sample.get("output"))
-    response = as_text(output.get("completion")) or _inspect_choice(output)
+    choice = as_object(next(iter(as_objects(output.get("choices"))), {}).get("message"))
+    response = (
+        as_text(output.get("completion")) or split_reasoning(choice.get("content"))[0] or None
+    )
     if not messages and response is None:
         raise RolloutError("the sample has neither messages nor an output")
     scores = _inspect_scores(sample)
@@ -92,9 +96,8 @@ def _inspect_row(sample: Record) -> Row:
         group=group_name(digest_prompt(question), name),
         env_reward=_score_number(values[0].get("value")) if len(values) == 1 else None,
         sample_id=name,
-        epoch=sample.get("epoch"),
         model=as_text(output.get("model")),
-        choices=sample.get("choices"),
+        **pick_fields(sample, "epoch", "choices"),
         scores={name: _score_value(score) for name, score in scores.items()} or None,
         scored_answer=as_text(values[0].get("answer")) if len(values) == 1 else None,
         limit=as_text(as_object(sample.get("limit")).get("type")),
@@ -151,16 +154,7 @@ def _put_attachments(value: Any, attachments: Record) -> Any:
 
 def _inspect_input(given: Any) -> str | None:
     """The sample's own question: a text, or the last message of the user."""
-    if isinstance(given, str):
-        return given
-    asked = [message for message in as_objects(given) if message.get("role") == "user"]
-    return split_reasoning(asked[-1].get("content"))[0] if asked else None
-
-
-def _inspect_choice(output: Record) -> str | None:
-    choices = as_objects(output.get("choices"))
-    message = as_object(choices[0].get("message")) if choices else {}
-    return split_reasoning(message.get("content"))[0] or None
+    return given if isinstance(given, str) else last_question(_inspect_messages(given))
 
 
 def _inspect_messages(given: Any) -> list[Message]:
@@ -200,21 +194,25 @@ def _convert_lm_eval(record: Record) -> Iterator[Row]:
     if not isinstance(requests, list) or not requests:
         raise RolloutError("resps: must be a list of responses")
     metrics = _lm_eval_metrics(record)
-    context = _lm_eval_context(arguments[0][0] if arguments else record.get("input"))
+    context = arguments[0][0] if arguments else record.get("input")
+    if isinstance(context, list) and len(context) == 1:
+        context = context[0]
+    context = as_text(context)  # perhaps of JSON: a conversation for the template of a server
     common = make_row(
         reference=_one_or_all(_lm_eval_target(record.get("target"))),
         group=_lm_eval_group(record),
-        doc_id=record.get("doc_id"),
-        doc=record.get("doc"),
+        **pick_fields(record, "doc_id", "doc"),
         filter=as_text(record.get("filter")),
         **metrics,
     )
-    if _is_likelihood(requests[0]):
+    answer = requests[0]
+    if isinstance(answer, list) and answer and isinstance(answer[0], list):
+        # [[log-likelihood, is it greedy]], for which no text was made
         best, own = _best_choice(record, arguments, requests, common.get("reference"))
         row = {**common, **completion_row(context, best), **own}
         yield add_fields(row, env_reward=_lm_eval_reward(metrics))
         return
-    texts = requests[0] if isinstance(requests[0], list) else [requests[0]]
+    texts = answer if isinstance(answer, list) else [answer]
     if len(requests) != 1 or not texts or not all(isinstance(text, str) for text in texts):
         raise RolloutError("resps: must be the texts for one prompt, or likelihoods of choices")
     kept = record.get("filtered_resps")
@@ -242,19 +240,9 @@ def _lm_eval_target(target: Any) -> Any:
 def _lm_eval_arguments(given: Any) -> list[list[Any]]:
     """The arguments of each request; ``{"gen_args_0": {"arg_0": …}}``, before 0.4.3 lists."""
     requests = list(given.values()) if isinstance(given, Mapping) else given
-    found = []
-    for one in requests if isinstance(requests, list) else ():
-        values = list(one.values()) if isinstance(one, Mapping) else one
-        if isinstance(values, list) and values:
-            found.append(values)
-    return found
-
-
-def _lm_eval_context(context: Any) -> Any:
-    """The prompt; one with a chat template applied at a server is the JSON of a conversation."""
-    if isinstance(context, list) and len(context) == 1:
-        context = context[0]
-    return parse_conversation(context) or as_text(context)
+    listed = requests if isinstance(requests, list) else []
+    found = [list(one.values()) if isinstance(one, Mapping) else one for one in listed]
+    return [values for values in found if isinstance(values, list) and values]
 
 
 def _lm_eval_group(record: Record) -> str | None:
@@ -286,12 +274,6 @@ def _lm_eval_reward(metrics: Row) -> float | None:
     if not names and len(metrics) == 1:
         names = [name for name in metrics if not any(part in name for part in _LOWER_IS_BETTER)]
     return float(metrics[names[0]]) if names else None
-
-
-def _is_likelihood(request: Any) -> bool:
-    """Whether a response is ``[[log-likelihood, is it greedy]]``, for which no text was made."""
-    first = request[0] if isinstance(request, list) and request else None
-    return isinstance(first, list)
 
 
 def _best_choice(

@@ -111,6 +111,11 @@ def make_row(**fields: Any) -> Row:
     return add_fields({}, **fields)
 
 
+def pick_fields(values: Record, *names: str) -> Row:
+    """The fields of those ``names``, under the same names."""
+    return {name: values.get(name) for name in names}
+
+
 def add_extras(row: Row, values: Record, *used: str) -> Row:
     """``row`` with the columns of ``values`` that it lacks, without bulk and those ``used``."""
     for name, value in values.items():

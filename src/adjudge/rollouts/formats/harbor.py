@@ -132,21 +132,18 @@ def _convert_trajectory(record: Record) -> Iterator[Row]:
 
 def _step_messages(step: Record) -> Iterator[Message]:
     source, text = step.get("source"), message_text(step.get("message"))
-    results = as_objects(as_object(step.get("observation")).get("results"))
+    said: Message = {"role": "system" if source == "system" else "user", "content": text}
+    calls = tool_calls(step.get("tool_calls"), "tool_call_id", "function_name")
     if source == "agent":
-        calls = tool_calls(step.get("tool_calls"), "tool_call_id", "function_name")
-        yield assistant_message(text or None, calls, as_text(step.get("reasoning_content")))
-        known = {call["id"] for call in calls}
-        for one in results:
-            answered = as_id(one.get("source_call_id"))
-            if answered in known:
-                yield tool_message(answered, one.get("content"))
-            else:  # an agent that acts by its text reads the terminal as the next message
-                yield {"role": "user", "content": message_text(one.get("content"))}
-        return
-    yield {"role": "system" if source == "system" else "user", "content": text}
-    for one in results:
-        yield {"role": "user", "content": message_text(one.get("content"))}
+        said = assistant_message(text or None, calls, as_text(step.get("reasoning_content")))
+    yield said
+    known = {call["id"] for call in said.get("tool_calls", ())}
+    for one in as_objects(as_object(step.get("observation")).get("results")):
+        answered, content = as_id(one.get("source_call_id")), one.get("content")
+        if answered in known:
+            yield tool_message(answered, content)
+        else:  # an agent that acts by its text reads the terminal as the next message
+            yield {"role": "user", "content": message_text(content)}
 
 
 HARBOR_FORMATS: tuple[RolloutFormat, ...] = (

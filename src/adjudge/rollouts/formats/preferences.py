@@ -118,30 +118,22 @@ def _convert(
     extras["reference"] = record.get("reference")
     if read is _read_helpsteer2:  # the other answers to the prompt are in other records
         extras["group"] = digest_prompt(record["prompt"])
+    pairs = (columns for columns in _MODEL_COLUMNS if record.keys() >= {*columns})
+    named = next(pairs, ()) if len(answers) == 2 else ()
+    models = [record[column] for column in named] or [None] * len(answers)
     if read is _read_ultrafeedback:
         models = [completion.get("model") for completion in record["completions"]]
-    else:
-        models = _models(record, len(answers))
     rows = []
     for (messages, reward), model in zip(answers, models, strict=True):
-        row = add_fields(
-            completion_row(messages[:-1], messages[-1:]), env_reward=reward, model=model
-        )
-        rows.append(add_extras(add_fields(row, **extras), record, *content))
+        row = completion_row(messages[:-1], messages[-1:])
+        add_fields(row, env_reward=reward, model=model, **extras)
+        rows.append(add_extras(row, record, *content))
     return rows
 
 
 def _first(record: Mapping[str, Any], columns: Sequence[str]) -> str | int | None:
     values = (record.get(column) for column in columns)
     return next((value for value in values if type(value) in (str, int)), None)
-
-
-def _models(record: Mapping[str, Any], count: int) -> list[Any]:
-    """Who gave each answer of a pair, where the record says so."""
-    for columns in _MODEL_COLUMNS:
-        if count == 2 and record.keys() >= set(columns):
-            return [record[column] for column in columns]
-    return [None] * count
 
 
 def _is_published(record: Mapping[str, Any], form: str, columns: frozenset[str]) -> bool:

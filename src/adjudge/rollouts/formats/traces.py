@@ -114,9 +114,8 @@ def _trace_row(trace: Record, episode: Record) -> Row:
     several = len(episode.get("traces", ())) > 1
     agent = as_object(trace.get("agent")).get("name") if several else None
     key = as_object(episode.get("group")).get("id") or _task_name(task, data)
-    group = group_name(work.get("step"), agent, key)
-    add_fields(row, prompt=question, reference=data.get("answer"), group=group)
-    add_fields(row, step=work.get("step"), agent=agent)
+    named = {"group": group_name(work.get("step"), agent, key), "step": work.get("step")}
+    add_fields(row, prompt=question, reference=data.get("answer"), **named, agent=agent)
     add_fields(row, env_reward=_add_rewards(row, as_object(trace.get("rewards"))))
     add_extras(row, as_object(trace.get("metrics")))
     kept = ("id", "stop_condition", "is_timeout", "is_truncated")
@@ -192,9 +191,8 @@ def _convert_nemo_gym(record: Record) -> Iterator[Row]:
     # A masked sample is not trained on: its environment failed, whatever its reward is.
     reward = None if record.get("mask_sample") else record.get("reward")
     add_fields(row, group=group, agent=agent, env_reward=reward)
-    for name in ("expected_answer", "ground_truth"):
-        if "reference" not in row:
-            add_fields(row, reference=record.get(name))
+    for name in ("ground_truth", "expected_answer"):  # the last that there is
+        add_fields(row, reference=record.get(name))
     used = ["responses_create_params", "response", "expected_answer", "ground_truth", "agent_ref"]
     for name, value in record.items():  # what a judge was asked and answered; captured calls
         if name.startswith("ng_") or (isinstance(value, Mapping) and "_response" in name):

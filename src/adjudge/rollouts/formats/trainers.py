@@ -30,10 +30,6 @@ from adjudge.rollouts.formats.fields import (
 from adjudge.rollouts.formats.traces import TRACE_FORMATS
 
 
-def _has(record: Record, *names: str) -> bool:
-    return all(name in record for name in names)
-
-
 def _has_texts(record: Record, *names: str) -> bool:
     return all(isinstance(record.get(name), str) for name in names)
 
@@ -42,8 +38,19 @@ def _is_text_or_chat(value: Any) -> bool:
     return isinstance(value, str | list)
 
 
+def _sample_row(
+    record: Record, *used: str, texts: tuple[str, str] = ("prompt", "completion"), **fields: Any
+) -> Row:
+    """A row of prompt and completion, the columns ``texts``, with ``fields`` and the other columns.
+
+    ``used``: columns that the fields are made of.
+    """
+    row = completion_row(*map(record.__getitem__, texts))
+    return add_extras(add_fields(row, **fields), record, *texts, *used)
+
+
 def _matches_verl(record: Record) -> bool:
-    return _has_texts(record, "input", "output") and _has(record, "score", "step")
+    return _has_texts(record, "input", "output") and {"score", "step"} <= record.keys()
 
 
 def _convert_verl(record: Record) -> Iterator[Row]:
@@ -80,10 +87,8 @@ def _matches_trl(record: Record) -> bool:
 
 def _convert_trl(record: Record) -> Iterator[Row]:
     """``completions/completions_00005.parquet``: a column for each reward function."""
-    row = completion_row(record["prompt"], record["completion"])
     group = group_name(record["step"], digest_prompt(record["prompt"]))
-    add_fields(row, group=group, env_reward=record.get("env_reward"))
-    yield add_extras(row, record, "completion")
+    yield _sample_row(record, group=group, env_reward=record.get("env_reward"))
 
 
 _SWIFT_STEPS = ("step", "gen_step")
@@ -118,16 +123,15 @@ def _split_swift(record: Record) -> list[Record]:
 
 
 def _swift_row(sample: Record) -> Row:
-    row = completion_row(sample["prompt"], sample["completion"])
     step = next((sample[name] for name in _SWIFT_STEPS if name in sample), None)
     step = int(step) if isinstance(step, str) and step.isdecimal() and len(step) < 10 else step
-    add_fields(row, group=group_name(step, digest_prompt(sample["prompt"])), step=step)
-    add_fields(row, reference=sample.get("solution"), env_reward=sample.get("env_reward"))
-    return add_extras(row, sample, "completion", "solution", "gen_step")
+    named: Row = {"reference": sample.get("solution"), "env_reward": sample.get("env_reward")}
+    group = group_name(step, digest_prompt(sample["prompt"]))
+    return _sample_row(sample, "solution", "gen_step", group=group, step=step, **named)
 
 
 def _matches_areal(record: Record) -> bool:
-    version = _has(record, "task_id", "sample_idx", "reward", "tail_version")
+    version = {"task_id", "sample_idx", "reward", "tail_version"} <= record.keys()
     return version and _has_texts(record, "prompt", "completion")
 
 
@@ -137,10 +141,9 @@ def _convert_areal(record: Record) -> Iterator[Row]:
     Answers to one prompt end in different versions of the weights. ``original_reward`` is there
     where ``reward`` was replaced by its distance from the mean of the group.
     """
-    row = completion_row(record["prompt"], record["completion"])
     group = group_name(record["task_id"], digest_prompt(record["prompt"]))
-    add_fields(row, group=group, env_reward=record.get("original_reward", record["reward"]))
-    yield add_extras(row, record, "completion")
+    reward = record.get("original_reward", record["reward"])
+    yield _sample_row(record, group=group, env_reward=reward)
 
 
 _SLIME_FAILED = ("pending", "aborted", "failed")
@@ -155,7 +158,7 @@ def _matches_slime(record: Record) -> bool:
 
 def _is_slime(record: Record) -> bool:
     content = _is_text_or_chat(record.get("prompt")) and isinstance(record.get("response"), str)
-    return content and _has(record, "group_index", "label", "reward", "status")
+    return content and {"group_index", "label", "reward", "status"} <= record.keys()
 
 
 def _convert_slime(record: Record) -> Iterator[Row | RolloutError]:
@@ -204,13 +207,11 @@ def _matches_openrlhf(record: Record) -> bool:
 
 def _convert_openrlhf(record: Record) -> Iterator[Row]:
     """A line of ``batch_inference --eval_task rm``; OpenRLHF's trainers dump no samples."""
-    row = completion_row(record["input"], record["output"])
-    add_fields(row, env_reward=record["reward"])
-    yield add_extras(row, record, "input", "output")
+    yield _sample_row(record, texts=("input", "output"), env_reward=record["reward"])
 
 
 def _matches_run_folder(record: Record) -> bool:
-    return _has(record, "index", "group", "reward", "missing", "reward_info")
+    return {"index", "group", "reward", "missing", "reward_info"} <= record.keys()
 
 
 def _convert_run_folder(_: Record) -> Iterable[Row]:

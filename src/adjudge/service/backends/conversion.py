@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from adjudge.text import replace_surrogates
 from adjudge.types import (
     GradedSample,
     GraderError,
-    GraderResult,
     GraderScore,
     RewardResult,
     Sample,
@@ -103,7 +101,8 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
     """
     own: dict[str, Any] = {"reference": request.answer, "answer_type": request.answer_type}
     if request.images:
-        parts = [_image_part(to_data_uri(image, max_image_mb)) for image in request.images]
+        urls = ({"url": to_data_uri(image, max_image_mb)} for image in request.images)
+        parts = [{"type": "image_url", "image_url": url} for url in urls]
         own["images"] = parts
         if not request.messages and "query" not in (request.metadata or {}):
             own["query"] = [{"type": "text", "text": request.prompt or ""}, *parts]
@@ -116,10 +115,6 @@ def request_to_sample(request: JudgeRequest, place: int = 0, max_image_mb: float
         turns = turns if type(turns) is int else None
         read = RolloutParts(request.prompt, request.completion, request.messages, turns)
     return sample_of_rollout(place, place, read, fields)
-
-
-def _image_part(uri: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": uri}}
 
 
 def result_to_response(
@@ -183,30 +178,22 @@ def _bug_message(missing: GraderError, judged: GradedSample) -> str:
     return missing.error
 
 
-def _labelled_results(judged: GradedSample) -> Iterator[tuple[str, GraderResult]]:
-    """Every result under its grader's name, those of events numbered."""
-    events = [] if isinstance(judged.events, GraderError) else judged.events
-    numbered = (
-        (f"{name}[{place}]", result)
-        for place, event in enumerate(events)
-        for name, result in event.items()
-    )
-    return chain(judged.outcome.items(), numbered)
-
-
 def _join_reasons(judged: GradedSample) -> str | None:
-    lines: list[str] = []
-    left = EXPLANATION_LIMIT
-    for label, result in _labelled_results(judged):
-        if not isinstance(result, GraderScore) or not result.reason:
-            continue
-        line = f"{label}: {result.reason}"
-        if len(line) > left:
-            lines.append(line[: max(left - 1, 0)] + "…")
-            break
-        lines.append(line)
-        left -= len(line) + 1
-    return replace_surrogates("\n".join(lines)) or None
+    """The reason of each grader under its name; those of events are numbered."""
+    found = list(judged.outcome.items())
+    if not isinstance(judged.events, GraderError):
+        for place, event in enumerate(judged.events):
+            found += [(f"{name}[{place}]", result) for name, result in event.items()]
+    lines = [
+        f"{label}: {result.reason}"
+        for label, result in found
+        if isinstance(result, GraderScore) and result.reason
+    ]
+    return _shorten(replace_surrogates("\n".join(lines))) or None
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
 
 
 def _stated_confidence(judged: GradedSample) -> float | None:
@@ -258,15 +245,6 @@ def read_answer(request: JudgeRequest, said: Any) -> JudgeResponse:
         return request_failure_response(request, failure)
 
 
-def _check_sendable(response: JudgeResponse) -> JudgeResponse:
-    """``response``, if it can be written: half surrogates and huge numbers cannot."""
-    try:
-        msgspec.json.encode(response.metadata), msgspec.json.encode(response.detailed_scores)
-    except (TypeError, ValueError, OverflowError):
-        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
-    return response
-
-
 def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeResponse:
     allowed = ("score", *_READERS)
     for key in said:
@@ -280,7 +258,11 @@ def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeRespon
         raise _bug_failure("the answer has no 'score'")
     score = _read_number("score", said["score"])
     rest = {name: read(said[name]) for name, read in _READERS.items() if said.get(name) is not None}
-    return _check_sendable(JudgeResponse(score, request.request_id, **rest))
+    try:
+        msgspec.json.encode(rest)
+    except (TypeError, ValueError, OverflowError):  # half surrogates, huge numbers
+        raise _bug_failure("detailed_scores or metadata hold what JSON cannot") from None
+    return JudgeResponse(score, request.request_id, **rest)
 
 
 def _read_number(name: str, value: Any) -> float:
@@ -304,8 +286,7 @@ def _read_number(name: str, value: Any) -> float:
 def _read_explanation(value: Any) -> str:
     if not isinstance(value, str):
         raise _bug_failure(f"explanation is a {type(value).__name__}, must be text")
-    text = replace_surrogates(value)
-    return text if len(text) <= EXPLANATION_LIMIT else text[: EXPLANATION_LIMIT - 1] + "…"
+    return _shorten(replace_surrogates(value))
 
 
 def _read_detailed_scores(value: Any) -> dict[str, float | None]:

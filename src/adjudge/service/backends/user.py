@@ -11,7 +11,8 @@ import logging
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -55,24 +56,18 @@ def find_score_fields(cls: type, where: str) -> tuple[str, ...]:
     Raises :class:`ConfigError` for a parameter that no request can fill.
     """
     parameters = _parameters(cls, "score", where)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        taken: tuple[str, ...] = REQUEST_FIELDS
-    else:
-        taken = tuple(p.name for p in parameters if p.name in REQUEST_FIELDS)
-    allowed = ", ".join(REQUEST_FIELDS)
-    for parameter in parameters:
-        required = parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        by_name = parameter.kind is not parameter.POSITIONAL_ONLY
-        if required and not (by_name and parameter.name in REQUEST_FIELDS):
-            hint = suggest_name(parameter.name, REQUEST_FIELDS)
+    for one in parameters:
+        by_name = one.kind is not one.POSITIONAL_ONLY and one.name in REQUEST_FIELDS
+        variadic = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if one.default is one.empty and not variadic and not by_name:
+            hint = suggest_name(one.name, REQUEST_FIELDS)
             raise ConfigError(
                 f"{where}: score has a required parameter that no request passes by name{hint} "
-                f"(found {parameter.name!r}; allowed: {allowed})"
+                f"(found {one.name!r}; allowed: {', '.join(REQUEST_FIELDS)})"
             )
-    return taken
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return REQUEST_FIELDS
+    return tuple(one.name for one in parameters if one.name in REQUEST_FIELDS)
 
 
 def _parameters(cls: type, method: str, where: str) -> list[inspect.Parameter]:
@@ -95,10 +90,8 @@ def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) 
     and for one that it needs and did not get.
     """
     constructor = inspect.getattr_static(cls, "__init__")
-    if constructor is object.__init__:
-        parameters: list[inspect.Parameter] = []
-    else:
-        parameters = _parameters(cls, "__init__", where)
+    bare = constructor is object.__init__
+    parameters = [] if bare else _parameters(cls, "__init__", where)
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for name in given:
@@ -113,18 +106,13 @@ def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) 
             raise ConfigError(
                 f"{where}: the argument {name!r} is missing. Give it with --arg {name}=VALUE."
             )
-    hints = _type_hints(constructor)
+    hints: dict[str, Any] = {}
+    with suppress(NameError, TypeError):  # names that only a type checker knows
+        hints = typing.get_type_hints(constructor)
     return {
         name: _read_argument(hints.get(name, str), text, where, name)
         for name, text in given.items()
     }
-
-
-def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError):  # names that only a type checker knows
-        return {}
 
 
 def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
@@ -135,10 +123,8 @@ def _read_argument(annotation: Any, text: str, where: str, name: str) -> Any:
     except Exception:  # noqa: BLE001  (a class with a configuration of its own takes no other)
         adapter = TypeAdapter(annotation)
     for read in (adapter.validate_python, adapter.validate_json):
-        try:
+        with suppress(ValidationError):
             return read(text)
-        except ValidationError:
-            continue
     wanted = inspect.formatannotation(annotation)
     raise ConfigError(f"{where}: {name}: must be {wanted} (found {text[:80]!r})")
 
@@ -208,24 +194,6 @@ class UserBackend:
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
-        if not self.one_by_one:
-            return await self._score_batch(requests)
-        return [await self._score_one(request) for request in requests]
-
-    async def _score_one(self, request: JudgeRequest) -> JudgeResponse:
-        try:
-            fields = extract_fields(request, self._settings.max_image_mb)
-        except GradingFailure as failure:
-            return request_failure_response(request, failure)
-        taken = {name: fields[name] for name in self._score_fields}
-        try:
-            return read_answer(request, await self._call("score", **taken))
-        except asyncio.CancelledError as error:
-            return request_failure_response(request, self._failure(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (it is this request's, as stated)
-            return request_failure_response(request, self._failure(error))
-
-    async def _score_batch(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         found: dict[int, JudgeResponse] = {}
         fields: dict[int, dict[str, Any]] = {}
         for place, request in enumerate(requests):
@@ -233,45 +201,41 @@ class UserBackend:
                 fields[place] = extract_fields(request, self._settings.max_image_mb)
             except GradingFailure as failure:
                 found[place] = request_failure_response(request, failure)
-        try:
-            answers = await self._answers(list(fields.values())) if fields else []
-        except GradingFailure as failure:  # the judge has failed, not one of the requests
-            answers = [failure] * len(fields)
-        for place, said in zip(fields, answers, strict=True):
-            found[place] = read_answer(requests[place], said)
+        if not self.one_by_one:
+            answers = await self._score_batch(list(fields.values())) if fields else []
+            for place, said in zip(fields, answers, strict=True):
+                found[place] = read_answer(requests[place], said)
+        else:
+            for place, one in fields.items():
+                found[place] = await self._score_one(requests[place], one)
         return [found[place] for place in range(len(requests))]
 
-    async def _answers(self, fields: list[dict[str, Any]]) -> list[Any]:
-        """What ``score_batch`` says to each; ``GradingFailure`` when the batch has one culprit."""
+    async def _score_one(self, request: JudgeRequest, fields: dict[str, Any]) -> JudgeResponse:
+        taken = {name: fields[name] for name in self._score_fields}
         try:
-            said = await self._call("score_batch", requests=fields)
-        except asyncio.CancelledError as error:
-            raise self._failure(error) from None
-        except GradingFailure:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (as above)
+            return read_answer(request, await self._call(**taken))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
+            return request_failure_response(request, self._failure(error))
+
+    async def _score_batch(self, fields: list[dict[str, Any]]) -> list[Any]:
+        """What ``score_batch`` says to each; raises where one of several may be the culprit."""
+        try:
+            said = _answer_list(await self._call(fields), len(fields))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001
             failure = self._failure(error)
-            if len(fields) > 1 and failure.kind is ErrorKind.BUG:
+            known = isinstance(error, GradingFailure | asyncio.CancelledError)
+            if len(fields) > 1 and failure.kind is ErrorKind.BUG and not known:
                 raise RuntimeError(str(failure)) from None
-            raise failure from None
-        said = _answer_list(said)
-        if len(said) != len(fields):
-            message = f"score_batch returned {len(said)} answers to {len(fields)} requests"
-            raise GradingFailure(ErrorKind.BUG, message)
+            return [failure] * len(fields)
         return said
 
-    async def _call(self, method: str, **arguments: Any) -> Any:
+    async def _call(self, *given: Any, **named: Any) -> Any:
         if self._object is None:
             raise GradingFailure(ErrorKind.UNSUPPORTED, "the judge is not loaded yet")
-        function = getattr(self._object, method)
-        if method == "score_batch":
-            requests = arguments["requests"]
-            if self._is_async:
-                return await function(requests)
-            return await self._thread.run(function, requests)
+        method = getattr(self._object, "score" if self.one_by_one else "score_batch")
         if self._is_async:
-            return await function(**arguments)
-        return await self._thread.run(lambda: function(**arguments))
+            return await method(*given, **named)
+        return await self._thread.run(lambda: method(*given, **named))
 
     def _failure(self, error: BaseException) -> GradingFailure:
         """What an exception of the judge's means; its own words stay out."""
@@ -296,11 +260,10 @@ class UserBackend:
         return GradingFailure(ErrorKind.BUG, said)
 
     async def _hook(self, name: str) -> None:
-        if (hook := getattr(self._object, name, None)) is None:
-            return
+        hook = getattr(self._object, name, None)
         if inspect.iscoroutinefunction(hook):
             await hook()
-        else:
+        elif hook is not None:
             await self._thread.run(hook)
 
     async def aclose(self) -> None:
@@ -315,13 +278,16 @@ class UserBackend:
             self._thread.close()
 
 
-def _answer_list(said: Any) -> list[Any]:
+def _answer_list(said: Any, count: int) -> list[Any]:
     """The answers to a batch; a set or mapping does not say which is whose."""
     unordered = isinstance(said, str | bytes | Mapping | Set)
     if unordered or not hasattr(said, "__iter__"):
-        message = f"score_batch returned a {type(said).__name__}, must be a list of answers"
-        raise GradingFailure(ErrorKind.BUG, message)
-    return list(said)
+        problem = f"a {type(said).__name__}, must be a list of answers"
+    elif len(answers := list(said)) != count:
+        problem = f"{len(answers)} answers to {count} requests"
+    else:
+        return answers
+    raise GradingFailure(ErrorKind.BUG, f"score_batch returned {problem}")
 
 
 def _check_class(found: Any, target: str) -> type:

@@ -84,11 +84,15 @@ class Format(ABC):
 
 
 def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> JudgeRequest:
-    """A request about a prompt and its completion, texts or messages, as all doors read them."""
+    """A request about a prompt and its completion, texts or messages, as all doors read them.
+
+    ``answer``: a label as it was sent, whatever the dataset had; an empty text is none.
+    """
     try:
         parts = read_rollout(prompt, completion)
     except RolloutError as error:
         raise invalid_request(str(error)) from None
+    answer = None if answer == "" else answer
     return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
 
 
@@ -101,29 +105,16 @@ def find_failure(responses: Sequence[JudgeResponse], asked: int) -> ErrorInfo | 
     """Why there are not ``asked`` scores; the first failure, and how many there are."""
     if len(responses) != asked:
         return ErrorInfo(ErrorKind.BUG, f"{len(responses)} responses to {asked} requests")
-    failures = [failure for one in responses if (failure := _response_failure(one)) is not None]
+    failures = [
+        one.error or ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
+        for one in responses
+        if one.error is not None or one.score is None or not math.isfinite(one.score)
+    ]
     if not failures:
         return None
-    first = failures[0]
+    # Where any may pass by itself, asking the whole request again makes sense.
+    first = next((one for one in failures if one.passing), failures[0])
     if asked == 1:
         return first
-    # Where any may pass by itself, asking the whole request again makes sense.
-    first = next((one for one in failures if one.passing), first)
     message = f"{len(failures)} of {asked} failed, first: {first.message}"
     return msgspec.structs.replace(first, message=message)
-
-
-def _response_failure(response: JudgeResponse) -> ErrorInfo | None:
-    if response.error is not None:
-        return response.error
-    if response.score is None or not math.isfinite(response.score):
-        return ErrorInfo(ErrorKind.BUG, "the judge gave neither a score nor a reason")
-    return None
-
-
-def label_to_answer(label: Any) -> Any:
-    """A label as reference: none where it is an empty text, else as it was sent.
-
-    Trainers send texts, as a rule, and whatever else the dataset had there.
-    """
-    return None if label == "" else label

@@ -15,7 +15,8 @@ who ask for it: ``--format nemo-gym-marked``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +29,6 @@ from adjudge.service.formats.base import (
     Format,
     ScoreFunction,
     invalid_request,
-    label_to_answer,
     rollout_request,
 )
 from adjudge.service.requests import decode_body
@@ -37,14 +37,8 @@ from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
 # What an earlier verification left in a row that is verified again.
 _VERDICT = (
-    "reward",
-    "reward_components",
-    "mask_sample",
-    "failure_kind",
-    "failure_reason",
-    "_ng_failure_class",
-    "_ng_failure_judge_error",
-    "_ng_failure_terminal",
+    *("reward", "reward_components", "mask_sample", "failure_kind", "failure_reason"),
+    *("_ng_failure_class", "_ng_failure_judge_error", "_ng_failure_terminal"),
 )
 _NOT_FIELDS = {*_VERDICT, "responses_create_params", "response", "verifier_metadata", "agent_ref"}
 
@@ -99,7 +93,7 @@ class NemoGym(Format):
             raise invalid_request(str(error)) from None
         fields = _row_fields(decode_body(_row_decoder, body))
         reference = find_reference(fields)
-        answer = None if reference is None else label_to_answer(fields[reference])
+        answer = None if reference is None else fields[reference]
         request = rollout_request(before, after, answer, metadata=fields or None)
         if asked.group_id is None or asked.rollout_index is None:
             return [request]
@@ -180,28 +174,23 @@ def aggregate_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     >>> found["key_metrics"], found["agent_metrics"]["judge/missing_frac"]
     ({'mean/reward': 1.0}, 0.5)
     """
-    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
     rollouts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    tasks: dict[int, list[dict[str, float]]] = defaultdict(list)
     for row in rows:
         if row.get(_FAILURE) is None:
             task, place = row.get(_TASK) or 0, row.get(_ROLLOUT) or 0
-            numbers = _row_numbers(row)
-            tasks[task].append(numbers)
+            tasks[task].append(_row_numbers(row))
             key = {"rollout_id": f"{task}:{place}", _TASK: task, _ROLLOUT: place}
-            rollouts[task].append({**key, **numbers})
+            rollouts[task].append(key | tasks[task][-1])
     present = [numbers for task in tasks.values() for numbers in task]
     overall: dict[str, Any] = _describe_columns(present)
     if len(present) < len(rows):
         overall["judge/missing_frac"] = 1 - len(present) / len(rows)
-    groups = [
-        {
-            **_describe_columns(tasks[task]),
-            _TASK: task,
-            "num_rollouts": len(tasks[task]),
-            "rollout_infos": sorted(rollouts[task], key=lambda info: info[_ROLLOUT]),
-        }
-        for task in sorted(tasks)
-    ]
+    groups = []
+    for task, numbers in sorted(tasks.items()):
+        infos = sorted(rollouts[task], key=lambda info: info[_ROLLOUT])
+        key = {_TASK: task, "num_rollouts": len(infos), "rollout_infos": infos}
+        groups.append(_describe_columns(numbers) | key)
     return {
         "group_level_metrics": groups,
         "agent_metrics": overall,
@@ -227,16 +216,19 @@ def _describe_columns(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for row in rows:
         for name, value in row.items():
             columns[name].append(value)
-    found: dict[str, float | None] = {}
-    for name, values in columns.items():
-        found |= {
-            f"mean/{name}": mean(values),
-            f"max/{name}": max(values),
-            f"min/{name}": min(values),
-            f"median/{name}": quantile(values, 0.5),
-            f"std/{name}": 0.0 if len(rows) == 1 else std(values),
-        }
+    found = {
+        f"{measure}/{name}": compute(values)
+        for name, values in columns.items()
+        for measure, compute in _MEASURES.items()
+    }
+    if len(rows) == 1:
+        found |= {f"std/{name}": 0.0 for name in columns}
     return {name: value for name, value in found.items() if value is not None}
+
+
+_MEASURES: Mapping[str, Callable[[Sequence[float]], float | None]] = {
+    "mean": mean, "max": max, "min": min, "median": partial(quantile, q=0.5), "std": std,
+}  # fmt: skip
 
 
 def _without_verdict(row: Mapping[str, msgspec.Raw]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,6 @@ from adjudge.intake.rendered import PAD_TOKENS, strip_end_tokens
 from adjudge.service.formats.base import (
     Format,
     invalid_request,
-    label_to_answer,
     rollout_request,
 )
 from adjudge.service.requests import decode_body
@@ -53,33 +52,26 @@ def extract_completion(query: str, prompt: str) -> str | None:
     >>> extract_completion("<s>2 + 2?\n4</s>", "2 + 2?\n")
     '4'
     """
-    starts = list(_starts(query))
     composed = unicodedata.normalize("NFC", prompt), unicodedata.normalize("NFKC", prompt)
-    forms = list(dict.fromkeys([prompt, *composed]))
-    for start in starts:
-        for form in forms:
-            if query.startswith(form, start):
-                return strip_end_tokens(query[start + len(form) :])
-    for start in starts:
-        for form in forms:
-            end = _loose_end(query, start, form)
-            if end is None:
-                end = _shortened_end(query, start, form)
-            if end is not None:
-                return strip_end_tokens(query[end:])
+    forms = dict.fromkeys([prompt, *composed])
+    places = [(start, form) for start in _starts(query) for form in forms]
+    for start, form in places:
+        if query.startswith(form, start):
+            return strip_end_tokens(query[start + len(form) :])
+    for start, form in places:
+        end = _loose_end(query, start, form)
+        end = _shortened_end(query, start, form) if end is None else end
+        if end is not None:
+            return strip_end_tokens(query[end:])
     return None
 
 
-def _starts(query: str) -> Iterator[int]:
+def _starts(query: str) -> Iterable[int]:
     """Where the prompt may begin: at once, after one special token, after all of them."""
-    yield 0
-    end, seen = 0, 0
-    while (token := _BEGINS.match(query, end)) is not None:
-        end, seen = token.end(), seen + 1
-        if seen == 1:
-            yield end
-    if seen > 1:
-        yield end
+    ends = [0]
+    while (token := _BEGINS.match(query, ends[-1])) is not None:
+        ends.append(token.end())
+    return dict.fromkeys([*ends[:2], ends[-1]])
 
 
 def _loose_end(query: str, start: int, prompt: str) -> int | None:
@@ -148,25 +140,21 @@ class OpenRLHF(Format):
                 "query, prompts, labels: must have the same length "
                 f"(found {n}, {len(prompts)}, {len(labels)})"
             )
-        return [
-            _openrlhf_request(place, *one)
-            for place, one in enumerate(zip(asked.query, prompts, labels, strict=True))
-        ]
+        requests = []
+        for place, (query, prompt) in enumerate(zip(asked.query, prompts, strict=True)):
+            completion = extract_completion(query, prompt)
+            if completion is None:
+                raise invalid_request(
+                    f"query[{place}]: does not begin with its prompt, so the completion cannot be "
+                    "cut out. Send in prompts the text that was tokenised"
+                )
+            requests.append(rollout_request(prompt, completion, labels[place]))
+        return requests
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:  # noqa: ARG002  (hook)
         """Rewards, and the same as scores, which dynamic filtering reads."""
         rewards = [one.score for one in responses]
         return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
-
-
-def _openrlhf_request(place: int, query: str, prompt: str, label: Any) -> JudgeRequest:
-    completion = extract_completion(query, prompt)
-    if completion is None:
-        raise invalid_request(
-            f"query[{place}]: does not begin with its prompt, so the completion cannot be cut out. "
-            "Send in prompts the text that was tokenised"
-        )
-    return rollout_request(prompt, completion, label_to_answer(label))
 
 
 class _SlimeSample(msgspec.Struct):
@@ -194,7 +182,7 @@ class Slime(Format):
         """One, or those of a group."""
         asked: _SlimeSample | list[_SlimeSample] = decode_body(_slime_decoder, body)
         return [
-            rollout_request(one.prompt, one.response, label_to_answer(one.label))
+            rollout_request(one.prompt, one.response, one.label)
             for one in (asked if isinstance(asked, list) else [asked])
         ]
 

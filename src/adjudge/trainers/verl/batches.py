@@ -42,6 +42,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -50,6 +51,7 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.intake.columns import ReferenceChoice, find_finish_reason
+from adjudge.intake.conversation import assistant_message, tool_call
 from adjudge.intake.rendered import END_TOKENS, decode_prompt
 from adjudge.intake.rollouts import first_turn
 from adjudge.intake.samples import make_sample
@@ -94,32 +96,19 @@ def rebuild_turns(
 
 def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
     """One assistant message; a ``<tool_call>`` that is no call stays text."""
-    content: list[str] = []
+    words = ""
     calls: list[dict[str, Any]] = []
     for inside, part in _split_by_tag(text, "tool_call"):
-        call = _parse_tool_call(part, calls_before + len(calls)) if inside else None
-        if call is not None:
-            calls.append(call)
+        said: Any = None
+        if inside:
+            with suppress(msgspec.MsgspecError, RecursionError):
+                said = msgspec.json.decode(part.strip())
+        if isinstance(said, dict) and isinstance(said.get("name"), str):
+            number = f"call_{calls_before + len(calls)}"
+            calls.append(tool_call(number, said["name"], said.get("arguments")))
         else:
-            content.append(f"<tool_call>{part}</tool_call>" if inside else part)
-    words = "".join(content)
-    if calls:
-        return {"role": "assistant", "content": words.strip(), "tool_calls": calls}
-    return {"role": "assistant", "content": words}
-
-
-def _parse_tool_call(text: str, number: int) -> dict[str, Any] | None:
-    try:
-        said = msgspec.json.decode(text.strip())
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
-        return None
-    arguments = said.get("arguments", {})
-    if not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments).decode()
-    function = {"name": said["name"], "arguments": arguments}
-    return {"id": f"call_{number}", "type": "function", "function": function}
+            words += f"<tool_call>{part}</tool_call>" if inside else part
+    return assistant_message(words.strip() if calls else words, calls)
 
 
 def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
@@ -131,13 +120,9 @@ def _tool_messages(text: str, turn: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": _TEMPLATE_LINES.sub("", text).strip()}]
     if not results:
         raise _unreadable_messages("what came back from tools has no <tool_response> tags")
-    ids = [call["id"] for call in turn.get("tool_calls", ())]
-    messages: list[dict[str, Any]] = []
-    for place, result in enumerate(results):
-        message = {"role": "tool", "content": result.strip()}
-        if place < len(ids):
-            message["tool_call_id"] = ids[place]
-        messages.append(message)
+    messages: list[dict[str, Any]] = [{"role": "tool", "content": one.strip()} for one in results]
+    for message, call in zip(messages, turn.get("tool_calls", ()), strict=False):
+        message["tool_call_id"] = call["id"]
     return messages
 
 
@@ -232,20 +217,18 @@ class RowReader:
         }
         prompts = _Prompts(self.tokenizer, data)
         groups = self.groups(data)
-        texts = [self._decode(row) for row in ids]
-        mask = data.batch.get("response_mask", None)
-        masks = None if mask is None else mask.tolist()
+        masks = data.batch.get("response_mask", None)
+        masks = None if masks is None else masks.tolist()
         members: dict[str, int] = defaultdict(int)
         samples = []
-        for place, (text, group) in enumerate(zip(texts, groups, strict=True)):
+        for place, group in enumerate(groups):
             own = {name: column[place] for name, column in columns.items()}
             own_mask = own.get(MASK_COLUMN) if masks is None else masks[place][: valid[place]]
             extra = self._extra(own)
             self._references.set(extra)
-            ended = find_finish_reason(ids[place], self._ends, self.limit or width)
-            if ended is not None:
+            if ended := find_finish_reason(ids[place], self._ends, self.limit or width):
                 extra["finish_reason"] = ended
-            sample = self._sample(own, extra, text, ids[place], own_mask, prompts, place, group)
+            sample = self._sample(own, extra, ids[place], own_mask, prompts, place, group)
             sample.original_index, sample.group_index = place, members[group]
             samples.append(sample)
             members[group] += 1
@@ -281,7 +264,6 @@ class RowReader:
         self,
         own: dict[str, Any],
         extra: dict[str, Any],
-        text: str,
         ids: Sequence[int],
         mask: Sequence[int] | None,
         prompts: _Prompts,
@@ -296,9 +278,8 @@ class RowReader:
         before: Any = opening if opening is not None else prompts.text(place, group)
         if given is not None:
             start = len(opening or ())
-            if not start or list(map(_role_and_text, given[:start])) != list(
-                map(_role_and_text, opening or ())
-            ):
+            said = [_role_and_text(one) for one in given[:start]]
+            if not start or said != [_role_and_text(one) for one in opening or ()]:
                 start = first_turn(given)
             return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:
@@ -307,8 +288,9 @@ class RowReader:
             self.without_messages = (
                 "the batch has neither 'messages' nor 'raw_prompt' (set data.return_raw_chat=True)"
             )
+        text = self._tokens.decode(ids)
         try:
-            turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._decode)
+            turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
         except GradingFailure as failure:
             self.without_messages = str(failure)
             return Sample(extra=extra, is_lost=True, problem=str(failure))
@@ -319,9 +301,6 @@ class RowReader:
             sample.messages = sample.opening_turns = None
         return sample
 
-    def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokens.decode(ids)
-
 
 def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, str]:
     return message.get("role"), content_text(message.get("content"))
@@ -329,10 +308,9 @@ def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, str]:
 
 def _find_end_tokens(tokenizer: Any) -> set[int]:
     """All tokens that end a turn: the tokenizer's own, and those that chat templates use."""
-    found = {tokenizer.eos_token_id}
     known = getattr(tokenizer, "all_special_tokens", None) or ()
-    found |= {tokenizer.convert_tokens_to_ids(token) for token in known if token in END_TOKENS}
-    return found - {None, tokenizer.pad_token_id} | {tokenizer.eos_token_id} - {None}
+    found = {tokenizer.convert_tokens_to_ids(token) for token in known if token in END_TOKENS}
+    return (found - {tokenizer.pad_token_id} | {tokenizer.eos_token_id}) - {None}
 
 
 def _loop_fields(own: dict[str, Any]) -> dict[str, Any]:
@@ -430,11 +408,13 @@ def number_columns(results: Sequence[RewardResult], keys: Sequence[str]) -> dict
     return columns
 
 
-def loop_row(result: RewardResult, keys: Sequence[str]) -> dict[str, Any]:
-    """One row of all columns, for verl's reward loop."""
-    row: dict[str, Any] = {key: column[0] for key, column in number_columns([result], keys).items()}
+def loop_row(
+    result: RewardResult, keys: Sequence[str], absent: float | None = math.nan
+) -> dict[str, Any]:
+    """One row of all columns, for verl's reward loop; ``absent`` is a part that is missing."""
+    parts = {key: result.reward_info.get(key) for key in keys}
     return {
-        **row,
+        **{key: absent if part is None else part for key, part in parts.items()},
         MISSING_COLUMN: float(result.score is None),
         DETAILS_COLUMN: plain_details(result),
     }
@@ -450,17 +430,14 @@ def flat_loop_row(
     *,
     absent: float | None = None,
 ) -> dict[str, Any]:
-    """One row of all columns for verl 0.9.1: numbers, ``absent`` where one is missing, and text.
+    """:func:`loop_row` for verl 0.9.1, with the details as text.
 
     Of ``metrics``, those of the row's judge calls are in ``details``; the others are its columns'.
     """
-    parts = {key: result.reward_info.get(key) for key in keys}
-    row: dict[str, Any] = {key: absent if part is None else part for key, part in parts.items()}
-    plain = plain_details(result)
+    row = loop_row(result, keys, absent)
     if calls := {name: metrics[name] for name in _CALL_METRICS if metrics and name in metrics}:
-        plain["metrics"] = calls
-    details = msgspec.json.encode(plain).decode()
-    return {**row, MISSING_COLUMN: float(result.score is None), DETAILS_COLUMN: details}
+        row[DETAILS_COLUMN]["metrics"] = calls
+    return row | {DETAILS_COLUMN: msgspec.json.encode(row[DETAILS_COLUMN]).decode()}
 
 
 def results_from_columns(
@@ -470,21 +447,18 @@ def results_from_columns(
     keys = [key for key in columns if key not in {MISSING_COLUMN, DETAILS_COLUMN, METRICS_COLUMN}]
     results = []
     for place, score in enumerate(scores):
-        info = {key: _nan_to_none(columns[key][place]) for key in keys}
-        details = _read_details(columns[DETAILS_COLUMN][place]) if DETAILS_COLUMN in columns else {}
+        parts = {key: columns[key][place] for key in keys}
+        info = {
+            key: None if part is None or math.isnan(part) else float(part)
+            for key, part in parts.items()
+        }
+        given = columns[DETAILS_COLUMN][place] if DETAILS_COLUMN in columns else {}
+        # Of numpy.str_, too.
+        details = dict(msgspec.json.decode(str(given)) if isinstance(given, str) else given)
         said = details.pop("missing", None) or {"kind": ErrorKind.BUG, "error": "no reason given"}
         missing = GraderError("reward", said["kind"], said["error"]) if score is None else None
         results.append(RewardResult(place, 0, score, info, details, missing))
     return results
-
-
-def _read_details(value: Any) -> dict[str, Any]:
-    """A row's details, which may be JSON text."""
-    return dict(msgspec.json.decode(str(value)) if isinstance(value, str) else value)  # numpy.str_
-
-
-def _nan_to_none(value: Any) -> float | None:
-    return None if value is None or math.isnan(value) else float(value)
 
 
 def details_text_column(results: Sequence[RewardResult], keys: Sequence[str]) -> Any:
@@ -492,14 +466,8 @@ def details_text_column(results: Sequence[RewardResult], keys: Sequence[str]) ->
     import numpy as np  # noqa: PLC0415  (verl's)
 
     column = np.empty(len(results), dtype=object)
-    column[:] = [
-        msgspec.json.encode(
-            {**plain_details(result), MISSING_PARTS: _missing_parts(result, keys)}
-        ).decode()
-        for result in results
-    ]
+    for place, result in enumerate(results):
+        missing = [key for key in keys if result.reward_info.get(key) is None]
+        details = {**plain_details(result), MISSING_PARTS: missing}
+        column[place] = msgspec.json.encode(details).decode()
     return column
-
-
-def _missing_parts(result: RewardResult, keys: Sequence[str]) -> list[str]:
-    return [key for key in keys if result.reward_info.get(key) is None]
