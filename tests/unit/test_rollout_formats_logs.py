@@ -35,6 +35,7 @@ SAMPLES: dict[str, list[Any]] = {
         (MEND, "The test passes.", "suAttAta", 2, 1.0),
         (MEND, "The test passes.", "uAta", 1, 0.0),
         (MEND, "The test passes.", "suAtta", 2, None),
+        "history.0: must be an event (found list",
         "the run failed: Maximum retries",
     ],
     "openhands-trajectory/saved.json": [(MEND, "The test passes.", "suAttAta", 2, None)],
@@ -63,7 +64,7 @@ SAMPLES: dict[str, list[Any]] = {
         (SHORT, "One.", "", None, 0.5),
         "input: is neither text nor messages (found keys a, b)",
     ],
-    "langfuse-observations/observations.jsonl": [(SHORT, "One.", "uAta", 1, None)],
+    "langfuse/observations.jsonl": [(SHORT, "One.", "uAta", 1, None)],
     "request-response/log.jsonl": [
         (SHORT, "One.", "sua", 2, 1.0),
         (SHORT, "One.", "ua", 1, None),
@@ -72,8 +73,8 @@ SAMPLES: dict[str, list[Any]] = {
         (SHORT, "One.", "sua", 2, None),
         "response.candidates: one has no content",
     ],
-    "gemini-contents/rows.jsonl": [(SHORT, "One.", "suAta", None, 0.5)],
-    "messages-with-system/rows.jsonl": [
+    "requests/contents.jsonl": [(SHORT, "One.", "suAta", None, 0.5)],
+    "requests/system.jsonl": [
         (SHORT, "One.", "sua", None, 1.0),
         (SHORT, "There is one boat.", "sua", None, 0.0),
     ],
@@ -122,6 +123,14 @@ def run(name: str, asked: Any, answered: Any, **others: Any) -> dict[str, Any]:
 
 
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+SYSTEM = {"role": "system", "content": "s"}
+CALL = {"traceId": "t", "type": "GENERATION"}
+DETAILS = "gen_ai.client.inference.operation.details"
+SAID = {
+    "gen_ai.system_instructions": [{"type": "text", "content": "s"}],
+    "gen_ai.input.messages": [USER],
+    "gen_ai.output.messages": [REPLY],
+}
 LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
     (
         "lines of two sessions, of which a third goes on with the first",
@@ -156,7 +165,7 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
     (
         "an unknown kind of line that has a message",
         [said("user", "q", uuid="1"), said("oracle", "a", uuid="2")],
-        ["type: is unknown for a line with a message"],
+        ["lines.1.role: must be a known one (found keys role, content, role "],
     ),
     (
         "only titles",
@@ -165,8 +174,8 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
     ),
     (
         "several conversations that no column tells apart",
-        [{"role": "system", "content": "s"}, USER, REPLY] * 2,
-        ["role: a system message comes after an answer"],
+        [SYSTEM, USER, REPLY] * 2,
+        ["role: an answer is first, or a system message after one"],
     ),
     (
         "questions without answers",
@@ -209,7 +218,22 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
     (
         "answers alone",
         [REPLY, REPLY],
-        ["role: no question comes before the first answer"],
+        ["role: an answer is first, or a system message after one"],
+    ),
+    (
+        "attributes of OpenInference in each other",
+        [
+            {
+                "context": {"trace_id": "t"},
+                "attributes": {
+                    "llm": {
+                        "input_messages": [{"message": USER}],
+                        "output_messages": [{"message": REPLY}],
+                    }
+                },
+            }
+        ],
+        [("q", "a", "ua", 1, None)],
     ),
     (
         "attributes of OpenInference as columns of a table",
@@ -217,17 +241,47 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
             {
                 "context.trace_id": "t",
                 "attributes.llm.input_messages": [{"message.role": "user", "message.content": "q"}],
-                "attributes.llm.output_messages": [
-                    {"message.role": "assistant", "message.content": "a"}
-                ],
+                "attributes.llm.output_messages": [{"message.role": "x", "message.content": "a"}],
             }
         ],
-        [("q", "a", "ua", 1, None)],
+        ["trace t: gen_ai.input.messages.0.role: must be a known one (found keys message.role"],
+    ),
+    (
+        "observations of Langfuse with texts, of which the second has what was said before",
+        [
+            {**CALL, "id": "1", "input": [USER], "output": "a"},
+            {**CALL, "id": "2", "input": [SYSTEM, USER, REPLY, USER], "output": "b"},
+        ],
+        [("q", "b", "suaua", 2, None)],
+    ),
+    (
+        "a message that was passed on, and nothing else",
+        [run("x", {"messages": [USER, REPLY, USER]}, {"messages": [USER, REPLY, USER]})],
+        ["x: nothing was answered"],
+    ),
+    (
+        "a response without a message",
+        [
+            {"request": {"messages": [USER]}, "response": {"message": "no quota"}},
+            {"request": {"messages": [USER]}, "response": {"role": "assistant"}},
+        ],
+        ["response.0: has no content"] * 2,
     ),
     (
         "a run with several answers",
         [run("x", {"input": "q"}, {"generations": [[{"text": "a"}, {"text": "b"}]]})],
-        ["outputs.generations: has several answers"],
+        ["outputs: has 2 answers, and no row has one alone"],
+    ),
+    (
+        "spans without a trace, of which one has its messages in the event of details",
+        [
+            {"attributes": {"gen_ai.input.messages": [USER], "gen_ai.output.messages": [REPLY]}},
+            {
+                "attributes": {"gen_ai.request.model": "m"},
+                "events": [{"name": DETAILS, "attributes": SAID}],
+            },
+        ],
+        [("q", "a", "ua", 1, None), ("q", "a", "sua", 2, None)],
     ),
     (
         "a span of which the messages were not recorded",
@@ -244,3 +298,11 @@ def test_lines_become_conversations(tmp_path: Path, lines: Any, wanted: Any) -> 
     found = shown(file)
     for one, due in zip(found, wanted, strict=True):
         assert one.startswith(due) if isinstance(due, str) else one == due
+
+
+def test_a_column_beside_a_trace_can_be_mapped(tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    trace = {"id": "1", "input": "q", "output": "a", "bookmarked": False, "metadata": {"due": "a"}}
+    file.write_text(json.dumps(trace) + "\n")
+    [sample] = SampleReader([file], {"reference": "metadata.due"})
+    assert sample.extra["reference"] == "a"

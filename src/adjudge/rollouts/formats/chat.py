@@ -58,10 +58,10 @@ def answered_columns(messages: Sequence[Message]) -> Row:
 def request_messages(request: Record, name: str) -> list[Message]:
     """The messages of a request to a provider's API; none where it has none."""
     places = (request, as_object(request.get("config")))
-    system = next((one[key] for one in places for key in _SYSTEM_KEYS if one.get(key)), None)
+    system = next((one[key] for one in places for key in SYSTEM_KEYS if one.get(key)), None)
     turn = system if isinstance(system, dict) else {"content": system}
     said = read_messages([_SYSTEM_ROLE | turn | _SYSTEM_ROLE], f"{name}.system") if system else []
-    given = next((request[key] for key in _TURN_KEYS if request.get(key) is not None), None)
+    given = next((request[key] for key in TURN_KEYS if request.get(key) is not None), None)
     if isinstance(given, list) and "contents" in request:  # Gemini's user needs no role
         given = [{"role": "user"} | one if isinstance(one, dict) else one for one in given]
     if isinstance(given, str):
@@ -69,6 +69,6 @@ def request_messages(request: Record, name: str) -> list[Message]:
     return said + ([] if given is None else read_messages(given, name))
 
 
-_SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
+SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
 _SYSTEM_ROLE = {"role": "system"}
-_TURN_KEYS = ("messages", "contents", "input")
+TURN_KEYS = ("messages", "contents", "input")

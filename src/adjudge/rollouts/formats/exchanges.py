@@ -6,36 +6,30 @@ system text beside them, as Anthropic has it; states of LangGraph; trajectories 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from adjudge.errors import RolloutError
+from adjudge.intake.columns import describe_value, is_nothing
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
 from adjudge.rollouts.formats.api_results import response_rows
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import answered_columns, request_messages
+from adjudge.rollouts.formats.chat import SYSTEM_KEYS, TURN_KEYS, answered_columns, request_messages
 from adjudge.rollouts.formats.columns import find_reward_column
 from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import (
-    Record,
-    add_extras,
-    add_fields,
-    as_object,
-    as_objects,
-    describe_error,
-    read_json,
-)
+from adjudge.rollouts.formats.fields import Record, add_extras, as_object, as_objects, read_json
 
 
 def _own_columns(row: Row, record: Record, *used: str) -> Row:
     """``row`` with the record's other columns."""
-    add_fields(row, group=record.get("group"), reference=record.get("reference"))
-    return add_extras(row, record, *used)
+    own = {key: record[key] for key in ("group", "reference") if not is_nothing(record.get(key))}
+    return add_extras({**row, **own}, record, *used, *TURN_KEYS, *SYSTEM_KEYS)
 
 
 # A request and its response: {request: {messages, …}, response: {…}}, or the request's keys beside
 
-_REQUEST_KEYS = ("messages", "contents", "input")
+_REPLY_KEYS = ("request", "response", "choices", "candidates", "content")
 _FOREIGN = ("custom_id", "responses_create_params", "object", "trajectory_format")
 
 
@@ -50,10 +44,9 @@ def _find_reply(record: Record) -> Record | None:
 
 
 def _is_reply(reply: Record) -> bool:
-    choices = as_objects(reply.get("choices"))
     made = as_objects(reply.get("candidates"))
     return (
-        any("message" in one or {"text", "finish_reason"} <= one.keys() for one in choices)
+        any("message" in one for one in as_objects(reply.get("choices")))
         or any("content" in one or "finishReason" in one for one in made)
         or (isinstance(reply.get("content"), list) and "stop_reason" in reply)
         or looks_like_messages(reply.get("output"))
@@ -66,68 +59,45 @@ def _find_request(record: Record) -> Record:
 
 def _is_exchange(record: Record) -> bool:
     request, reply = _find_request(record), _find_reply(record)
-    asked = any(isinstance(request.get(key), str | list) for key in _REQUEST_KEYS)
-    return (
-        reply is not None
-        and (asked or (reply is not record and _is_reply(reply)))
-        and not any(key in record for key in _FOREIGN)
-    )
+    asked = any(isinstance(request.get(key), str | list) for key in TURN_KEYS)
+    known = reply is not None and not any(key in record for key in _FOREIGN)
+    return known and (asked or (reply is not record and _is_reply(reply or {})))
 
 
 def _convert_exchange(record: Record) -> Iterator[Row | RolloutError]:
     asked, reply = request_messages(_find_request(record), "request"), _find_reply(record) or {}
     if reply.get("error"):
-        raise RolloutError(f"the request failed: {describe_error(reply['error'])}")
-    used = (
-        "request",
-        "response",
-        *_REQUEST_KEYS,
-        *_SYSTEM_KEYS,
-        "choices",
-        "candidates",
-        "content",
-    )
+        raise RolloutError(f"the request failed: {describe_value(reply['error'])}")
     if isinstance(reply.get("choices"), list) or isinstance(reply.get("output"), list):
         rows: Any = response_rows(reply, asked)
     else:
         rows = [completion_row(asked, one) for one in _read_replies(reply)]
     for row in rows:
-        yield row if isinstance(row, RolloutError) else _own_columns(row, record, *used)
+        yield row if isinstance(row, RolloutError) else _own_columns(row, record, *_REPLY_KEYS)
 
 
 def _read_replies(reply: Record) -> list[list[Message]]:
     """The answers in a response of Anthropic's, Gemini's or Ollama's."""
-    if not isinstance(reply.get("candidates"), list):
-        message = as_object(reply.get("message")) or {
-            "role": "assistant",
-            "content": reply.get("content"),
-        }
-        return [read_messages([message], "response")]
-    found = [as_object(one.get("content")) for one in as_objects(reply["candidates"])]
-    if not found or not all(found):
-        raise RolloutError("response.candidates: one has no content: nothing was answered")
+    turn = {key: reply[key] for key in ("role", "content") if key in reply}
+    found = [as_object(reply.get("message")) or turn]
+    if isinstance(reply.get("candidates"), list):
+        found = [as_object(one.get("content")) for one in as_objects(reply["candidates"])]
+        if not found or not all(found):
+            raise RolloutError("response.candidates: one has no content: nothing was answered")
     return [read_messages([{"role": "model", **one}], "response") for one in found]
 
 
 # Conversations under other names
 
-_SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
 
-
-def _is_contents(record: Record) -> bool:
-    turns = as_objects(record.get("contents"))
-    return bool(turns) and all("parts" in turn for turn in turns) and _find_reply(record) is None
-
-
-def _is_with_system(record: Record) -> bool:
-    turns = as_objects(record.get("messages"))
-    return (
-        bool(turns)
-        and isinstance(record.get("system"), str | list)
-        and not any(one.get("role") == "system" for one in turns)
-        and not isinstance(record.get("info"), Mapping)
-        and _find_reply(record) is None
-    )
+def _is_request(record: Record) -> bool:
+    """Whether it is Gemini's contents, or messages with a system text beside them."""
+    turns, contents = (as_objects(record.get(key)) for key in ("messages", "contents"))
+    roles = [one.get("role") for one in turns]
+    has_system = isinstance(record.get("system"), str | list) and "system" not in roles
+    is_asked = bool(turns) and has_system and not isinstance(record.get("info"), Mapping)
+    is_gemini = bool(contents) and all("parts" in one for one in contents)
+    return (is_asked or is_gemini) and _find_reply(record) is None
 
 
 def _convert_request(record: Record) -> Iterator[Row]:
@@ -135,22 +105,17 @@ def _convert_request(record: Record) -> Iterator[Row]:
     messages = request_messages(record, "messages")
     if not any(one["role"] == "assistant" for one in messages):
         raise RolloutError("has no message of the assistant: nothing was answered")
-    yield _own_columns({"messages": messages}, record, *_REQUEST_KEYS, *_SYSTEM_KEYS)
+    yield _own_columns({"messages": messages}, record)
 
 
 def _is_state(record: Record) -> bool:
-    return isinstance(_find_state(record).get("messages"), list)
-
-
-def _find_state(record: Record) -> Record:
-    return as_object(record.get("values")) or as_object(record.get("channel_values"))
+    return isinstance(as_object(record.get("values")).get("messages"), list)
 
 
 def _convert_state(record: Record) -> Iterator[Row]:
     if record.get("next"):
         raise RolloutError("next: is a checkpoint before the end of the run, and no whole rollout")
-    messages = read_messages(_find_state(record), "values")
-    yield _own_columns({"messages": messages}, record, "values", "channel_values")
+    yield _own_columns({"messages": read_messages(record["values"], "values")}, record, "values")
 
 
 def _is_art(record: Record) -> bool:
@@ -161,33 +126,23 @@ def _convert_art(record: Record) -> Iterator[Row]:
     given = record["messages_and_choices"]
     messages = read_messages(given, "messages_and_choices")
     choices = [place for place, one in enumerate(given) if "message" in as_object(one)]
-    row: Row = {"messages": messages}
-    if choices and len(messages) == len(given):
-        row["opening_turns"] = choices[0]  # other turns of the assistant are the prompt's
+    if choices and len(messages) == len(given):  # turns of the assistant before: the prompt's
+        opening: Row = {"opening_turns": choices[0]}
     else:
-        row |= answered_columns(messages)
-    yield _own_columns(row, record, "messages_and_choices")
+        opening = answered_columns(messages)
+    yield _own_columns({"messages": messages, **opening}, record, "messages_and_choices")
 
 
-def _format(
-    name: str,
-    title: str,
-    matches: Callable[[Record], bool],
-    convert: Callable[[Record], Iterable[Row | RolloutError]],
-    *own: str,
-) -> RolloutFormat:
-    return RolloutFormat(name, title, matches, convert, own=own, reward=find_reward_column)
-
+_format = partial(RolloutFormat, reward=find_reward_column)
 
 EXCHANGE_FORMATS = (
     _format(
         *("request-response", "requests with responses", _is_exchange, _convert_exchange),
-        *("messages", "response"),
+        own=("messages", "response"),
     ),
-    _format("gemini-contents", "Gemini contents", _is_contents, _convert_request),
     _format(
-        *("messages-with-system", "messages with a system text", _is_with_system),
-        *(_convert_request, "messages"),
+        *("requests", "requests that end with the answer", _is_request, _convert_request),
+        own=("messages",),
     ),
     _format("langgraph-states", "LangGraph states", _is_state, _convert_state),
     _format("art-trajectories", "ART trajectories", _is_art, _convert_art),
