@@ -615,6 +615,41 @@ def test_words_beside_the_content_are_not_lost(
     assert sample.messages[-1].get("reasoning_content") == thought
 
 
+TURNS = [doors.user(Q), doors.policy(SAID)]
+
+
+@pytest.mark.parametrize(
+    ("row", "opening_turns"),
+    [
+        ({"system": "s", "messages": TURNS}, None),
+        ({"system": [{"type": "text", "text": "s"}], "messages": TURNS}, None),
+        ({"system_prompt": "s", "messages": json.dumps(TURNS)}, None),
+        ({"system_prompt": "s", "messages": TURNS, "opening_turns": 1}, 2),
+        ({"system": "s", "prompt": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "conversations": [{"from": "human", "value": Q},
+                                           {"from": "gpt", "value": SAID}]}, None),
+        # a conversation that only asks, and the answer beside it
+        ({"system": "s", "messages": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "messages": TURNS[:1], "completion": TURNS[1:]}, 2),
+        ({"system": "s", "messages": TURNS[:1], "output": SAID}, 2),
+        # tables of JSON
+        ({"system": "s", "prompt": json.dumps(TURNS[:1]), "response": json.dumps(TURNS[1])}, 2),
+    ],
+)  # fmt: skip
+def test_parts_of_a_conversation_in_columns_of_their_own(
+    row: dict[str, Any], opening_turns: int | None
+) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.opening_turns) == (Q, SAID, opening_turns)
+    assert sample.messages == [{"role": "system", "content": "s"}, *TURNS]
+
+
+def test_a_conversation_without_an_answer_is_refused() -> None:
+    for row in ({"messages": TURNS[:1]}, {"messages": TURNS[:1], "reference": SAID}):
+        with pytest.raises(RolloutError, match="^messages: "):
+            sample_from_row(row, 0)
+
+
 @pytest.mark.parametrize(
     ("turn", "key"),
     [

@@ -154,7 +154,7 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    sample = sample_of_rollout(index, 0, rollout, columns)
+    sample = sample_of_rollout(index, 0, _add_system(rollout, columns), columns)
     sample.group, sample.where = group, where
     return sample
 
@@ -180,12 +180,39 @@ def _read_parts(
         found = found._replace(prompt=last_question(read_messages(prompt, "prompt")))
     elif prompt is not None:
         found = found._replace(prompt=prompt)
+    if found.response is None:
+        if response is None:
+            raise RolloutError(
+                "messages: have no turn of the assistant: nothing was answered. Where another "
+                "column has the answer, name it: -m response=COLUMN"
+            )
+        answered = read_rollout(turns, _read_response(response))
+        return answered._replace(prompt=found.prompt)
     if response is None:
         return found
     response = _read_response(response)
     if isinstance(response, list):
         return found._replace(response=last_said(read_messages(response, "response")) or "")
     return found._replace(response=response)
+
+
+_SYSTEM_ROLES = ("system", "developer")
+_SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
+
+
+def _add_system(rollout: RolloutParts, columns: Mapping[str, Any]) -> RolloutParts:
+    """A conversation with the system text that a row has beside it."""
+    texts = ((name, columns.get(name)) for name in _SYSTEM_COLUMNS)
+    name, text = next(
+        ((n, one) for n, one in texts if one and isinstance(one, str | list)), ("", 0)
+    )
+    messages, turns = rollout.messages, rollout.opening_turns
+    if not text or not messages or any(one["role"] in _SYSTEM_ROLES for one in messages):
+        return rollout
+    said = read_messages([{"role": "system", "content": text}], name)
+    return rollout._replace(
+        messages=[*said, *messages], opening_turns=None if turns is None else turns + 1
+    )
 
 
 def _read_response(value: Any) -> str | list[Any]:

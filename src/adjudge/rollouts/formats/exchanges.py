@@ -1,12 +1,12 @@
 """Rows that hold a conversation under the names of a provider's or a framework's own.
 
-Requests with their responses, as proxies and clients log them; Gemini's contents; messages with the
-system text beside them, as Anthropic has it; states of LangGraph; trajectories of ART.
+Requests with their responses, as proxies and clients log them; Gemini's contents; states of
+LangGraph; trajectories of ART.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from adjudge.errors import RolloutError
@@ -121,17 +121,6 @@ def _is_contents(record: Record) -> bool:
     return bool(turns) and all("parts" in turn for turn in turns) and _find_reply(record) is None
 
 
-def _is_with_system(record: Record) -> bool:
-    turns = as_objects(record.get("messages"))
-    return (
-        bool(turns)
-        and isinstance(record.get("system"), str | list)
-        and not any(one.get("role") == "system" for one in turns)
-        and not isinstance(record.get("info"), Mapping)
-        and _find_reply(record) is None
-    )
-
-
 def _convert_request(record: Record) -> Iterator[Row]:
     """A request whose last message is the answer."""
     messages = request_messages(record, "messages")
@@ -180,10 +169,6 @@ EXCHANGE_FORMATS = (
         own=("messages", "response"),
     ),
     RolloutFormat("gemini-contents", "Gemini contents", _is_contents, _convert_request),
-    RolloutFormat(
-        "messages-with-system", "messages with a system text", _is_with_system, _convert_request,
-        own=("messages",),
-    ),
     RolloutFormat("langgraph-states", "LangGraph states", _is_state, _convert_state),
     RolloutFormat("art-trajectories", "ART trajectories", _is_art, _convert_art),
 )  # fmt: skip
