@@ -490,6 +490,17 @@ SAME_TALKS: dict[str, Talk] = {  # the user asks, the policy looks, is answered,
     "the former call as JSON text": [
         doors.user(Q), {"role": "assistant", "content": None, "function_call": json.dumps(LOOK)},
         {"role": "function", "name": "look", "content": SUN}, doors.policy(SAID)],
+    "arguments and a result in other words": [
+        doors.user(Q),
+        {"role": "assistant", "content": "", "tool_calls": [{"tool": "look", "tool_input": AT}]},
+        {"role": "tool", "content": None, "output": SUN}, doors.policy(SAID)],
+    "one call beside the text": [
+        doors.user(Q), {"role": "assistant", "content": "", "tool_call": LOOK},
+        {"role": "tool", "result": SUN}, doors.policy(SAID)],
+    "a result's text": [
+        doors.user(Q), {"role": "assistant", "content": "", "toolCalls": [LOOK]},
+        doors.user([{"type": "tool_result", "tool_use_id": "1", "text": SUN}]),
+        doors.policy(SAID)],
     "ShareGPT with a list of calls": [
         {"from": "human", "value": Q}, {"from": "function_call", "value": json.dumps([LOOK])},
         {"from": "observation", "value": SUN}, {"from": "gpt", "value": SAID}],
@@ -632,6 +643,10 @@ TURNS = [doors.user(Q), doors.policy(SAID)]
         ({"system": "s", "messages": TURNS[:1], "response": SAID}, 2),
         ({"system": "s", "messages": TURNS[:1], "completion": TURNS[1:]}, 2),
         ({"system": "s", "messages": TURNS[:1], "output": SAID}, 2),
+        # the list of a thread begins with its end
+        ({"system": "s", "messages": [{**TURNS[1], "created_at": 2},
+                                      {**TURNS[0], "created_at": 1}]}, None),
+        ({"system": "s", "prompt": {"messages": TURNS[:1]}, "response": TURNS[1]}, 2),
         # tables of JSON
         ({"system": "s", "prompt": json.dumps(TURNS[:1]), "response": json.dumps(TURNS[1])}, 2),
     ],
@@ -641,7 +656,33 @@ def test_parts_of_a_conversation_in_columns_of_their_own(
 ) -> None:
     [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
     assert (sample.prompt, sample.response, sample.opening_turns) == (Q, SAID, opening_turns)
-    assert sample.messages == [{"role": "system", "content": "s"}, *TURNS]
+    messages = [{"role": one["role"], "content": one["content"]} for one in sample.messages or []]
+    assert messages == [{"role": "system", "content": "s"}, *TURNS]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": Q, "response": {"content": "I look.", "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"content": None, "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"text": "", "function_call": LOOK}},
+        {"prompt": Q, "response": {"choices": [
+            {"message": {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "1", "function": LOOK}]}}]}},
+    ],
+)  # fmt: skip
+def test_a_response_that_calls_a_tool_is_no_text(row: dict[str, Any]) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.ending) == (Q, "", "ended_in_tool_call")
+
+
+def test_what_a_tool_gave_is_no_question() -> None:
+    call, found = "<tool_call>{}</tool_call>", "<tool_response>\nsun\n</tool_response>"
+    talk = [doors.user(Q), doors.policy(call), doors.user(found), doors.policy(SAID)]
+    before = {"prompt": talk[:3], "response": SAID}
+    for row in ({"messages": talk}, before, {"history": talk[:2], "question": Q, "output": SAID}):
+        [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+        assert (sample.prompt, sample.response) == (Q, SAID)
 
 
 def test_a_conversation_without_an_answer_is_refused() -> None:
@@ -670,6 +711,10 @@ def test_a_conversation_without_an_answer_is_refused() -> None:
             "messages.1",
         ),
         ({"type": "function_call", "arguments": "{}"}, "messages.1"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "told": {"a": 1}}]},
+            "messages.1.tool_calls",
+        ),
         ({"type": "telegram", "content": "x"}, "messages.1.role"),
         ("x", "messages.1"),
     ],

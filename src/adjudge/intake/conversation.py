@@ -8,7 +8,6 @@ a text that was not understood.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import describe_value
+from adjudge.intake.columns import describe_value, encode_value
 from adjudge.messages import MEDIA_PARTS, TEXT_PARTS, THINKING_PARTS
-from adjudge.text import encode_json, printable
+from adjudge.text import printable
 from adjudge.types import MISSING
 
 Message = dict[str, Any]
@@ -58,16 +57,19 @@ _NO_MESSAGES = (
 
 _ID_KEYS = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
 _NAME_KEYS = ("name", "function", "toolName", "tool_name", "function_name", "tool")
-_ARGUMENT_KEYS = ("arguments", "args", "input", "parameters", "action")
-_RESULT_KEYS = ("content", "response", "result", "output")
+_ARGUMENT_KEYS = ("arguments", "args", "input", "parameters", "tool_input", "action")
+_RESULT_KEYS = ("content", "response", "result", "output", "text", "value")
 _OWN_RESULT_KEYS = ("output", "outputs", "result", "results", "errorText")
 """Where a call has its own result: the tools of providers, the messages of interfaces."""
 _MEDIA_KEYS = ("inlineData", "inline_data", "fileData", "file_data", "image", "document", "video")
-_CALL_KEYS = ("tool_calls", "invalid_tool_calls", "toolInvocations", "function_call")
+CALL_KEYS = (
+    *("tool_calls", "toolCalls", "tool_call", "tool_uses", "function_call", "function_calls"),
+    *("invalid_tool_calls", "toolInvocations"),
+)
 _THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
 _THOUGHT_PART_KEYS = ("thinking", "reasoning", "reasoningText", "text", "content", "summary")
-_SAYING_KEYS = (*_CONTENT_KEYS, *_CALL_KEYS, *_THOUGHT_KEYS)
-_READ_KEYS = {"role", "content", "additional_kwargs", "channel", *_CALL_KEYS, *_THOUGHT_KEYS}
+_SAYING_KEYS = (*_CONTENT_KEYS, *CALL_KEYS, *_THOUGHT_KEYS)
+_READ_KEYS = {"role", "content", "additional_kwargs", "channel", *CALL_KEYS, *_THOUGHT_KEYS}
 _OTHER_KEYS = {*_SAYING_KEYS, *_READ_KEYS, "type", "recipient", "refusal", "audio"}
 _OTHER_KEYS -= {"role", "content", "tool_calls", "reasoning_content"}
 """What a message of OpenAI's chats has nowhere, or what becomes something else in it."""
@@ -84,7 +86,9 @@ def read_messages(value: Any, name: str) -> list[Message]:
     [{'role': 'user', 'content': '2 + 2?'}]
     """
     value = list_messages(value, name)
-    if value and all(map(_is_choice, value)):
+    if all(map(_has_own_form, value)):
+        return list(value)
+    if all(map(_is_choice, value)):
         raise RolloutError(f"{name}: are the choices of one answer, and no conversation")
     talk: list[Message] = []
     thoughts: list[str] = []
@@ -109,6 +113,9 @@ def list_messages(value: Any, name: str) -> Sequence[Any]:
         )
     if len(value) == 1 and isinstance(value[0], list):  # a batch of one
         return value[0]
+    if value and type(first := _object(value[0]).get("created_at")) is int:
+        last = _object(value[-1]).get("created_at")  # the list of a thread begins with its end
+        return value[::-1] if type(last) is int and last < first else value
     return value
 
 
@@ -119,24 +126,22 @@ def looks_like_messages(value: Any) -> bool:
             value = _decode(value, "") if value.lstrip()[:1] == "[" else None
     if not isinstance(value, list | tuple) or not value:
         return False
-    if not all(isinstance(one, Mapping) and _looks_like_message(one) for one in value):
-        return False
-    return not all(map(_is_choice, value))
+    looks = all(isinstance(one, Mapping) and _looks_like_message(one) for one in value)
+    return looks and not all(map(_is_choice, value))
 
 
 def _is_choice(one: Any) -> bool:
     """Whether it is one of the answers that an API gives beside each other, and no turn."""
-    if not isinstance(one, Mapping) or "message" not in one:
-        return False
-    return "role" not in one and not one.keys().isdisjoint(("finish_reason", "index"))
+    keys = _object(one).keys()
+    made = not keys.isdisjoint(("finish_reason", "index"))
+    return made and "message" in keys and "role" not in keys
 
 
 def _looks_like_message(turn: Mapping[str, Any]) -> bool:
     inner = _unwrap(turn)
     if _role_of(inner) is not None:
         return any(key in inner for key in _SAYING_KEYS)
-    kind = inner.get("type")
-    return _is_item(kind) or any(isinstance(inner.get(key), str) for key in _ROLE_KEYS[:2])
+    return _is_item(inner.get("type")) or any(isinstance(inner.get(k), str) for k in _ROLE_KEYS[:2])
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> Message:
@@ -168,8 +173,7 @@ def tool_message(call_id: Any, content: Any, where: str = "content", name: Any =
     ):
         content = encode_value(content)
     message: Message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
-    if call_id := _as_id(call_id):
-        message["tool_call_id"] = call_id
+    message |= {"tool_call_id": made} if (made := _as_id(call_id)) else {}
     return message | ({"name": name} if isinstance(name, str) else {})
 
 
@@ -191,6 +195,10 @@ def read_tool_call(value: Any, where: str) -> Message:
         found = _keys_of(call) if isinstance(call, Mapping) else describe_value(call)
         raise RolloutError(f"{where}: must be calls with the 'name' of a tool (found {found})")
     arguments = _first(inner, _ARGUMENT_KEYS)
+    others = [one for key, one in inner.items() if one and key not in _OWN_RESULT_KEYS]
+    texts = [one for one in others if isinstance(one, str) and one[0] == "{"]
+    if arguments is None and (texts or any(isinstance(one, Mapping) for one in others)):
+        raise RolloutError(f"{where}: a call has no known 'arguments' (found {_keys_of(inner)})")
     if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
         arguments = {key: one for key, one in arguments.items() if one is not None}
     return tool_call(_first(call, _ID_KEYS) or _first(inner, _ID_KEYS), name, arguments)
@@ -208,18 +216,22 @@ def _has_own_form(turn: Any) -> bool:
         return False
     if content.__class__ is str and len(turn) == 2:
         return True  # as nearly all are
-    if not _OTHER_KEYS.isdisjoint(turn):
+    said = isinstance(content, str) or (content is None and role != "tool")
+    if not said or not _OTHER_KEYS.isdisjoint(turn):
         return False
-    said = content is None or isinstance(content, str)
+    calls = turn.get("tool_calls", ())
+    if not isinstance(calls, list | tuple) or (calls and role != "assistant"):
+        return False
     # A table gives each message the keys of all others, with null.
     whole = all(one is not None for key, one in turn.items() if key != "content")
-    calls = turn.get("tool_calls", ())
-    return said and whole and isinstance(calls, list | tuple) and all(map(_is_own_call, calls))
+    return whole and all(map(_is_own_call, calls))
 
 
 def _is_own_call(call: Any) -> bool:
-    function = _object(_object(call).get("function"))
-    return all(isinstance(function.get(key), str) for key in ("name", "arguments"))
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return False
+    return isinstance(function.get("arguments"), str)
 
 
 def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -230,9 +242,10 @@ def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"type": path[-1] if isinstance(path, list) and path else None, **turn["kwargs"]}
     if isinstance(turn.get("data"), Mapping) and "content" in turn["data"]:
         return {"type": kind, **turn["data"]}
-    inner = turn.get("message", turn.get("content"))
-    whole = isinstance(inner, Mapping) and ("message" in turn or "role" in inner)
-    return inner if whole and "role" not in turn else turn
+    inner = _object(turn.get("message", turn.get("content")))
+    return (
+        inner if inner and "role" not in turn and ("message" in turn or "role" in inner) else turn
+    )
 
 
 def _role_of(turn: Mapping[str, Any]) -> str | None:
@@ -271,7 +284,7 @@ def _add_turn(talk: list[Message], thoughts: list[str], given: Any, where: str) 
             f"{where}.role: must be a known one (found {_keys_of(turn)}{''.join(shown[:1])}; "
             f"allowed: {', '.join(sorted(_OWN_ROLES))}, and what other makers call these)"
         )
-    elif not any(key in inner for key in _SAYING_KEYS):
+    elif not any(key in inner for key in _SAYING_KEYS + _RESULT_KEYS * (role == "tool")):
         raise RolloutError(f"{where}: has no content (found {_keys_of(given)})")
     else:
         talk += _turn_messages(turn, role, where, thoughts)
@@ -313,6 +326,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
         made = _list_calls(content, spoken)
         return [assistant_message(None, [read_tool_call(one, spoken) for one in made])]
     if role == "tool" and not (isinstance(content, list) and any(map(_is_result, content))):
+        content = _first(turn, _RESULT_KEYS) if content is None else content
         return [tool_message(_first(every, _ID_KEYS), content, spoken, turn.get("name"))]
     calls, results = _read_calls(every, where)
     if results and content:
@@ -346,10 +360,10 @@ def _read_calls(turn: Message, where: str) -> list[list[Message]]:
     """The calls that a message has beside its content, each once, and their own results."""
     calls: dict[Any, Message] = {}
     results: list[Message] = []
-    for key in _CALL_KEYS:
-        if key == "toolInvocations" and turn.get("parts"):
+    for key in CALL_KEYS:
+        if not turn.get(key) or (key == "toolInvocations" and turn.get("parts")):
             continue  # the parts have them in their places
-        for given in _list_calls(turn.get(key) or (), f"{where}.{key}"):
+        for given in _list_calls(turn[key], f"{where}.{key}"):
             (_, made), *own = _read_call(given, f"{where}.{key}")
             if calls.setdefault(made["id"] or len(calls), made) is made:
                 results += [result for _, result in own]
@@ -444,10 +458,8 @@ class _Parts:
 
     def __init__(self, content: Any, where: str) -> None:
         self._given = content
-        if content is None:
-            content = []
-        elif isinstance(content, Mapping) and isinstance(content.get("parts"), list):
-            content = content["parts"]
+        inner = _object(content).get("parts")
+        content = inner if isinstance(inner, list) else [] if content is None else content
         listed = isinstance(content, list | tuple)
         self.pieces: list[_Piece] = []
         try:
@@ -519,7 +531,7 @@ def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) 
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict | Mapping) else {}
 
 
 def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
@@ -527,7 +539,8 @@ def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _first(values: Any, keys: Sequence[str]) -> Any:
-    return next((one for key in keys if (one := _object(values).get(key)) is not None), None)
+    given = _object(values)
+    return next((given[key] for key in keys if given.get(key) is not None), None)
 
 
 def _keys_of(value: Mapping[str, Any]) -> str:
@@ -535,9 +548,8 @@ def _keys_of(value: Mapping[str, Any]) -> str:
 
 
 def _as_id(value: Any) -> str:
-    with suppress(ValueError):  # an integer too long to print
-        return value if isinstance(value, str) else f"{value}" if type(value) is int else ""
-    return ""
+    short = type(value) is int and abs(value) < 1 << 64  # a longer one may not be printed
+    return value if isinstance(value, str) else f"{value}" if short else ""
 
 
 def _decode(value: Any, where: str) -> Any:
@@ -548,13 +560,3 @@ def _decode(value: Any, where: str) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
         raise RolloutError(f"{where}: is text but not JSON: {error}") from None
-
-
-def encode_value(value: Any) -> str:
-    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
-    with suppress(TypeError, ValueError, RecursionError):
-        try:
-            return encode_json(value).decode()
-        except OverflowError:  # an integer of more than 64 bits
-            return json.dumps(value)
-    raise RolloutError("a value is nested too deeply, or no JSON data")

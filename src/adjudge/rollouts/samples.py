@@ -31,6 +31,7 @@ from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import (
     RESPONSE_LISTS,
+    as_answer,
     fits_field,
     list_columns,
     object_text,
@@ -164,7 +165,7 @@ def _read_parts(
 ) -> RolloutParts | None:
     """The rollout of a row; ``None`` where it has neither a conversation nor a response."""
     if isinstance(prompt, Mapping):
-        prompt = object_text(prompt) or prompt
+        prompt = object_text(prompt) or prompt.get("messages") or prompt
     if prompt is not None and not isinstance(prompt, str | list):
         raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")
     if messages is None:
@@ -220,6 +221,7 @@ def _read_response(value: Any) -> str | list[Any]:
     if isinstance(value, Mapping):
         if not fits_field("response", value):
             raise RolloutError(f"response: is an object (found {list_columns(map(str, value))})")
+        value = as_answer(value)
         return [dict(value)] if looks_like_messages([value]) else object_text(value) or ""
     if isinstance(value, list) and any(isinstance(one, str | None) for one in value):
         raise RolloutError(

@@ -6,15 +6,17 @@ LangGraph; trajectories of ART.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reward
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
+from adjudge.messages import prompt_messages
 from adjudge.rollouts.formats.api_results import response_rows
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import answered_columns, request_messages
+from adjudge.rollouts.formats.columns import find_column, object_text
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
@@ -25,6 +27,7 @@ from adjudge.rollouts.formats.fields import (
     describe_error,
     read_json,
 )
+from adjudge.types import get_path
 
 
 def _own_columns(row: Row, record: Record, *used: str) -> Row:
@@ -78,6 +81,10 @@ def _is_exchange(record: Record) -> bool:
 
 def _convert_exchange(record: Record) -> Iterator[Row | RolloutError]:
     asked, reply = request_messages(_find_request(record), "request"), _find_reply(record) or {}
+    if not asked and (name := find_column(record, "prompt")) is not None:
+        given: Any = get_path(record, name)
+        given = object_text(given) if isinstance(given, Mapping) else given
+        asked = read_messages(prompt_messages(given), name)
     if reply.get("error"):
         raise RolloutError(f"the request failed: {describe_error(reply['error'])}")
     used = (
