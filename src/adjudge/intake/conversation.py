@@ -209,29 +209,26 @@ def read_tool_call(value: Any, where: str) -> Message:
 
 def _has_own_form(turn: Any) -> bool:
     """Whether a message is one of OpenAI's chats already, and nothing of it has another name."""
-    if not isinstance(turn, dict):
+    if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
         return False
-    role, content = turn.get("role"), turn.get("content", MISSING)
-    if not isinstance(role, str) or role not in _OWN_ROLES:
-        return False
+    content = turn.get("content", MISSING)
     if content.__class__ is str and len(turn) == 2:
-        return True  # as nearly all are
-    said = isinstance(content, str) or (content is None and role != "tool")
-    if not said or not _OTHER_KEYS.isdisjoint(turn):
+        return role in _OWN_ROLES  # as nearly all are
+    said = content.__class__ is str or (content is None and role != "tool")
+    if not said or role not in _OWN_ROLES or not _OTHER_KEYS.isdisjoint(turn):
         return False
-    calls = turn.get("tool_calls", ())
-    if not isinstance(calls, list | tuple) or (calls and role != "assistant"):
+    calls = turn.get("tool_calls", [])
+    if calls.__class__ is not list or (calls and role != "assistant"):
         return False
     # A table gives each message the keys of all others, with null.
-    whole = all(one is not None for key, one in turn.items() if key != "content")
-    return whole and all(map(_is_own_call, calls))
+    return [*turn.values()].count(None) == (content is None) and all(map(_is_own_call, calls))
 
 
 def _is_own_call(call: Any) -> bool:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    function = call.get("function") if call.__class__ is dict else None
+    if function.__class__ is not dict or function.get("name").__class__ is not str:
         return False
-    return isinstance(function.get("arguments"), str)
+    return function.get("arguments").__class__ is str
 
 
 def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -321,7 +318,7 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
     key = next((one for one in said if turn[one]), (*said, "content")[0])
     content, spoken = turn.get(key), f"{where}.{key}"
     beside = _object(turn.get("additional_kwargs"))
-    every = {**beside, **{name: one for name, one in turn.items() if one}}
+    every = {**beside, **{name: one for name, one in turn.items() if one}} if beside else turn
     if role == "call":
         made = _list_calls(content, spoken)
         return [assistant_message(None, [read_tool_call(one, spoken) for one in made])]
@@ -531,11 +528,12 @@ def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) 
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict | Mapping) else {}
+    return value if value and isinstance(value, dict | Mapping) else {}
 
 
 def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    return next((part[key] for key in keys if isinstance(part.get(key), Mapping)), part)
+    found = (part[key] for key in keys if key in part)
+    return next((one for one in found if isinstance(one, Mapping)), part)
 
 
 def _first(values: Any, keys: Sequence[str]) -> Any:

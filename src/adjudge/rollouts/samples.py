@@ -197,18 +197,17 @@ def _read_parts(
     return found._replace(response=response)
 
 
-_SYSTEM_ROLES = ("system", "developer")
 _SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
 
 
 def _add_system(rollout: RolloutParts, columns: Mapping[str, Any]) -> RolloutParts:
     """A conversation with the system text that a row has beside it."""
-    texts = ((name, columns.get(name)) for name in _SYSTEM_COLUMNS)
-    name, text = next(
-        ((n, one) for n, one in texts if one and isinstance(one, str | list)), ("", 0)
-    )
+    name = next((one for one in _SYSTEM_COLUMNS if columns.get(one)), None)
+    text = None if name is None else columns[name]
     messages, turns = rollout.messages, rollout.opening_turns
-    if not text or not messages or any(one["role"] in _SYSTEM_ROLES for one in messages):
+    if name is None or not messages or not isinstance(text, str | list):
+        return rollout
+    if any(one["role"] in ("system", "developer") for one in messages):
         return rollout
     said = read_messages([{"role": "system", "content": text}], name)
     return rollout._replace(
