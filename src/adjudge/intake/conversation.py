@@ -1,9 +1,8 @@
 """Chat messages of all makers in one form: OpenAI's, as :func:`read_messages` reads them.
 
-OpenAI's chats and items of its Responses API, Anthropic's and Gemini's blocks, OpenTelemetry's
-parts, LangChain's messages, ShareGPT's turns. A message, a part or a call of a form that is not
-known raises :class:`~adjudge.errors.RolloutError` with the keys that it has: nothing stands in for
-a text that was not understood.
+OpenAI's chats and items, blocks of Anthropic and Gemini, OpenTelemetry's parts, LangChain's and
+ShareGPT's messages. What is of no known form raises :class:`~adjudge.errors.RolloutError` with the
+keys that it has: nothing stands in for a text that was not understood.
 """
 
 from __future__ import annotations
@@ -166,15 +165,15 @@ def assistant_message(
 
 def tool_message(call_id: Any, content: Any, where: str = "content", name: Any = None) -> Message:
     """The result of a tool call; an object that is no part is what the tool gave, as JSON."""
-    if isinstance(content, Mapping) and content.keys() == {"type", "value"}:
+    if _object(content).keys() == {"type", "value"} and content["type"] in ("text", "json"):
         content = content["value"]  # Vercel's
     if isinstance(content, Mapping | bool | int | float) or (
         isinstance(content, list) and not all(map(_is_part, content))
     ):
         content = encode_value(content)
-    message: Message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
-    message |= {"tool_call_id": made} if (made := _as_id(call_id)) else {}
-    return message | ({"name": name} if isinstance(name, str) else {})
+    named = {"tool_call_id": _as_id(call_id), "name": name if isinstance(name, str) else ""}
+    message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
+    return message | {key: one for key, one in named.items() if one}
 
 
 def read_tool_call(value: Any, where: str) -> Message:
@@ -442,8 +441,7 @@ def _read_thought(part: Mapping[str, Any], where: str) -> str:
     return _text_of(_Parts(given, where).pieces, "text", "thought")
 
 
-def _read_call(given: Any, where: str) -> list[_Piece]:
-    """A call, and its result if the call has it."""
+def _read_call(given: Any, where: str) -> list[_Piece]:  # and the result that a call has
     call = read_tool_call(given, where)
     found = _first(given, _OWN_RESULT_KEYS)
     made: list[_Piece] = [("call", call)]
@@ -537,8 +535,11 @@ def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _first(values: Any, keys: Sequence[str]) -> Any:
-    given = _object(values)
-    return next((given[key] for key in keys if given.get(key) is not None), None)
+    given, one = _object(values), None
+    for key in keys:
+        if (one := given.get(key)) is not None:
+            break
+    return one
 
 
 def _keys_of(value: Mapping[str, Any]) -> str:
@@ -551,7 +552,6 @@ def _as_id(value: Any) -> str:
 
 
 def _decode(value: Any, where: str) -> Any:
-    """What a text of JSON holds; any other value as it is."""
     if not isinstance(value, str):
         return value
     try:
