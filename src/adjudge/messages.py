@@ -90,11 +90,17 @@ def read_prompt(value: Any) -> list[dict[str, Any]] | None:
     return prompt_messages(value) if isinstance(value, str) and value.strip() else None
 
 
+_RESULT = ("<tool_response>", "</tool_response>")
+"""The results of tools, as templates of Hermes and Qwen write them in the user's turn."""
+
+
 def last_question(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """The text of a conversation's last user message; ``None`` without one."""
     for message in reversed(messages):
         if message.get("role") == "user":
-            return content_text(message.get("content"))
+            text = content_text(message.get("content"))
+            if not (text.startswith(_RESULT[0]) and text.rstrip().endswith(_RESULT[1])):
+                return text
     return None
 
 

@@ -479,13 +479,225 @@ def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
     assert sample_from_row({"messages": written}, 0).messages == wanted
 
 
+AT, Q, SUN, SAID = {"at": "Rome"}, "Weather?", "sun", "Sunny."
+AT_TEXT = json.dumps(AT)
+LOOK = {"name": "look", "arguments": AT_TEXT}
+
+SAME_TALKS: dict[str, Talk] = {  # the user asks, the policy looks, is answered, and answers
+    "calls as JSON text": [
+        doors.user(Q), {"role": "assistant", "content": "", "tool_calls": json.dumps([LOOK])},
+        {"role": "tool", "content": SUN}, doors.policy(SAID)],
+    "the former call as JSON text": [
+        doors.user(Q), {"role": "assistant", "content": None, "function_call": json.dumps(LOOK)},
+        {"role": "function", "name": "look", "content": SUN}, doors.policy(SAID)],
+    "arguments and a result in other words": [
+        doors.user(Q),
+        {"role": "assistant", "content": "", "tool_calls": [{"tool": "look", "tool_input": AT}]},
+        {"role": "tool", "content": None, "output": SUN}, doors.policy(SAID)],
+    "one call beside the text": [
+        doors.user(Q), {"role": "assistant", "content": "", "tool_call": LOOK},
+        {"role": "tool", "result": SUN}, doors.policy(SAID)],
+    "a result's text": [
+        doors.user(Q), {"role": "assistant", "content": "", "toolCalls": [LOOK]},
+        doors.user([{"type": "tool_result", "tool_use_id": "1", "text": SUN}]),
+        doors.policy(SAID)],
+    "ShareGPT with a list of calls": [
+        {"from": "human", "value": Q}, {"from": "function_call", "value": json.dumps([LOOK])},
+        {"from": "observation", "value": SUN}, {"from": "gpt", "value": SAID}],
+    "LangChain's call that was no JSON": [
+        {"type": "human", "content": Q},
+        {"type": "ai", "content": "", "tool_calls": [], "invalid_tool_calls": [
+            {"name": "look", "args": AT_TEXT, "id": "1", "type": "invalid_tool_call"}]},
+        {"type": "tool", "content": SUN, "tool_call_id": "1"}, {"type": "ai", "content": SAID}],
+    "Vercel's model messages": [
+        doors.user([{"type": "text", "text": Q}]),
+        {"role": "assistant", "content": [
+            {"type": "tool-call", "toolCallId": "1", "toolName": "look", "input": AT}]},
+        {"role": "tool", "content": [
+            {"type": "tool-result", "toolCallId": "1", "toolName": "look",
+             "output": {"type": "text", "value": SUN}}]},
+        doors.policy(SAID)],
+    "Vercel's messages of an interface": [
+        {"role": "user", "parts": [{"type": "text", "text": Q}]},
+        {"role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "tool-look", "toolCallId": "1", "state": "output-available", "input": AT,
+             "output": SUN},
+            {"type": "text", "text": SAID}]}],
+    "Vercel's former messages of an interface": [
+        {"role": "user", "content": Q, "parts": [{"type": "text", "text": Q}]},
+        {"role": "assistant", "content": SAID,
+         "toolInvocations": [{"toolCallId": "1", "toolName": "look", "args": AT, "result": SUN}],
+         "parts": [
+            {"type": "tool-invocation", "toolInvocation": {
+                "state": "result", "toolCallId": "1", "toolName": "look", "args": AT,
+                "result": SUN}},
+            {"type": "text", "text": SAID}]}],
+    "Bedrock": [
+        doors.user([{"text": Q}, {"image": {"format": "png", "source": {"bytes": ""}}}]),
+        {"role": "assistant", "content": [
+            {"toolUse": {"toolUseId": "1", "name": "look", "input": AT}}]},
+        doors.user([{"toolResult": {"toolUseId": "1", "content": [{"text": SUN}]}}]),
+        doors.policy([{"text": SAID}])],
+    "Haystack": [
+        doors.user([{"text": Q}]),
+        {"role": "assistant", "content": [
+            {"tool_call": {"tool_name": "look", "arguments": AT, "id": "1"}}]},
+        {"role": "tool", "content": [{"tool_call_result": {
+            "result": SUN, "origin": {"tool_name": "look", "id": "1"}, "error": False}}]},
+        doors.policy([{"text": SAID}])],
+    "LlamaIndex": [
+        {"role": "user", "blocks": [{"block_type": "text", "text": Q}]},
+        {"role": "assistant", "blocks": [],
+         "additional_kwargs": {"tool_calls": [{"id": "1", "function": LOOK}]}},
+        {"role": "tool", "blocks": [{"block_type": "text", "text": SUN}],
+         "additional_kwargs": {"tool_call_id": "1"}},
+        {"role": "assistant", "blocks": [{"block_type": "text", "text": SAID}]}],
+    "Semantic Kernel": [
+        {"role": "user", "items": [{"content_type": "text", "text": Q}]},
+        {"role": "assistant", "items": [{"content_type": "function_call", "id": "1", **LOOK}]},
+        {"role": "tool", "items": [{"content_type": "function_result", "id": "1", "result": SUN}]},
+        {"role": "assistant", "items": [{"content_type": "text", "text": SAID}]}],
+    "events of Google's ADK": [
+        {"author": "user", "content": {"role": "user", "parts": [{"text": Q}]}},
+        {"author": "look", "content": {"role": "model", "parts": [
+            {"functionCall": {"id": "1", "name": "look", "args": AT}}]}},
+        {"author": "look", "content": {"role": "user", "parts": [
+            {"functionResponse": {"id": "1", "name": "look", "response": SUN}}]}},
+        {"author": "look", "content": {"role": "model", "parts": [{"text": SAID}]}}],
+    "an item of a server's tool with its result": [
+        doors.user(Q), {"type": "mcp_call", "id": "1", **LOOK, "output": SUN},
+        {"type": "message", "role": "assistant", "content": [
+            {"type": "output_text", "text": SAID}]}],
+    "Harmony": [
+        doors.user(Q),
+        {"role": "assistant", "channel": "commentary", "recipient": "functions.look",
+         "content": AT_TEXT},
+        {"role": "tool", "name": "functions.look", "content": SUN},
+        {"role": "assistant", "channel": "final", "content": SAID}],
+}  # fmt: skip
+
+
+def list_acts(talk: Talk) -> Any:
+    """What each turn says, without ids and names of results."""
+    for one in talk:
+        for made in one.get("tool_calls", ()):
+            yield made["function"]["name"], json.loads(made["function"]["arguments"])
+        content = one.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") for part in content)
+        if content:
+            yield one["role"], content
+
+
+@pytest.mark.parametrize("name", SAME_TALKS)
+def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
+    sample = sample_from_row({"messages": SAME_TALKS[name]}, 0)
+    assert (sample.prompt, sample.response, sample.ending) == (Q, SAID, "text")
+    wanted = [("user", Q), ("look", AT), ("tool", SUN), ("assistant", SAID)]
+    assert list(list_acts(sample.messages or [])) == wanted
+
+
+@pytest.mark.parametrize(
+    ("turn", "response", "thought"),
+    [
+        ({"content": SAID, "thinking": "hm"}, SAID, "hm"),
+        ({"content": SAID, "reasoning": "hm"}, SAID, "hm"),
+        ({"content": SAID, "tool_plan": "hm"}, SAID, "hm"),
+        ({"content": SAID, "additional_kwargs": {"reasoning_content": "hm"}}, SAID, "hm"),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                      {"type": "text", "text": SAID}]}, SAID, "hm"),
+        ({"content": [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": SAID}]},
+         SAID, "hm"),
+        ({"content": "hm", "channel": "analysis"}, "", "hm"),
+        ({"content": None, "refusal": SAID}, SAID, None),
+        ({"content": None, "audio": {"id": "1", "transcript": SAID}}, SAID, None),
+        ({"content": {"content_type": "text", "parts": [SAID]}}, SAID, None),
+        ({"content": [{"type": "text", "value": SAID}]}, SAID, None),
+        ({"content": "", "parts": [{"text": SAID}]}, SAID, None),
+    ],
+)  # fmt: skip
+def test_words_beside_the_content_are_not_lost(
+    turn: dict[str, Any], response: str, thought: str | None
+) -> None:
+    sample = sample_from_row({"messages": [doors.user(Q), {"role": "assistant", **turn}]}, 0)
+    assert (sample.prompt, sample.response) == (Q, response)
+    assert sample.messages is not None
+    assert sample.messages[-1].get("reasoning_content") == thought
+
+
+TURNS = [doors.user(Q), doors.policy(SAID)]
+
+
+@pytest.mark.parametrize(
+    ("row", "opening_turns"),
+    [
+        ({"system": "s", "messages": TURNS}, None),
+        ({"system": [{"type": "text", "text": "s"}], "messages": TURNS}, None),
+        ({"system_prompt": "s", "messages": json.dumps(TURNS)}, None),
+        ({"system_prompt": "s", "messages": TURNS, "opening_turns": 1}, 2),
+        ({"system": "s", "prompt": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "conversations": [{"from": "human", "value": Q},
+                                           {"from": "gpt", "value": SAID}]}, None),
+        # a conversation that only asks, and the answer beside it
+        ({"system": "s", "messages": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "messages": TURNS[:1], "completion": TURNS[1:]}, 2),
+        ({"system": "s", "messages": TURNS[:1], "output": SAID}, 2),
+        # the list of a thread begins with its end
+        ({"system": "s", "messages": [{**TURNS[1], "created_at": 2},
+                                      {**TURNS[0], "created_at": 1}]}, None),
+        ({"system": "s", "prompt": {"messages": TURNS[:1]}, "response": TURNS[1]}, 2),
+        # tables of JSON
+        ({"system": "s", "prompt": json.dumps(TURNS[:1]), "response": json.dumps(TURNS[1])}, 2),
+    ],
+)  # fmt: skip
+def test_parts_of_a_conversation_in_columns_of_their_own(
+    row: dict[str, Any], opening_turns: int | None
+) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.opening_turns) == (Q, SAID, opening_turns)
+    messages = [{"role": one["role"], "content": one["content"]} for one in sample.messages or []]
+    assert messages == [{"role": "system", "content": "s"}, *TURNS]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": Q, "response": {"content": "I look.", "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"content": None, "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"text": "", "function_call": LOOK}},
+        {"prompt": Q, "response": {"choices": [
+            {"message": {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "1", "function": LOOK}]}}]}},
+    ],
+)  # fmt: skip
+def test_a_response_that_calls_a_tool_is_no_text(row: dict[str, Any]) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.ending) == (Q, "", "ended_in_tool_call")
+
+
+def test_what_a_tool_gave_is_no_question() -> None:
+    call, found = "<tool_call>{}</tool_call>", "<tool_response>\nsun\n</tool_response>"
+    talk = [doors.user(Q), doors.policy(call), doors.user(found), doors.policy(SAID)]
+    before = {"prompt": talk[:3], "response": SAID}
+    for row in ({"messages": talk}, before, {"history": talk[:2], "question": Q, "output": SAID}):
+        [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+        assert (sample.prompt, sample.response) == (Q, SAID)
+
+
+def test_a_conversation_without_an_answer_is_refused() -> None:
+    for row in ({"messages": TURNS[:1]}, {"messages": TURNS[:1], "reference": SAID}):
+        with pytest.raises(RolloutError, match="^messages: "):
+            sample_from_row(row, 0)
+
+
 @pytest.mark.parametrize(
     ("turn", "key"),
     [
         ({"role": "narrator", "content": "x"}, "messages.1.role"),
         ({"speaker_id": 1, "line": "x"}, "messages.1.role"),
         ({"role": "assistant", "answer": "x"}, "messages.1"),
-        ({"role": "assistant", "content": {"answer": "x"}}, "messages.1.content"),
+        ({"role": "assistant", "content": {"told": "x"}}, "messages.1.content"),
         ({"role": "assistant", "content": [{"type": "poem", "text": "x"}]}, "messages.1.content.0"),
         ({"role": "assistant", "content": [{"type": "text"}]}, "messages.1.content.0"),
         ({"role": "assistant", "content": 4}, "messages.1.content"),
@@ -496,6 +708,15 @@ def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
         ),
         ({"role": "assistant", "tool_calls": 3}, "messages.1.tool_calls"),
         ({"role": "assistant", "tool_calls": ["{"]}, "messages.1.tool_calls"),
+        (  # nobody says whether the text was before the result
+            {"role": "assistant", "content": "x", "tool_calls": [{**LOOK, "result": "y"}]},
+            "messages.1",
+        ),
+        ({"type": "function_call", "arguments": "{}"}, "messages.1"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "told": {"a": 1}}]},
+            "messages.1.tool_calls",
+        ),
         ({"type": "telegram", "content": "x"}, "messages.1.role"),
         ("x", "messages.1"),
     ],

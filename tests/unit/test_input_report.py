@@ -165,8 +165,3 @@ def test_an_audit_blames_no_run_for_texts_that_were_not_read() -> None:
     [one] = [check for check in found["checks"] if check["name"] == "degenerate"]
     assert (one["state"], one["severity"]) == ("found", "medium")
     assert "a column that was not read" in one["sentence"]
-    turns = [{"role": "user", "content": "q"}]
-    say([{"messages": turns, "reward": n % 2} for n in range(40)])
-    found = json.loads(Path("audited/audit.json").read_text())
-    [one] = [check for check in found["checks"] if check["name"] == "degenerate"]
-    assert one["state"] == "not_applicable"

@@ -74,10 +74,6 @@ SAMPLES: dict[str, list[Any]] = {
         "response.candidates: one has no content",
     ],
     "requests/contents.jsonl": [(SHORT, "One.", "suAta", None, 0.5)],
-    "requests/system.jsonl": [
-        (SHORT, "One.", "sua", None, 1.0),
-        (SHORT, "There is one boat.", "sua", None, 0.0),
-    ],
     "langgraph-states/states.jsonl": [
         (SHORT, "One.", "ua", None, None),
         "next: is a checkpoint",

@@ -113,7 +113,8 @@ def test_equal_prompts_share_a_key() -> None:
     changed = [*CHAT[:3], {"role": "tool", "content": "other"}]
     one, two = (sample_from_row({"messages": m}, 0) for m in (CHAT, changed))
     assert compute_prompt_key(one) == compute_prompt_key(two)
-    other = sample_from_row({"messages": [{"role": "user", "content": "how?"}]}, 0)
+    asked = [{"role": "user", "content": "how?"}, {"role": "assistant", "content": "so"}]
+    other = sample_from_row({"messages": asked}, 0)
     assert compute_prompt_key(other) != compute_prompt_key(one)
     assert compute_prompt_key(Sample(prompt="p")) == "p"
 

@@ -127,8 +127,7 @@ def test_conversational_form() -> None:
     found = fields(said, prompts=[prompt])
     assert found["prompt"] == "Hi?"
     assert found["response"] == "It is 42."
-    plain = [{"role": "assistant", "content": "Hello."}, said[1]]
-    assert found["messages"] == [*prompt, *plain, {**plain[0], "content": "It is 42."}]
+    assert found["messages"] == [*prompt, *said[:2], {"role": "assistant", "content": "It is 42."}]
     assert fields([{"role": "assistant", "content": ""}], prompts=[prompt])["response"] == ""
 
 

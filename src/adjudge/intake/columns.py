@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -10,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from adjudge.errors import RolloutError
-from adjudge.text import printable
+from adjudge.text import encode_json, printable
 from adjudge.types import MISSING
 
 REFERENCE_COLUMNS = (
@@ -318,3 +319,13 @@ def find_finish_reason(ids: Sequence[int], ends: Collection[int], limit: int | N
     if limit is None:
         return None
     return "length" if len(ids) >= limit else "stop"
+
+
+def encode_value(value: Any) -> str:
+    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
+    with suppress(TypeError, ValueError, RecursionError):
+        try:
+            return encode_json(value).decode()
+        except OverflowError:  # an integer of more than 64 bits
+            return json.dumps(value)
+    raise RolloutError("a value is nested too deeply, or no JSON data")

@@ -1,14 +1,12 @@
 """Chat messages of all makers in one form: OpenAI's, as :func:`read_messages` reads them.
 
-OpenAI's chats and items of its Responses API, Anthropic's and Gemini's blocks, OpenTelemetry's
-parts, LangChain's messages, ShareGPT's turns. A message, a part or a call of a form that is not
-known raises :class:`~adjudge.errors.RolloutError` with the keys that it has: nothing stands in for
-a text that was not understood.
+OpenAI's chats and items, blocks of Anthropic and Gemini, OpenTelemetry's parts, LangChain's and
+ShareGPT's messages. What is of no known form raises :class:`~adjudge.errors.RolloutError` with the
+keys that it has: nothing stands in for a text that was not understood.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,12 +14,13 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.columns import describe_value
+from adjudge.intake.columns import describe_value, encode_value
 from adjudge.messages import MEDIA_PARTS, TEXT_PARTS, THINKING_PARTS
-from adjudge.text import encode_json, printable
+from adjudge.text import printable
 from adjudge.types import MISSING
 
 Message = dict[str, Any]
+_Piece = tuple[str, Any]
 
 _ROLES = {
     name: role
@@ -37,25 +36,42 @@ _ROLES = {
 }
 _OWN_ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ROLE_KEYS = ("role", "from", "sender", "speaker", "author")
-_CONTENT_KEYS = ("content", "parts", "value", "text", "message", "prompt")
+_CONTENT_KEYS = ("parts", "content", "blocks", "items", "value", "text", "message", "prompt")
+_KIND_KEYS = ("type", "block_type", "content_type")
 
-_CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call")
-_RESULT_PARTS = ("tool_result", "tool_call_response", "tool-result", "function_call_output")
+_CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call", "dynamic-tool")
+_RESULT_PARTS = ("tool_call_response", "tool-result", "function_call_output")
+_CALLS_BY_KEY = ("functionCall", "function_call", "toolUse", "tool_call", "toolInvocation")
+_CODE_BY_KEY = ("executableCode", "executable_code")
+_RESULTS_BY_KEY = (
+    *("functionResponse", "function_response", "toolResult", "tool_call_result"),
+    *("codeExecutionResult", "code_execution_result"),
+)
+"""Keys of a part that has no type: the part is the object there."""
 _NO_MESSAGES = (
     *("item_reference", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
     *("compaction", "remove", "step-start"),
 )
 """Items and parts that say nothing."""
 
-_ID_KEYS = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "id")
+_ID_KEYS = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
 _NAME_KEYS = ("name", "function", "toolName", "tool_name", "function_name", "tool")
-_ARGUMENT_KEYS = ("arguments", "args", "input", "parameters", "action")
-_RESULT_PART_TYPES = {*TEXT_PARTS, *MEDIA_PARTS}
-_RESULT_KEYS = ("content", "response", "result", "output")
-_MEDIA_KEYS = ("inlineData", "inline_data", "fileData", "file_data")  # Gemini's
-_SAYING_KEYS = (*_CONTENT_KEYS, "tool_calls", "function_call", "reasoning_content", "reasoning")
-_THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
-_READ_KEYS = {"role", "content", "tool_calls", "additional_kwargs", *_THOUGHT_KEYS}
+_ARGUMENT_KEYS = ("arguments", "args", "input", "parameters", "tool_input", "action")
+_RESULT_KEYS = ("content", "response", "result", "output", "text", "value")
+_OWN_RESULT_KEYS = ("output", "outputs", "result", "results", "errorText")
+"""Where a call has its own result: the tools of providers, the messages of interfaces."""
+_MEDIA_KEYS = ("inlineData", "inline_data", "fileData", "file_data", "image", "document", "video")
+CALL_KEYS = (
+    *("tool_calls", "toolCalls", "tool_call", "tool_uses", "function_call", "function_calls"),
+    *("invalid_tool_calls", "toolInvocations"),
+)
+_THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+_THOUGHT_PART_KEYS = ("thinking", "reasoning", "reasoningText", "text", "content", "summary")
+_SAYING_KEYS = (*_CONTENT_KEYS, *CALL_KEYS, *_THOUGHT_KEYS)
+_READ_KEYS = {"role", "content", "additional_kwargs", "channel", *CALL_KEYS, *_THOUGHT_KEYS}
+_OTHER_KEYS = {*_SAYING_KEYS, *_READ_KEYS, "type", "recipient", "refusal", "audio"}
+_OTHER_KEYS -= {"role", "content", "tool_calls", "reasoning_content"}
+"""What a message of OpenAI's chats has nowhere, or what becomes something else in it."""
 
 
 def read_messages(value: Any, name: str) -> list[Message]:
@@ -76,7 +92,10 @@ def read_messages(value: Any, name: str) -> list[Message]:
     talk: list[Message] = []
     thoughts: list[str] = []
     for place, turn in enumerate(value):
-        _add_turn(talk, thoughts, turn, f"{name}.{place}")
+        if not thoughts and _has_own_form(turn):
+            talk.append(turn)
+        else:
+            _add_turn(talk, thoughts, turn, f"{name}.{place}")
     if thoughts:  # it thought, and then it said nothing
         talk.append(assistant_message("", (), "\n".join(thoughts)))
     return talk
@@ -84,11 +103,7 @@ def read_messages(value: Any, name: str) -> list[Message]:
 
 def list_messages(value: Any, name: str) -> Sequence[Any]:
     """The messages as they were written: of a list, its JSON text, or a state of ``messages``."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
-            raise RolloutError(f"{name}: is text but not JSON: {error}") from None
+    value = _decode(value, name)
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
         value = value["messages"]
     if not isinstance(value, list | tuple):
@@ -97,36 +112,35 @@ def list_messages(value: Any, name: str) -> Sequence[Any]:
         )
     if len(value) == 1 and isinstance(value[0], list):  # a batch of one
         return value[0]
+    if value and type(first := _object(value[0]).get("created_at")) is int:
+        last = _object(value[-1]).get("created_at")  # the list of a thread begins with its end
+        return value[::-1] if type(last) is int and last < first else value
     return value
 
 
 def looks_like_messages(value: Any) -> bool:
     """Whether a value is a list of messages or items, or its JSON text, perhaps of other roles."""
     if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value) if value.lstrip()[:1] == "[" else None
-        except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
-            return False
+        with suppress(RolloutError):
+            value = _decode(value, "") if value.lstrip()[:1] == "[" else None
     if not isinstance(value, list | tuple) or not value:
         return False
-    if not all(isinstance(one, Mapping) and _looks_like_message(one) for one in value):
-        return False
-    return not all(map(_is_choice, value))
+    looks = all(isinstance(one, Mapping) and _looks_like_message(one) for one in value)
+    return looks and not all(map(_is_choice, value))
 
 
 def _is_choice(one: Any) -> bool:
     """Whether it is one of the answers that an API gives beside each other, and no turn."""
-    if not isinstance(one, Mapping) or "message" not in one:
-        return False
-    return "role" not in one and not one.keys().isdisjoint(("finish_reason", "index"))
+    keys = _object(one).keys()
+    made = not keys.isdisjoint(("finish_reason", "index"))
+    return made and "message" in keys and "role" not in keys
 
 
 def _looks_like_message(turn: Mapping[str, Any]) -> bool:
     inner = _unwrap(turn)
     if _role_of(inner) is not None:
         return any(key in inner for key in _SAYING_KEYS)
-    kind = inner.get("type")
-    return _is_item(kind) or any(isinstance(inner.get(key), str) for key in _ROLE_KEYS[:2])
+    return _is_item(inner.get("type")) or any(isinstance(inner.get(k), str) for k in _ROLE_KEYS[:2])
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> Message:
@@ -149,17 +163,17 @@ def assistant_message(
     return message
 
 
-def tool_message(call_id: Any, content: Any, where: str = "content") -> Message:
+def tool_message(call_id: Any, content: Any, where: str = "content", name: Any = None) -> Message:
     """The result of a tool call; an object that is no part is what the tool gave, as JSON."""
+    if _object(content).keys() == {"type", "value"} and content["type"] in ("text", "json"):
+        content = content["value"]  # Vercel's
     if isinstance(content, Mapping | bool | int | float) or (
         isinstance(content, list) and not all(map(_is_part, content))
     ):
         content = encode_value(content)
-    return {
-        "role": "tool",
-        "tool_call_id": _as_id(call_id),
-        "content": _content(_Parts(content, where).pieces),
-    }
+    named = {"tool_call_id": _as_id(call_id), "name": name if isinstance(name, str) else ""}
+    message = {"role": "tool", "content": _content(_Parts(content, where).pieces)}
+    return message | {key: one for key, one in named.items() if one}
 
 
 def read_tool_call(value: Any, where: str) -> Message:
@@ -170,21 +184,20 @@ def read_tool_call(value: Any, where: str) -> Message:
     >>> read_tool_call({"id": "1", "name": "add", "args": {"a": 2}}, "tool_calls")
     {'id': '1', 'type': 'function', 'function': {'name': 'add', 'arguments': '{"a":2}'}}
     """
-    call = value
-    if isinstance(call, str):
-        try:
-            call = msgspec.json.decode(call)
-        except (ValueError, RecursionError):
-            raise RolloutError(f"{where}: a call is text but not JSON") from None
+    call = _decode(value, where)
     inner: Any = call
     for key in ("function", "custom", "tool_call"):
         if isinstance(inner, Mapping) and isinstance(inner.get(key), Mapping):
             inner = inner[key]
-    name = _first(inner, _NAME_KEYS) if isinstance(inner, Mapping) else None
+    name = _first(inner, _NAME_KEYS)
     if not isinstance(name, str):
         found = _keys_of(call) if isinstance(call, Mapping) else describe_value(call)
         raise RolloutError(f"{where}: must be calls with the 'name' of a tool (found {found})")
     arguments = _first(inner, _ARGUMENT_KEYS)
+    others = [one for key, one in inner.items() if one and key not in _OWN_RESULT_KEYS]
+    texts = [one for one in others if isinstance(one, str) and one[0] == "{"]
+    if arguments is None and (texts or any(isinstance(one, Mapping) for one in others)):
+        raise RolloutError(f"{where}: a call has no known 'arguments' (found {_keys_of(inner)})")
     if isinstance(arguments, Mapping):  # null: the argument of another row's call of a table
         arguments = {key: one for key, one in arguments.items() if one is not None}
     return tool_call(_first(call, _ID_KEYS) or _first(inner, _ID_KEYS), name, arguments)
@@ -198,36 +211,16 @@ def _has_own_form(turn: Any) -> bool:
     if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
         return False
     content = turn.get("content", MISSING)
-    if content.__class__ is str:
-        if len(turn) == 2:
-            return role in _OWN_ROLES  # as nearly all are
-    elif content.__class__ is list:  # texts alone become one text
-        if not all(map(_is_own_part, content)) or all(map(_is_text_part, content)):
-            return False
-    elif content is not None:
+    if content.__class__ is str and len(turn) == 2:
+        return role in _OWN_ROLES  # as nearly all are
+    said = content.__class__ is str or (content is None and role != "tool")
+    if not said or role not in _OWN_ROLES or not _OTHER_KEYS.isdisjoint(turn):
+        return False
+    calls = turn.get("tool_calls", [])
+    if calls.__class__ is not list or (calls and role != "assistant"):
         return False
     # A table gives each message the keys of all others, with null.
-    if (
-        role not in _OWN_ROLES
-        or "type" in turn
-        or ([*turn.values()].count(None) != (content is None))
-    ):
-        return False
-    calls = turn.get("tool_calls")
-    return calls is None or (calls.__class__ is list and all(map(_is_own_call, calls)))
-
-
-def _is_text_part(part: Any) -> bool:
-    return isinstance(part, str) or part.get("type") == "text"
-
-
-def _is_own_part(part: Any) -> bool:
-    if not isinstance(part, dict):
-        return isinstance(part, str)
-    kind = part.get("type")
-    if not isinstance(kind, str):
-        return False
-    return isinstance(part.get("text"), str) if kind == "text" else kind in MEDIA_PARTS
+    return [*turn.values()].count(None) == (content is None) and all(map(_is_own_call, calls))
 
 
 def _is_own_call(call: Any) -> bool:
@@ -248,8 +241,10 @@ def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"type": path[-1] if isinstance(path, list) and path else None, **turn["kwargs"]}
     if isinstance(turn.get("data"), Mapping) and "content" in turn["data"]:
         return {"type": kind, **turn["data"]}
-    inner = turn.get("message")
-    return inner if isinstance(inner, Mapping) and "role" not in turn else turn
+    inner = _object(turn.get("message", turn.get("content")))
+    return (
+        inner if inner and "role" not in turn and ("message" in turn or "role" in inner) else turn
+    )
 
 
 def _role_of(turn: Mapping[str, Any]) -> str | None:
@@ -259,7 +254,7 @@ def _role_of(turn: Mapping[str, Any]) -> str | None:
             value = value.get("role") if isinstance(value, Mapping) else value
             return _ROLES.get(value.lower()) if isinstance(value, str) else None
     kind = turn.get("type")
-    if not isinstance(kind, str) or "content" not in turn:
+    if not isinstance(kind, str) or ("content" not in turn and "text" not in turn):
         return None
     kind = kind.removesuffix("Chunk").removesuffix("Message").lower()  # LangChain's classes
     return _ROLES.get(kind)
@@ -283,14 +278,12 @@ def _add_turn(talk: list[Message], thoughts: list[str], given: Any, where: str) 
     if role is None and _is_item(kind):
         _add_item(talk, thoughts, turn, where)
     elif role is None:
-        shown = next(
-            (f", {key} {describe_value(turn[key])}" for key in _ROLE_KEYS if key in turn), ""
-        )
+        shown = [f", {key} {describe_value(turn[key])}" for key in _ROLE_KEYS if key in turn]
         raise RolloutError(
-            f"{where}.role: must be a known one (found {_keys_of(turn)}{shown}; allowed: "
-            f"{', '.join(sorted(_OWN_ROLES))}, and what other makers call these)"
+            f"{where}.role: must be a known one (found {_keys_of(turn)}{''.join(shown[:1])}; "
+            f"allowed: {', '.join(sorted(_OWN_ROLES))}, and what other makers call these)"
         )
-    elif not any(key in inner for key in _SAYING_KEYS):
+    elif not any(key in inner for key in _SAYING_KEYS + _RESULT_KEYS * (role == "tool")):
         raise RolloutError(f"{where}: has no content (found {_keys_of(given)})")
     else:
         talk += _turn_messages(turn, role, where, thoughts)
@@ -300,46 +293,56 @@ def _add_item(talk: list[Message], thoughts: list[str], item: Message, where: st
     """Calls join the assistant's message before them, reasoning the message after it."""
     kind = item["type"]
     if kind == "reasoning":
-        thought = _Parts(item.get("content") or item.get("summary"), where).words
+        thought = _read_thought(item, where)
         thoughts += [thought] if thought else []
     elif kind.endswith("_output"):
         talk.append(tool_message(item.get("call_id"), item.get("output"), f"{where}.output"))
     elif kind.endswith("_call"):
         if not talk or talk[-1]["role"] != "assistant":
             talk.append(assistant_message(None))
-        _add_reasoning(talk[-1], thoughts)
-        if _first(item, _ARGUMENT_KEYS) is None:
-            given = {key: item[key] for key in ("code", "queries") if key in item}
-            item = {**item, "arguments": given}
+        last = talk[-1] = {**talk[-1]}
+        if thoughts:
+            words = [last.get("reasoning_content"), *thoughts]
+            last["reasoning_content"] = "\n".join(filter(None, words))
+            thoughts.clear()
+        given = {key: item[key] for key in ("code", "queries") if key in item}
         # A tool of the provider's is named by the item's type.
-        named = {"name": kind, **item, "id": item.get("call_id") or item.get("id")}
-        talk[-1].setdefault("tool_calls", []).append(read_tool_call(named, where))
-
-
-def _add_reasoning(message: Message, thoughts: list[str]) -> None:
-    if thoughts:
-        before = [message["reasoning_content"]] if "reasoning_content" in message else []
-        message["reasoning_content"] = "\n".join(before + thoughts)
-        thoughts.clear()
+        name = None if kind in ("function_call", "custom_tool_call", "mcp_call") else kind
+        named = {"name": name, "action": given, "output": item.get("error"), **item}
+        named["id"] = item.get("call_id") or item.get("id")
+        (_, made), *results = _read_call(named, where)
+        last["tool_calls"] = [*last.get("tool_calls", ()), made]
+        talk += [result for _, result in results]
 
 
 def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) -> list[Message]:
-    key = next((one for one in _CONTENT_KEYS if one in turn), "content")
+    said = [one for one in _CONTENT_KEYS if one in turn]
+    key = next((one for one in said if turn[one]), (*said, "content")[0])
     content, spoken = turn.get(key), f"{where}.{key}"
+    beside = _object(turn.get("additional_kwargs"))
+    every = {**beside, **{name: one for name, one in turn.items() if one}} if beside else turn
     if role == "call":
-        made = content if isinstance(content, list) else [content]
+        made = _list_calls(content, spoken)
         return [assistant_message(None, [read_tool_call(one, spoken) for one in made])]
     if role == "tool" and not (isinstance(content, list) and any(map(_is_result, content))):
-        return [_name_result(tool_message(_first(turn, _ID_KEYS), content, spoken), turn)]
-    beside = turn.get("additional_kwargs")
-    given: Any = turn.get("tool_calls")
-    given = beside.get("tool_calls") if not given and isinstance(beside, Mapping) else given
-    if given and not isinstance(given, list | tuple):
-        raise RolloutError(f"{where}.tool_calls: must be a list (found {describe_value(given)})")
-    calls = [read_tool_call(one, f"{where}.tool_calls") for one in given or ()]
-    thought = next((turn[one] for one in _THOUGHT_KEYS if isinstance(turn.get(one), str)), "")
-    thought = "\n".join(filter(None, [*thoughts, thought]))
-    messages = _Parts(content, spoken).messages(role, calls, thought)
+        content = _first(turn, _RESULT_KEYS) if content is None else content
+        return [tool_message(_first(every, _ID_KEYS), content, spoken, turn.get("name"))]
+    calls, results = _read_calls(every, where)
+    if results and content:
+        raise RolloutError(f"{where}: a call has its result beside a text: which was first?")
+    words = (every[one] for one in _THOUGHT_KEYS if isinstance(every.get(one), str))
+    thought = "\n".join(filter(None, [*thoughts, next(words, "")]))
+    if role == "assistant":
+        audio = _object(turn.get("audio"))
+        content = content or audio.get("transcript") or turn.get("refusal") or content
+        to = turn.get("recipient") if "channel" in turn else None  # Harmony's
+        if isinstance(to, str) and to not in ("all", "assistant", "user"):
+            given = message_text(content, spoken)
+            calls, content = [tool_call("", to.removeprefix("functions."), given)], None
+        elif turn.get("channel") == "analysis":
+            thoughts.append(message_text(content, spoken))
+            return []
+    messages = _Parts(content, spoken).messages(role, calls, thought) + results
     own_keys = turn.get("role") == role and key == "content" and "type" not in turn
     for message in messages:
         if message["role"] == role:
@@ -347,82 +350,106 @@ def _turn_messages(turn: Message, role: str, where: str, thoughts: list[str]) ->
             message.update(
                 (name, one)
                 for name, one in turn.items()
-                if name in ("name", "function_call") or (own_keys and name not in _READ_KEYS)
+                if name == "name" or (own_keys and name not in _READ_KEYS)
             )
     return messages
 
 
-def _name_result(message: Message, given: Mapping[str, Any]) -> Message:
-    if isinstance(given.get("name"), str):
-        message["name"] = given["name"]
-    if not message["tool_call_id"]:
-        del message["tool_call_id"]
-    return message
+def _read_calls(turn: Message, where: str) -> list[list[Message]]:
+    """The calls that a message has beside its content, each once, and their own results."""
+    calls: dict[Any, Message] = {}
+    results: list[Message] = []
+    for key in CALL_KEYS:
+        if not turn.get(key) or (key == "toolInvocations" and turn.get("parts")):
+            continue  # the parts have them in their places
+        for given in _list_calls(turn[key], f"{where}.{key}"):
+            (_, made), *own = _read_call(given, f"{where}.{key}")
+            if calls.setdefault(made["id"] or len(calls), made) is made:
+                results += [result for _, result in own]
+    return [list(calls.values()), results]
+
+
+def _list_calls(given: Any, where: str) -> Sequence[Any]:
+    given = _decode(given, where)
+    return given if isinstance(given, list | tuple) else [given]
 
 
 # --- parts of a message ---------------------------------------------------------------------------
 
 
+def _kind_of(part: Any) -> str:
+    kind = _first(part, _KIND_KEYS)
+    return kind if isinstance(kind, str) else "" if kind is None else "?"
+
+
 def _is_result(part: Any) -> bool:
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    keyed = isinstance(part, Mapping) and (
-        "functionResponse" in part or "function_response" in part
-    )
-    return keyed or (
-        isinstance(kind, str) and (kind in _RESULT_PARTS or kind.endswith("_tool_result"))
-    )
+    kind = _kind_of(part)
+    keyed = not _object(part).keys().isdisjoint(_RESULTS_BY_KEY)
+    return keyed or kind in _RESULT_PARTS or kind.endswith("_result")
 
 
 def _is_part(value: Any) -> bool:
     """Whether an element of a tool's result is a part of a message, and not data."""
     if not isinstance(value, Mapping):
         return isinstance(value, str)
-    kind = value.get("type")
-    return value.keys() == {"text"} or (isinstance(kind, str) and kind in _RESULT_PART_TYPES)
+    return value.keys() == {"text"} or _kind_of(value) in (*TEXT_PARTS, *MEDIA_PARTS)
 
 
-def _read_part(given: Any, where: str) -> tuple[str, Any]:
-    """``text``, ``thought``, ``call``, ``result`` or ``media``, and what it is; ``""``: nothing."""
+def _read_part(given: Any, where: str) -> list[_Piece]:
+    """``text``, ``thought``, ``call``, ``result`` or ``media``, and what it is."""
     if isinstance(given, str):
-        return "text", given
+        return [("text", given)]
     if not isinstance(given, Mapping):
         raise RolloutError(f"{where}: must be a part of a message (found {describe_value(given)})")
     part = {key: one for key, one in given.items() if one is not None}
-    kind = part.get("type")
-    text = part.get("text", part.get("content"))
+    kind = _kind_of(part)
+    text = _first(part, ("text", "content", "value"))
     text = part.get("answer") if part.keys() <= {"answer", "thought"} else text
     text = text.get("value") if isinstance(text, Mapping) else text  # of OpenAI's Assistants
-    if kind in (None, *TEXT_PARTS) and isinstance(text, str) and part.get("thought") is not True:
-        return "text", text
+    if kind in ("", *TEXT_PARTS) and isinstance(text, str) and part.get("thought") is not True:
+        return [("text", text)]
     if kind == "refusal" and isinstance(part.get("refusal"), str):
-        return "text", part["refusal"]
-    known = isinstance(kind, str) and kind in MEDIA_PARTS
-    if known or any(key in part for key in _MEDIA_KEYS):
-        return "media", given
-    return _read_act(part, where)
+        return [("text", part["refusal"])]
+    if kind in MEDIA_PARTS:
+        return [("media", given if "type" in given else {**given, "type": kind})]
+    if not kind and not part.keys().isdisjoint(_MEDIA_KEYS):
+        return [("media", {**given, "type": "file"})]
+    return _read_act(part, kind, where)
 
 
-def _read_act(part: Mapping[str, Any], where: str) -> tuple[str, Any]:
+def _read_act(part: Mapping[str, Any], kind: str, where: str) -> list[_Piece]:
     """A part that is no words: a thought, a call of a tool, a result, or nothing."""
-    kind = part.get("type")
     if kind in _NO_MESSAGES:
-        return "", None
-    if kind in THINKING_PARTS or part.get("thought") is True:
-        words = (part.get(key) for key in ("thinking", "reasoning", "text", "content"))
-        return "thought", next((one for one in words if isinstance(one, str)), "")
+        return []
+    thought = _inner(part, "reasoningContent")
+    if kind in THINKING_PARTS or part.get("thought") is True or thought is not part:
+        return [("thought", _read_thought(thought, where))]
     if _is_result(part):
-        inner = _inner(part, "functionResponse", "function_response")
-        result = tool_message(_first(inner, _ID_KEYS), _first(inner, _RESULT_KEYS), where)
-        return "result", _name_result(result, inner)
-    call = _inner(part, "functionCall", "function_call")
-    if (
-        call is not part
-        or kind in _CALL_PARTS
-        or (isinstance(kind, str) and kind.endswith("_tool_use"))
-    ):
-        return "call", read_tool_call(call, where)
-    shown = "" if kind is None else f", type {describe_value(kind)}"
+        inner = _inner(part, *_RESULTS_BY_KEY)
+        call_id = _first(inner, _ID_KEYS) or _first(inner.get("origin"), _ID_KEYS)
+        given = _first(inner, _RESULT_KEYS)
+        return [("result", tool_message(call_id, given, where, inner.get("name")))]
+    call = _inner(part, *_CALLS_BY_KEY)
+    if (code := _first(part, _CODE_BY_KEY)) is not None:
+        call = {"name": next(key for key in _CODE_BY_KEY if key in part), "args": code}
+    elif kind.startswith("tool-") and "toolCallId" in part:  # Vercel's
+        call = {"name": part.get("toolName", kind.removeprefix("tool-")), **part}
+    if call is not part or kind in _CALL_PARTS or kind.endswith("_tool_use"):
+        return _read_call(call, where)
+    shown = f", type {describe_value(kind)}" if kind else ""
     raise RolloutError(f"{where}: is a part of an unknown form (found {_keys_of(part)}{shown})")
+
+
+def _read_thought(part: Mapping[str, Any], where: str) -> str:
+    given = next((part[key] for key in _THOUGHT_PART_KEYS if part.get(key)), None)
+    return _text_of(_Parts(given, where).pieces, "text", "thought")
+
+
+def _read_call(given: Any, where: str) -> list[_Piece]:  # and the result that a call has
+    call = read_tool_call(given, where)
+    found = _first(given, _OWN_RESULT_KEYS)
+    made: list[_Piece] = [("call", call)]
+    return made if found is None else [*made, ("result", tool_message(call["id"], found, where))]
 
 
 class _Parts:
@@ -430,24 +457,15 @@ class _Parts:
 
     def __init__(self, content: Any, where: str) -> None:
         self._given = content
-        if content is None:
-            content = []
+        inner = _object(content).get("parts")
+        content = inner if isinstance(inner, list) else [] if content is None else content
         listed = isinstance(content, list | tuple)
-        parts = list(content) if listed else [content]
-        self.pieces = [
-            _read_part(part, f"{where}.{place}" if listed else where)
-            for place, part in enumerate(parts)
-        ]
-
-    @property
-    def text(self) -> str:
-        """Texts alone: images and the like contribute nothing."""
-        return "".join(value for kind, value in self.pieces if kind == "text")
-
-    @property
-    def words(self) -> str:
-        """Texts and thoughts."""
-        return "".join(value for kind, value in self.pieces if kind in ("text", "thought"))
+        self.pieces: list[_Piece] = []
+        try:
+            for place, part in enumerate(content if listed else [content]):
+                self.pieces += _read_part(part, f"{where}.{place}" if listed else where)
+        except RecursionError:
+            raise RolloutError(f"{where[:100]}: is nested too deeply") from None
 
     def messages(self, role: str, calls: list[Message], thought: str) -> list[Message]:
         """The turn, cut where the result of a tool is a part of it."""
@@ -455,7 +473,7 @@ class _Parts:
             content = None if self._given is None else _content(self.pieces)
             return [_make_turn(role, content, calls, thought)]
         messages: list[Message] = []
-        open_pieces: list[tuple[str, Any]] = []
+        open_pieces: list[_Piece] = []
 
         def close() -> None:
             nonlocal calls, thought
@@ -481,9 +499,13 @@ class _Parts:
         return messages
 
 
-def _content(pieces: Sequence[tuple[str, Any]]) -> Any:
+def _text_of(pieces: Sequence[_Piece], *kinds: str) -> str:
+    return "".join(value for kind, value in pieces if kind in kinds)
+
+
+def _content(pieces: Sequence[_Piece]) -> Any:
     if all(kind != "media" for kind, _ in pieces):
-        return "".join(value for kind, value in pieces if kind == "text")
+        return _text_of(pieces, "text")
     return [
         {"type": "text", "text": value} if kind == "text" else value
         for kind, value in pieces
@@ -493,7 +515,7 @@ def _content(pieces: Sequence[tuple[str, Any]]) -> Any:
 
 def message_text(content: Any, where: str = "content") -> str:
     """The text of a message's content in any maker's form; raises :class:`RolloutError`."""
-    return _Parts(content, where).text
+    return _text_of(_Parts(content, where).pieces, "text")
 
 
 def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) -> Message:
@@ -507,14 +529,21 @@ def _make_turn(role: str, content: Any, calls: Sequence[Message], thought: str) 
 # --- values ---------------------------------------------------------------------------------------
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if value and isinstance(value, dict | Mapping) else {}
+
+
 def _inner(part: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    return next((part[key] for key in keys if isinstance(part.get(key), Mapping)), part)
+    found = (part[key] for key in keys if key in part)
+    return next((one for one in found if isinstance(one, Mapping)), part)
 
 
 def _first(values: Any, keys: Sequence[str]) -> Any:
-    if not isinstance(values, Mapping):
-        return None
-    return next((values[key] for key in keys if values.get(key) is not None), None)
+    given, one = _object(values), None
+    for key in keys:
+        if (one := given.get(key)) is not None:
+            break
+    return one
 
 
 def _keys_of(value: Mapping[str, Any]) -> str:
@@ -522,16 +551,14 @@ def _keys_of(value: Mapping[str, Any]) -> str:
 
 
 def _as_id(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value}" if type(value) is int else ""
+    short = type(value) is int and abs(value) < 1 << 64  # a longer one may not be printed
+    return value if isinstance(value, str) else f"{value}" if short else ""
 
 
-def encode_value(value: Any) -> str:
-    """``value`` as JSON; raises :class:`RolloutError` for what is none."""
+def _decode(value: Any, where: str) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        return encode_json(value).decode()
-    except OverflowError:  # an integer of more than 64 bits
-        with suppress(TypeError, ValueError, RecursionError):
-            return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    raise RolloutError("a value is nested too deeply, or no JSON data")
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError) as error:
+        raise RolloutError(f"{where}: is text but not JSON: {error}") from None

@@ -67,9 +67,11 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
             before = read_rendered_prompt(prompt)
     elif prompt is not None:
         before = read_messages(prompt, "prompt")
-    if before is not None and completion.__class__ is str and looks_like_messages(completion):
+    if before is not None and completion.__class__ is str:
         # A table's columns of JSON. Beside a prompt in plain text, JSON was perhaps asked for.
-        completion = read_messages(completion, "completion")
+        listed = completion if completion.lstrip()[:1] != "{" else f"[{completion}]"
+        if looks_like_messages(listed):
+            completion = read_messages(listed, "completion")
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:

@@ -31,6 +31,7 @@ from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.rollouts.formats.columns import (
     RESPONSE_LISTS,
+    as_answer,
     fits_field,
     list_columns,
     object_text,
@@ -156,7 +157,7 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    sample = sample_of_rollout(index, 0, rollout, columns)
+    sample = sample_of_rollout(index, 0, _add_system(rollout, columns), columns)
     sample.group, sample.where = group, where
     return sample
 
@@ -166,7 +167,7 @@ def _read_parts(
 ) -> RolloutParts | None:
     """The rollout of a row; ``None`` where it has neither a conversation nor a response."""
     if isinstance(prompt, Mapping):
-        prompt = object_text(prompt) or prompt
+        prompt = object_text(prompt) or prompt.get("messages") or prompt
     if prompt is not None and not isinstance(prompt, str | list):
         raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")
     if messages is None:
@@ -182,6 +183,14 @@ def _read_parts(
         found = found._replace(prompt=last_question(read_messages(prompt, "prompt")))
     elif prompt is not None:
         found = found._replace(prompt=prompt)
+    if found.response is None:
+        if response is None:
+            raise RolloutError(
+                "messages: have no turn of the assistant: nothing was answered. Where another "
+                "column has the answer, name it: -m response=COLUMN"
+            )
+        answered = read_rollout(turns, _read_response(response))
+        return answered._replace(prompt=found.prompt)
     if response is None:
         return found
     response = _read_response(response)
@@ -190,11 +199,30 @@ def _read_parts(
     return found._replace(response=response)
 
 
+_SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")
+
+
+def _add_system(rollout: RolloutParts, columns: Mapping[str, Any]) -> RolloutParts:
+    """A conversation with the system text that a row has beside it."""
+    name = next((one for one in _SYSTEM_COLUMNS if columns.get(one)), None)
+    text = None if name is None else columns[name]
+    messages, turns = rollout.messages, rollout.opening_turns
+    if name is None or not messages or not isinstance(text, str | list):
+        return rollout
+    if any(one["role"] in ("system", "developer") for one in messages):
+        return rollout
+    said = read_messages([{"role": "system", "content": text}], name)
+    return rollout._replace(
+        messages=[*said, *messages], opening_turns=None if turns is None else turns + 1
+    )
+
+
 def _read_response(value: Any) -> str | list[Any]:
     """A response as text or messages; raises :class:`RolloutError` for what is neither."""
     if isinstance(value, Mapping):
         if not fits_field("response", value):
             raise RolloutError(f"response: is an object (found {list_columns(map(str, value))})")
+        value = as_answer(value)
         return [dict(value)] if looks_like_messages([value]) else object_text(value) or ""
     if isinstance(value, list) and any(isinstance(one, str | None) for one in value):
         raise RolloutError(

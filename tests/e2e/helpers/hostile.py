@@ -101,7 +101,6 @@ def _messages(text: str, answer: str) -> list[dict[str, Any]]:
         {"role": "assistant", "content": f"<think>{text}</think>{text}",
          "reasoning_content": text, "tool_calls": [call, broken]},
         {"role": "tool", "tool_call_id": text, "name": text, "content": text},
-        {"role": text, "content": text},
         {"role": "assistant", "content": answer},
     ]  # fmt: skip
 

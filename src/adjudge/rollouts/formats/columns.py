@@ -17,7 +17,7 @@ from adjudge.intake.columns import (
     is_reward,
     usual_name,
 )
-from adjudge.intake.conversation import looks_like_messages, read_messages
+from adjudge.intake.conversation import CALL_KEYS, looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import add_fields, each_row
@@ -195,6 +195,8 @@ def guess_mapping(
             if _FITS[field](values):
                 guessed[field] = column
                 break
+    if guessed.get("messages", "").endswith("history") and {"prompt", "response"} <= guessed.keys():
+        del guessed["messages"]  # what came before the question
     reward = find_reward_column(rows).column
     if reward is not None and reward not in guessed.values():
         guessed["env_reward"] = reward
@@ -242,6 +244,12 @@ _TEXT_KEYS = (
 )
 
 
+def as_answer(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object that calls tools as the message of the assistant that it is."""
+    calls = any(value.get(key) for key in CALL_KEYS)
+    return {"role": "assistant", **value} if calls else value
+
+
 def object_text(value: Mapping[str, Any]) -> str | None:
     """The text of an object that has one: ``{"text": …}``, ``{"content": …, "role": …}``."""
     texts = [value[name] for name in _TEXT_KEYS if value.get(name) is not None]
@@ -255,7 +263,7 @@ def _are_responses(values: Sequence[Any]) -> bool:
 def _is_response(value: Any) -> bool:
     """Whether a value is a text, an object with one, or messages that begin with an answer."""
     if isinstance(value, Mapping):
-        return object_text(value) is not None or looks_like_messages([value])
+        return object_text(value) is not None or looks_like_messages([as_answer(value)])
     if isinstance(value, list) and looks_like_messages(value):
         with suppress(RolloutError):
             return read_messages(value, "")[0]["role"] in ("assistant", "tool")
@@ -273,7 +281,10 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 def _are_prompts(values: Sequence[Any]) -> bool:
     if values and all(isinstance(value, Mapping) for value in values):
-        return all(object_text(value) is not None for value in values)
+        return all(
+            object_text(value) is not None or looks_like_messages(value.get("messages"))
+            for value in values
+        )
     return (_are_texts(values) and any(values)) or _are_conversations(values)
 
 

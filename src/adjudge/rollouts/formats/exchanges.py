@@ -1,7 +1,7 @@
 """Rows that hold a conversation under the names of a provider's or a framework's own.
 
-Requests with their responses, as proxies and clients log them; Gemini's contents; messages with the
-system text beside them, as Anthropic has it; states of LangGraph; trajectories of ART.
+Requests with their responses, as proxies and clients log them; Gemini's contents; states of
+LangGraph; trajectories of ART.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import describe_value, is_nothing
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
+from adjudge.messages import prompt_messages
 from adjudge.rollouts.formats.api_results import response_rows
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.chat import SYSTEM_KEYS, TURN_KEYS, answered_columns, request_messages
-from adjudge.rollouts.formats.columns import find_reward_column
+from adjudge.rollouts.formats.columns import find_column, find_reward_column, object_text
 from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import Record, add_extras, as_object, as_objects, read_json
+from adjudge.types import get_path
 
 
 def _own_columns(row: Row, record: Record, *used: str) -> Row:
@@ -66,6 +68,10 @@ def _is_exchange(record: Record) -> bool:
 
 def _convert_exchange(record: Record) -> Iterator[Row | RolloutError]:
     asked, reply = request_messages(_find_request(record), "request"), _find_reply(record) or {}
+    if not asked and (name := find_column(record, "prompt")) is not None:
+        given: Any = get_path(record, name)
+        given = object_text(given) if isinstance(given, Mapping) else given
+        asked = read_messages(prompt_messages(given), name)
     if reply.get("error"):
         raise RolloutError(f"the request failed: {describe_value(reply['error'])}")
     if isinstance(reply.get("choices"), list) or isinstance(reply.get("output"), list):
@@ -91,13 +97,10 @@ def _read_replies(reply: Record) -> list[list[Message]]:
 
 
 def _is_request(record: Record) -> bool:
-    """Whether it is Gemini's contents, or messages with a system text beside them."""
-    turns, contents = (as_objects(record.get(key)) for key in ("messages", "contents"))
-    roles = [one.get("role") for one in turns]
-    has_system = isinstance(record.get("system"), str | list) and "system" not in roles
-    is_asked = bool(turns) and has_system and not isinstance(record.get("info"), Mapping)
+    """Whether it is Gemini's contents."""
+    contents = as_objects(record.get("contents"))
     is_gemini = bool(contents) and all("parts" in one for one in contents)
-    return (is_asked or is_gemini) and _find_reply(record) is None
+    return is_gemini and _find_reply(record) is None
 
 
 def _convert_request(record: Record) -> Iterator[Row]:
@@ -141,8 +144,7 @@ EXCHANGE_FORMATS = (
         own=("messages", "response"),
     ),
     _format(
-        *("requests", "requests that end with the answer", _is_request, _convert_request),
-        own=("messages",),
+        *("requests", "Gemini contents", _is_request, _convert_request),
     ),
     _format("langgraph-states", "LangGraph states", _is_state, _convert_state),
     _format("art-trajectories", "ART trajectories", _is_art, _convert_art),

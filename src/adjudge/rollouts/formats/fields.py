@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import encode_value
+from adjudge.intake.columns import encode_value
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.text import encode_exactly
 

@@ -216,7 +216,13 @@ def _convert_gemini_cli(record: Record) -> Iterator[Row]:
             thoughts = (one.get("description") for one in as_objects(message.get("thoughts")))
             thought = "\n".join(filter(None, map(as_id, thoughts)))
             turn = {"role": "model" if kind == "gemini" else kind, "content": content}
-            turns.append({**turn, "tool_calls": calls, "reasoning_content": thought})
+            turns.append(
+                {
+                    **turn,
+                    "tool_calls": [{**one, "result": None} for one in calls],
+                    "reasoning_content": thought,
+                }
+            )
             results = [one.get("result") for one in calls]
             turns += [{"role": "user", "parts": one} for one in results if isinstance(one, list)]
     yield log_row(turns, failure, session_id=as_id(lines[0].get("sessionId")))

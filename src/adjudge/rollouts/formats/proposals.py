@@ -69,6 +69,7 @@ _OTHERS = frozenset(
     }
 )
 """Words of columns that are about something else."""
+_NO_CONVERSATIONS = ("choices", "candidates", "chat_history")  # the last without the answer
 _MOST_DEPTH, _MOST_COLUMNS = 4, 200
 
 
@@ -183,7 +184,11 @@ def _find_columns(
     columns = _columns_of(rows)
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
     lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
-    chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
+    chats = [
+        path
+        for path in lists
+        if not path.endswith("history") and _are_chats([get_path(row, path) for row in rows])
+    ]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
     words = _words(wanted.get("response", "").rpartition(".")[2])
     if asked and "solution" in words and words.isdisjoint(_MADE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from adjudge.datasets.files import FileRow
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
-from adjudge.intake.conversation import looks_like_messages
+from adjudge.intake.conversation import looks_like_messages, read_messages
+from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
@@ -302,6 +304,8 @@ def _find_reading(
         # where there are prompts.
         known = {*CONTENT_FIELDS}
         known |= {"group"} if {"messages", "prompt"} & {*columns, *mapping, *guessed} else set()
+        if records and all(map(_only_asks, records)):
+            known -= {"response"}
         known |= {"prompt"} if "messages" in {*columns, *mapping} else set()
         # A run of adjudge's own: `reward` is the judge's, and `env_reward` is there, null or not.
         known |= {"env_reward"} if "reward_info" in columns else set()
@@ -320,6 +324,14 @@ def _have_other_prompts(records: Sequence[Mapping[str, Any]]) -> bool:
     return bool(prompts) and not any(
         not isinstance(one, Mapping | list) or fits_field("prompt", one) for one in prompts
     )
+
+
+def _only_asks(record: Mapping[str, Any]) -> bool:
+    """Whether the conversation of a row has no turn of the assistant."""
+    with suppress(RolloutError):
+        messages = read_messages(record.get("messages"), "messages")
+        return first_turn(messages) == len(messages)
+    return False
 
 
 _STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
