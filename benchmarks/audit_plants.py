@@ -25,6 +25,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adjudge.rollouts.samples import compute_rollout_key, read_samples
+from adjudge.types import Sample
+
 Rows = list[dict[str, Any]]
 
 
@@ -154,9 +157,11 @@ def write_folder(rows: Rows, path: Path) -> Path:
     rollouts = path / "rollouts_in.jsonl"
     shown = [_without(row, "reward", "env") for row in rows]
     rollouts.write_text("\n".join(map(json.dumps, shown)) + "\n", encoding="utf-8")
+    samples = [one for _, one in read_samples([rollouts]) if isinstance(one, Sample)]
     graded = [
         {
             "index": place,
+            "key": compute_rollout_key(samples[place]),
             "group": row["group"],
             "reward": row["reward"],
             "env_reward": row.get("env"),

@@ -392,7 +392,7 @@ def to_gemini(turn: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_ids(messages: Talk) -> Talk:
-    kept = json.loads(json.dumps(messages))
+    kept: Talk = json.loads(json.dumps(messages))
     for one in kept:
         one.pop("tool_call_id", None)
         one.pop("name", None)

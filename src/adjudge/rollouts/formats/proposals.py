@@ -183,12 +183,8 @@ def _find_columns(
     """The options that say where ``fields`` are; none where no response is certain."""
     columns = _columns_of(rows)
     wanted = {name: one for name in fields if (one := _choose(rows, columns, name)) is not None}
-    lists = [path for path in columns if path.rpartition(".")[2] not in ("choices", "candidates")]
-    chats = [
-        path
-        for path in lists
-        if not path.endswith("history") and _are_chats([get_path(row, path) for row in rows])
-    ]
+    lists = [path for path in columns if path.rpartition(".")[2] not in _NO_CONVERSATIONS]
+    chats = [path for path in lists if _are_chats([get_path(row, path) for row in rows])]
     asked = "prompt" in {*wanted, *mapping} or find_column(rows[0], "prompt") is not None
     words = _words(wanted.get("response", "").rpartition(".")[2])
     if asked and "solution" in words and words.isdisjoint(_MADE):
