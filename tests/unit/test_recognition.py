@@ -66,7 +66,7 @@ def test_a_response_of_the_users_own_is_read_with_all_columns(
 def test_a_file_may_begin_with_rows_that_failed(tmp_path: Path) -> None:
     failed = [{"prompt": "p", "response": None, "output": "not this"}] * 30
     *broken, last = read(tmp_path, *failed, OWN)
-    assert all("has neither" in str(row) for row in broken)
+    assert all("no response was made" in str(row) for row in broken)
     assert last.response == "mine"
     *broken, last = read(tmp_path, *[{"prompt": "p", "responses": []}] * 30, {"responses": ["r"]})
     assert all("has neither" in str(row) for row in broken)

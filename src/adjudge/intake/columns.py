@@ -237,7 +237,7 @@ def find_reward(
         name
         for low, name in reversed(names.items())
         if (any if "reward" in low or low == "score" else all)(map(is_reward, values[name]))
-        and not (low.startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
+        and not (str(name).startswith("judge/") or ("reward" in low and _STATISTIC.search(low)))
     ]
     own = [names[low] for low in _OWN_REWARDS if low in names][:1]
     first, verdicts = [name for name in numbers if "reward" in name.lower()], list[str]()
