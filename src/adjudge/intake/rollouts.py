@@ -52,7 +52,7 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     :class:`~adjudge.errors.RolloutError` for what is neither text nor messages.
 
     >>> talk = [{"role": "user", "content": "2 + 2?"}]
-    >>> call = {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "a"}]}
+    >>> call = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": "{}"}]}
     >>> read_rollout(talk, [call, {"role": "tool", "content": "4"}]).response
     ''
     """
