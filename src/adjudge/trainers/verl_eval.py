@@ -29,6 +29,7 @@ from typing import Any
 
 from adjudge.datasets.files import read_rows
 from adjudge.errors import ConfigError, RolloutError
+from adjudge.intake.columns import is_nothing
 from adjudge.rollouts.samples import read_samples
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardResult, Sample
@@ -71,6 +72,7 @@ def _scores(spec: str | None, data: str | None, scores_to: str | None) -> _Score
 
 
 def _key(data_source: Any, text: str | None, reference: Any) -> _Key:
+    reference = None if is_nothing(reference) else reference  # as a reader of the file has it
     if not isinstance(reference, str):
         reference = json.dumps(_plain(reference), sort_keys=True, default=str)
     return str(data_source), text or "", reference

@@ -158,6 +158,7 @@ class Tokenizer:
         self._tiny = tiny.tokenizer()
         self._tiny.add_tokens([f"<extra{n}>" for n in range(64)])
         self.eos_token_id = self._tiny.eos_token_id
+        self.pad_token_id = self._tiny.pad_token_id
         self.words = WORDS[:2]
 
     def batch_decode(self, rows: Any, **options: Any) -> list[str]:

@@ -94,9 +94,10 @@ def test_an_events_reward_stands_on_its_turn_and_the_rest_on_the_last_token(by_t
 
 def test_the_prompts_own_events_are_none_of_the_responses(by_turn: str) -> None:
     tensor, _ = rewarded(by_turn, data_of(SHOT))
-    assert tensor[0].tolist() == [0.5, 0, 0, 0, 1.375, 0, 0, 0]  # fine, of the prompt, is 0.375
+    assert tensor[0].tolist() == [0.5, 0, 0, 0, 1.0, 0, 0, 0]
+    # Nobody says where the prompt ends: "fine" is the first event, and no turn of the response.
     unknown, _ = rewarded(by_turn, data_of(SHOT, raw_prompt=None))
-    assert torch.equal(unknown[:2], tensor[:2])
+    assert unknown[0].tolist() == [0, 0, 0, 0, 1.875, 0, 0, 0]
 
 
 def test_events_that_do_not_fit_leave_the_reward_whole_and_it_is_said_once(
