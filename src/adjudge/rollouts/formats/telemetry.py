@@ -47,7 +47,7 @@ def _as_turns(side: Any, role: str) -> list[Message]:
     return [{"role": role, "content": side}] if isinstance(side, str) else side
 
 
-def _said(side: Any, role: str) -> list[Any]:
+def _list_words(side: Any, role: str) -> list[Any]:
     """What a side says, without what differs between the records of one message."""
     said = []
     for message in _as_turns(side, role):
@@ -63,7 +63,9 @@ def _join_calls(calls: Sequence[_Call]) -> Row:
 
     Raises :class:`RolloutError` where another call is no beginning of it.
     """
-    sides = [(one, _said(one.before, "user"), _said(one.after, "assistant")) for one in calls]
+    sides = [
+        (one, _list_words(one.before, "user"), _list_words(one.after, "assistant")) for one in calls
+    ]
     longest, asked, answered = max(reversed(sides), key=lambda one: len(one[1]) + len(one[2]))
     whole = [*asked, *answered]
     for call, before, after in sides:

@@ -1,0 +1,477 @@
+"""Messages of all makers become one form: calls, results, thinking, and what is refused."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import doors
+from tests.doors import Talk
+
+from adjudge.errors import RolloutError
+from adjudge.intake.conversation import read_messages
+from adjudge.intake.samples import compute_prompt_key
+from adjudge.rollouts.samples import SampleReader, sample_from_row
+
+words = st.text("abc <>?é", min_size=1, max_size=8).filter(str.strip)
+
+
+@st.composite
+def conversations(draw: Any) -> Talk:
+    """Turns as OpenAI writes them, which end in a turn of the assistant."""
+    talk: Talk = [{"role": "system", "content": draw(words)}] if draw(st.booleans()) else []
+    for number in range(draw(st.integers(1, 3))):
+        calls = [doors.call(draw(words), draw(words), number)] if draw(st.booleans()) else []
+        thought = {"reasoning_content": draw(words)} if draw(st.booleans()) else {}
+        talk += [doors.user(draw(words)), {**doors.policy(draw(words), *calls), **thought}]
+        if calls and draw(st.booleans()):
+            talk += [doors.result(draw(words), number), doors.policy(draw(words))]
+    return talk
+
+
+def to_items(talk: Talk) -> Any:
+    """The same as items of OpenAI's Responses API."""
+    for turn in talk:
+        text = turn["content"]
+        if turn["role"] == "tool":
+            call_id = turn["tool_call_id"]
+            yield {"type": "function_call_output", "call_id": call_id, "output": text}
+            continue
+        if thought := turn.get("reasoning_content"):
+            yield {"type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]}
+        kind = "output_text" if turn["role"] == "assistant" else "input_text"
+        yield {"type": "message", "role": turn["role"], "content": [{"type": kind, "text": text}]}
+        for one in turn.get("tool_calls", ()):
+            yield {"type": "function_call", "call_id": one["id"], **one["function"]}
+
+
+def to_message(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as a message of Anthropic's API."""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": turn["content"]}]
+    if turn["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": turn["tool_call_id"], "content": blocks}
+        return {"role": "user", "content": [result]}
+    if thought := turn.get("reasoning_content"):
+        blocks.insert(0, {"type": "thinking", "thinking": thought})
+    for one in turn.get("tool_calls", ()):
+        name, given = one["function"].values()
+        blocks.append(
+            {"type": "tool_use", "id": one["id"], "name": name, "input": json.loads(given)}
+        )
+    return {"role": turn["role"], "content": blocks}
+
+
+def to_langchain(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as LangChain's ``model_dump`` writes it."""
+    kind = {"assistant": "ai", "user": "human"}.get(turn["role"], turn["role"])
+    made = {"type": kind, "content": turn["content"], "additional_kwargs": {}, "name": None}
+    made |= {key: turn[key] for key in ("tool_call_id", "reasoning_content") if key in turn}
+    calls = [one["function"] | {"id": one["id"]} for one in turn.get("tool_calls", ())]
+    if kind == "ai":
+        made["tool_calls"] = [
+            {"name": one["name"], "args": json.loads(one["arguments"]), "id": one["id"]}
+            for one in calls
+        ]
+    return made
+
+
+def to_data(turn: dict[str, Any]) -> dict[str, Any]:
+    """As ``messages_to_dict`` does."""
+    made = to_langchain(turn)
+    return {"type": made.pop("type"), "data": made}
+
+
+def to_constructor(turn: dict[str, Any]) -> dict[str, Any]:
+    """As ``dumpd`` does."""
+    made = to_langchain(turn)
+    path = ["langchain", "schema", "messages", f"{made.pop('type').title()}Message"]
+    path[-1] = path[-1].replace("Ai", "AI")
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": made}
+
+
+def to_parts(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as OpenTelemetry's semantic conventions write it."""
+    parts: list[dict[str, Any]] = [{"type": "text", "content": turn["content"]}]
+    if thought := turn.get("reasoning_content"):
+        parts.insert(0, {"type": "reasoning", "content": thought})
+    if turn["role"] == "tool":
+        parts = [
+            {"type": "tool_call_response", "id": turn["tool_call_id"], "result": turn["content"]}
+        ]
+    for one in turn.get("tool_calls", ()):
+        given = json.loads(one["function"]["arguments"])
+        named = {"id": one["id"], "name": one["function"]["name"], "arguments": given}
+        parts.append({"type": "tool_call", **named})
+    return {"role": turn["role"], "parts": parts}
+
+
+def to_gemini(turn: dict[str, Any]) -> dict[str, Any]:
+    """The same as Gemini's ``contents``, of which the calls have no ids."""
+    parts: list[dict[str, Any]] = [{"text": turn["content"]}]
+    if thought := turn.get("reasoning_content"):
+        parts.insert(0, {"text": thought, "thought": True})
+    if turn["role"] == "tool":
+        parts = [{"functionResponse": {"name": "f", "response": turn["content"]}}]
+    for one in turn.get("tool_calls", ()):
+        given = json.loads(one["function"]["arguments"])
+        parts.append({"functionCall": {"name": one["function"]["name"], "args": given}})
+    return {
+        "role": {"assistant": "model", "tool": "user"}.get(turn["role"], "user"),
+        "parts": parts,
+    }
+
+
+def without_ids(messages: Talk) -> Talk:
+    kept: Talk = json.loads(json.dumps(messages))
+    for one in kept:
+        one.pop("tool_call_id", None)
+        one.pop("name", None)
+        for made in one.get("tool_calls", ()):
+            made["id"] = ""
+    return kept
+
+
+@pytest.mark.parametrize(
+    "form", [to_message, to_langchain, to_data, to_constructor, to_parts, to_gemini]
+)
+@given(talk=conversations())
+def test_a_column_of_messages_may_be_of_any_maker(form: Any, talk: Talk) -> None:
+    if form is to_gemini or form is to_message:
+        talk = [one for one in talk if one["role"] != "system"]
+    wanted = sample_from_row({"messages": talk}, 0)
+    written = [form(turn) for turn in talk]
+    for messages in (written, json.dumps(written), {"messages": written}):
+        found = sample_from_row({"messages": messages}, 0)
+        assert (found.prompt, found.response) == (wanted.prompt, wanted.response)
+        assert without_ids(found.messages or []) == without_ids(talk)
+        assert form is to_gemini or found.messages == talk
+
+
+OTHER_TURNS: list[tuple[Talk, Talk]] = [
+    (
+        [
+            {"from": "system", "value": "s"},
+            {"from": "human", "value": "Weather?"},
+            {"from": "function_call", "value": '{"name": "look", "arguments": {"at": "Rome"}}'},
+            {"from": "observation", "value": "sunny"},
+            {"from": "gpt", "value": "Sunny."},
+        ],
+        [
+            {"role": "system", "content": "s"},
+            doors.user("Weather?"),
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "", "type": "function",
+                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
+            {"role": "tool", "content": "sunny"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+    (
+        [
+            {"role": "User", "content": {"text": "Weather?"}},
+            {"role": "Assistant", "content": [{"type": "text", "content": "I look."}],
+             "tool_calls": [{"function": "look", "args": {"at": "Rome"}, "id": "1"}]},
+            {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "content": "sun"}]},
+            {"message": {"role": "agent", "content": "Sunny."}, "finish_reason": "stop"},
+        ],
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": "I look.", "tool_calls": [
+                {"id": "1", "type": "function",
+                 "function": {"name": "look", "arguments": '{"at":"Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "sun"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+    (  # what a server's own tool found is in the turn of the assistant
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "server_tool_use", "id": "1", "name": "search", "input": {"q": "Rome"}},
+                {"type": "web_search_tool_result", "tool_use_id": "1", "content": [{"url": "u"}]},
+                {"type": "text", "text": "Sunny."}]},
+        ],
+        [
+            doors.user("Weather?"),
+            {"role": "assistant", "content": "I look.", "tool_calls": [
+                {"id": "1", "type": "function",
+                 "function": {"name": "search", "arguments": '{"q":"Rome"}'}}]},
+            {"role": "tool", "tool_call_id": "1", "content": '[{"url":"u"}]'},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "wanted"), OTHER_TURNS)
+def test_turns_of_other_makers(written: Talk, wanted: Talk) -> None:
+    assert sample_from_row({"messages": written}, 0).messages == wanted
+
+
+AT, Q, SUN, SAID = {"at": "Rome"}, "Weather?", "sun", "Sunny."
+AT_TEXT = json.dumps(AT)
+LOOK = {"name": "look", "arguments": AT_TEXT}
+
+SAME_TALKS: dict[str, Talk] = {  # the user asks, the policy looks, is answered, and answers
+    "calls as JSON text": [
+        doors.user(Q), {"role": "assistant", "content": "", "tool_calls": json.dumps([LOOK])},
+        {"role": "tool", "content": SUN}, doors.policy(SAID)],
+    "the former call as JSON text": [
+        doors.user(Q), {"role": "assistant", "content": None, "function_call": json.dumps(LOOK)},
+        {"role": "function", "name": "look", "content": SUN}, doors.policy(SAID)],
+    "arguments and a result in other words": [
+        doors.user(Q),
+        {"role": "assistant", "content": "", "tool_calls": [{"tool": "look", "tool_input": AT}]},
+        {"role": "tool", "content": None, "output": SUN}, doors.policy(SAID)],
+    "one call beside the text": [
+        doors.user(Q), {"role": "assistant", "content": "", "tool_call": LOOK},
+        {"role": "tool", "result": SUN}, doors.policy(SAID)],
+    "a result's text": [
+        doors.user(Q), {"role": "assistant", "content": "", "toolCalls": [LOOK]},
+        doors.user([{"type": "tool_result", "tool_use_id": "1", "text": SUN}]),
+        doors.policy(SAID)],
+    "ShareGPT with a list of calls": [
+        {"from": "human", "value": Q}, {"from": "function_call", "value": json.dumps([LOOK])},
+        {"from": "observation", "value": SUN}, {"from": "gpt", "value": SAID}],
+    "LangChain's call that was no JSON": [
+        {"type": "human", "content": Q},
+        {"type": "ai", "content": "", "tool_calls": [], "invalid_tool_calls": [
+            {"name": "look", "args": AT_TEXT, "id": "1", "type": "invalid_tool_call"}]},
+        {"type": "tool", "content": SUN, "tool_call_id": "1"}, {"type": "ai", "content": SAID}],
+    "Vercel's model messages": [
+        doors.user([{"type": "text", "text": Q}]),
+        {"role": "assistant", "content": [
+            {"type": "tool-call", "toolCallId": "1", "toolName": "look", "input": AT}]},
+        {"role": "tool", "content": [
+            {"type": "tool-result", "toolCallId": "1", "toolName": "look",
+             "output": {"type": "text", "value": SUN}}]},
+        doors.policy(SAID)],
+    "Vercel's messages of an interface": [
+        {"role": "user", "parts": [{"type": "text", "text": Q}]},
+        {"role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "tool-look", "toolCallId": "1", "state": "output-available", "input": AT,
+             "output": SUN},
+            {"type": "text", "text": SAID}]}],
+    "Vercel's former messages of an interface": [
+        {"role": "user", "content": Q, "parts": [{"type": "text", "text": Q}]},
+        {"role": "assistant", "content": SAID,
+         "toolInvocations": [{"toolCallId": "1", "toolName": "look", "args": AT, "result": SUN}],
+         "parts": [
+            {"type": "tool-invocation", "toolInvocation": {
+                "state": "result", "toolCallId": "1", "toolName": "look", "args": AT,
+                "result": SUN}},
+            {"type": "text", "text": SAID}]}],
+    "Bedrock": [
+        doors.user([{"text": Q}, {"image": {"format": "png", "source": {"bytes": ""}}}]),
+        {"role": "assistant", "content": [
+            {"toolUse": {"toolUseId": "1", "name": "look", "input": AT}}]},
+        doors.user([{"toolResult": {"toolUseId": "1", "content": [{"text": SUN}]}}]),
+        doors.policy([{"text": SAID}])],
+    "Haystack": [
+        doors.user([{"text": Q}]),
+        {"role": "assistant", "content": [
+            {"tool_call": {"tool_name": "look", "arguments": AT, "id": "1"}}]},
+        {"role": "tool", "content": [{"tool_call_result": {
+            "result": SUN, "origin": {"tool_name": "look", "id": "1"}, "error": False}}]},
+        doors.policy([{"text": SAID}])],
+    "LlamaIndex": [
+        {"role": "user", "blocks": [{"block_type": "text", "text": Q}]},
+        {"role": "assistant", "blocks": [],
+         "additional_kwargs": {"tool_calls": [{"id": "1", "function": LOOK}]}},
+        {"role": "tool", "blocks": [{"block_type": "text", "text": SUN}],
+         "additional_kwargs": {"tool_call_id": "1"}},
+        {"role": "assistant", "blocks": [{"block_type": "text", "text": SAID}]}],
+    "Semantic Kernel": [
+        {"role": "user", "items": [{"content_type": "text", "text": Q}]},
+        {"role": "assistant", "items": [{"content_type": "function_call", "id": "1", **LOOK}]},
+        {"role": "tool", "items": [{"content_type": "function_result", "id": "1", "result": SUN}]},
+        {"role": "assistant", "items": [{"content_type": "text", "text": SAID}]}],
+    "events of Google's ADK": [
+        {"author": "user", "content": {"role": "user", "parts": [{"text": Q}]}},
+        {"author": "look", "content": {"role": "model", "parts": [
+            {"functionCall": {"id": "1", "name": "look", "args": AT}}]}},
+        {"author": "look", "content": {"role": "user", "parts": [
+            {"functionResponse": {"id": "1", "name": "look", "response": SUN}}]}},
+        {"author": "look", "content": {"role": "model", "parts": [{"text": SAID}]}}],
+    "an item of a server's tool with its result": [
+        doors.user(Q), {"type": "mcp_call", "id": "1", **LOOK, "output": SUN},
+        {"type": "message", "role": "assistant", "content": [
+            {"type": "output_text", "text": SAID}]}],
+    "Harmony": [
+        doors.user(Q),
+        {"role": "assistant", "channel": "commentary", "recipient": "functions.look",
+         "content": AT_TEXT},
+        {"role": "tool", "name": "functions.look", "content": SUN},
+        {"role": "assistant", "channel": "final", "content": SAID}],
+}  # fmt: skip
+
+
+def list_acts(talk: Talk) -> Any:
+    """What each turn says, without ids and names of results."""
+    for one in talk:
+        for made in one.get("tool_calls", ()):
+            yield made["function"]["name"], json.loads(made["function"]["arguments"])
+        content = one.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") for part in content)
+        if content:
+            yield one["role"], content
+
+
+@pytest.mark.parametrize("name", SAME_TALKS)
+def test_a_call_and_its_result_in_the_words_of_other_makers(name: str) -> None:
+    sample = sample_from_row({"messages": SAME_TALKS[name]}, 0)
+    assert (sample.prompt, sample.response, sample.ending) == (Q, SAID, "text")
+    wanted = [("user", Q), ("look", AT), ("tool", SUN), ("assistant", SAID)]
+    assert list(list_acts(sample.messages or [])) == wanted
+
+
+@pytest.mark.parametrize(
+    ("turn", "response", "thought"),
+    [
+        ({"content": SAID, "thinking": "hm"}, SAID, "hm"),
+        ({"content": SAID, "reasoning": "hm"}, SAID, "hm"),
+        ({"content": SAID, "tool_plan": "hm"}, SAID, "hm"),
+        ({"content": SAID, "additional_kwargs": {"reasoning_content": "hm"}}, SAID, "hm"),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                      {"type": "text", "text": SAID}]}, SAID, "hm"),
+        ({"content": [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": SAID}]},
+         SAID, "hm"),
+        ({"content": "hm", "channel": "analysis"}, "", "hm"),
+        ({"content": None, "refusal": SAID}, SAID, None),
+        ({"content": None, "audio": {"id": "1", "transcript": SAID}}, SAID, None),
+        ({"content": {"content_type": "text", "parts": [SAID]}}, SAID, None),
+        ({"content": [{"type": "text", "value": SAID}]}, SAID, None),
+        ({"content": "", "parts": [{"text": SAID}]}, SAID, None),
+    ],
+)  # fmt: skip
+def test_words_beside_the_content_are_not_lost(
+    turn: dict[str, Any], response: str, thought: str | None
+) -> None:
+    sample = sample_from_row({"messages": [doors.user(Q), {"role": "assistant", **turn}]}, 0)
+    assert (sample.prompt, sample.response) == (Q, response)
+    assert sample.messages is not None
+    assert sample.messages[-1].get("reasoning_content") == thought
+
+
+TURNS = [doors.user(Q), doors.policy(SAID)]
+
+
+@pytest.mark.parametrize(
+    ("row", "opening_turns"),
+    [
+        ({"system": "s", "messages": TURNS}, None),
+        ({"system": [{"type": "text", "text": "s"}], "messages": TURNS}, None),
+        ({"system_prompt": "s", "messages": json.dumps(TURNS)}, None),
+        ({"system_prompt": "s", "messages": TURNS, "opening_turns": 1}, 2),
+        ({"system": "s", "prompt": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "conversations": [{"from": "human", "value": Q},
+                                           {"from": "gpt", "value": SAID}]}, None),
+        # a conversation that only asks, and the answer beside it
+        ({"system": "s", "messages": TURNS[:1], "response": SAID}, 2),
+        ({"system": "s", "messages": TURNS[:1], "completion": TURNS[1:]}, 2),
+        ({"system": "s", "messages": TURNS[:1], "output": SAID}, 2),
+        # the list of a thread begins with its end
+        ({"system": "s", "messages": [{**TURNS[1], "created_at": 2},
+                                      {**TURNS[0], "created_at": 1}]}, None),
+        ({"system": "s", "prompt": {"messages": TURNS[:1]}, "response": TURNS[1]}, 2),
+        # tables of JSON
+        ({"system": "s", "prompt": json.dumps(TURNS[:1]), "response": json.dumps(TURNS[1])}, 2),
+    ],
+)  # fmt: skip
+def test_parts_of_a_conversation_in_columns_of_their_own(
+    row: dict[str, Any], opening_turns: int | None
+) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.opening_turns) == (Q, SAID, opening_turns)
+    messages = [{"role": one["role"], "content": one["content"]} for one in sample.messages or []]
+    assert messages == [{"role": "system", "content": "s"}, *TURNS]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": Q, "response": {"content": "I look.", "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"content": None, "tool_calls": [LOOK]}},
+        {"prompt": Q, "response": {"text": "", "function_call": LOOK}},
+        {"prompt": Q, "response": {"choices": [
+            {"message": {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "1", "function": LOOK}]}}]}},
+    ],
+)  # fmt: skip
+def test_a_response_that_calls_a_tool_is_no_text(row: dict[str, Any]) -> None:
+    [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+    assert (sample.prompt, sample.response, sample.ending) == (Q, "", "ended_in_tool_call")
+
+
+def test_what_a_tool_gave_is_no_question() -> None:
+    call, found = "<tool_call>{}</tool_call>", "<tool_response>\nsun\n</tool_response>"
+    talk = [doors.user(Q), doors.policy(call), doors.user(found), doors.policy(SAID)]
+    before = {"prompt": talk[:3], "response": SAID}
+    for row in ({"messages": talk}, before, {"history": talk[:2], "question": Q, "output": SAID}):
+        [sample] = SampleReader([], {}, rows=[("rows:1", row)], strict=True)
+        assert (sample.prompt, sample.response) == (Q, SAID)
+
+
+def test_a_conversation_without_an_answer_is_refused() -> None:
+    for row in ({"messages": TURNS[:1]}, {"messages": TURNS[:1], "reference": SAID}):
+        with pytest.raises(RolloutError, match="^messages: "):
+            sample_from_row(row, 0)
+
+
+@pytest.mark.parametrize(
+    ("turn", "key"),
+    [
+        ({"role": "narrator", "content": "x"}, "messages.1.role"),
+        ({"speaker_id": 1, "line": "x"}, "messages.1.role"),
+        ({"role": "assistant", "answer": "x"}, "messages.1"),
+        ({"role": "assistant", "content": {"told": "x"}}, "messages.1.content"),
+        ({"role": "assistant", "content": [{"type": "poem", "text": "x"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": [{"type": "text"}]}, "messages.1.content.0"),
+        ({"role": "assistant", "content": 4}, "messages.1.content"),
+        (  # what a user quotes is no tool's result
+            {"role": "user", "content": [{"type": "search_result", "title": "t", "content": "x"}]},
+            "messages.1.content.0",
+        ),
+        ({"role": "user", "content": [{"functionCall": {"args": {}}}]}, "messages.1.content.0"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"args": {}}]},
+            "messages.1.tool_calls",
+        ),
+        ({"role": "assistant", "tool_calls": 3}, "messages.1.tool_calls"),
+        ({"role": "assistant", "tool_calls": ["{"]}, "messages.1.tool_calls"),
+        (  # nobody says whether the text was before the result
+            {"role": "assistant", "content": "x", "tool_calls": [{**LOOK, "result": "y"}]},
+            "messages.1",
+        ),
+        ({"type": "function_call", "arguments": "{}"}, "messages.1"),
+        (
+            {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "told": {"a": 1}}]},
+            "messages.1.tool_calls",
+        ),
+        ({"type": "telegram", "content": "x"}, "messages.1.role"),
+        ("x", "messages.1"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_keys(turn: Any, key: str) -> None:
+    with pytest.raises(RolloutError, match=rf"^{re.escape(key)}: "):
+        sample_from_row({"messages": [doors.user("q"), turn]}, 0)
+
+
+@given(conversations())
+def test_every_makers_form_gives_the_sample_of_openais_chat(talk: Talk) -> None:
+    wanted = sample_from_row({"prompt": talk[:-1], "response": talk[-1:]}, 0)
+    before, said = (read_messages(list(to_items(one)), "") for one in (talk[:-1], talk[-1:]))
+    system = "".join(one["content"] for one in talk if one["role"] == "system")
+    *asked, answer = (to_message(one) for one in talk if one["role"] != "system")
+    result = {"type": "succeeded", "message": answer}
+    batch = {"custom_id": "a", "params": {"system": system, "messages": asked}, "result": result}
+    [found] = SampleReader([], {}, rows=[("batch:1", batch)], strict=True)
+    for sample in (sample_from_row({"prompt": before, "response": said}, 0), found):
+        assert (sample.prompt, sample.response) == (wanted.prompt, wanted.response)
+        assert (sample.messages, sample.ending) == (wanted.messages, wanted.ending)
+        assert compute_prompt_key(sample) == compute_prompt_key(wanted)
