@@ -421,6 +421,8 @@ def test_a_conversation_without_an_answer_is_refused() -> None:
     for row in ({"messages": TURNS[:1]}, {"messages": TURNS[:1], "reference": SAID}):
         with pytest.raises(RolloutError, match="^messages: "):
             sample_from_row(row, 0)
+    with pytest.raises(RolloutError, match=r"^response: "):
+        sample_from_row({"messages": TURNS, "response": [{"role": "tool", "content": "x"}]}, 0)
 
 
 @pytest.mark.parametrize(

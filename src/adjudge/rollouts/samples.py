@@ -195,7 +195,9 @@ def _read_parts(
         return found
     response = _read_response(response)
     if isinstance(response, list):
-        return found._replace(response=last_said(read_messages(response, "response")) or "")
+        response = last_said(read_messages(response, "response"))
+        if response is None:
+            raise RolloutError("response: has no message of the assistant: nothing was answered")
     return found._replace(response=response)
 
 
