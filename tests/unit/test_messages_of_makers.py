@@ -455,7 +455,6 @@ def test_a_conversation_without_an_answer_is_refused() -> None:
             {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "told": {"a": 1}}]},
             "messages.1.tool_calls",
         ),
-        ({"type": "telegram", "content": "x"}, "messages.1.role"),
         ("x", "messages.1"),
     ],
 )

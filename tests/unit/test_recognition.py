@@ -82,7 +82,7 @@ def test_columns_beside_a_list_of_responses_can_be_mapped(tmp_path: Path) -> Non
 
 def test_which_list_is_the_responses_does_not_change_from_run_to_run() -> None:
     row = {"prompt": "p", "outputs": ["o"], "generations": ["g"], "completions": ["c"]}
-    [one] = find_reading([row], {}).rows(row, 0)
+    [(_, one)] = find_reading([row], {}).places(row, 0)
     assert isinstance(one, dict)
     assert one["response"] == "c"
 

@@ -406,7 +406,6 @@ def test_rendered_prompts(text: str, roles: list[str] | None) -> None:
 def test_only_the_end_of_the_message_is_cut_from_a_response() -> None:
     assert completion_row(CHATML, "Hello<|im_end|>\n")["response"] == "Hello"
     assert completion_row(CHATML, "a<|im_end|>b\n")["response"] == "a<|im_end|>b\n"
-    assert completion_row("Hi", "Hello<|im_end|>")["response"] == "Hello"
 
 
 def test_items_of_other_tools_are_calls_by_their_type() -> None:

@@ -201,7 +201,7 @@ def read_or_refuse(form: RolloutFormat, record: dict[str, Any]) -> None:
     before = repr(record)
     assert form.matches(record) in (True, False)
     with suppress(RolloutError):
-        for row in FileReading(form).rows(record, 0):
+        for _, row in FileReading(form).places(record, 0):
             if not isinstance(row, RolloutError):
                 sample_from_row(row, 0)
     assert repr(record) == before
@@ -230,6 +230,6 @@ def test_deep_nesting_is_refused() -> None:
     for form, record in OF_FORMATS:
         for place in places(record)[1:]:
             with suppress(RolloutError):
-                for row in FileReading(form).rows(replaced(record, place, deep), 0):
+                for _, row in FileReading(form).places(replaced(record, place, deep), 0):
                     if not isinstance(row, RolloutError):
                         sample_from_row(row, 0)

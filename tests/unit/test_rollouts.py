@@ -68,20 +68,18 @@ def test_indices_count_all_rows_of_all_files(tmp_path: Path) -> None:
         ({"messages": "[" * 100_000}, "text but not JSON"),
         ({"messages": 7}, "messages: must be a list"),
         ({"messages": ["hi"]}, "messages.0: must be a chat message"),
-        ({"messages": "{"}, "text but not JSON"),
         ({"response": 7}, "'response' must be text, got int: 7"),
         ({"response": "r", "prompt": 7}, "'prompt' must be text"),
         ({"response": "r", "group": [1]}, "'group' must be"),
         ({"response": "r", "env_reward": "high"}, "'env_reward' must be a finite number"),
-        (b'{"response": "r", "env_reward": 1e400}\n', "finite|range"),
+        (b'{"response": "r", "env_reward": 1e400}\n', "range"),
     ],
 )
 def test_broken_rows_say_what_is_wrong(tmp_path: Path, row: Any, complaint: str) -> None:
     [(where, error)] = read_samples([lines(tmp_path, row)])
     assert isinstance(error, RolloutError)
-    with pytest.raises(RolloutError, match=complaint):
-        raise error
     assert str(error).startswith(where)
+    assert complaint in str(error)
 
 
 def test_columns_that_say_nothing_are_one_message(tmp_path: Path) -> None:
@@ -105,18 +103,7 @@ def test_messages_and_prompts_as_trainers_store_them() -> None:
     sample = sample_from_row(row, 0)
     assert sample.messages == [CHAT[0], {"role": "user", "content": "why?"}, *CHAT[2:]]
     assert (sample.prompt, sample.opening_turns) == ("why?", 2)
-    completion = sample_from_row({"response": CHAT[4:]}, 0)
-    assert completion.response == "because"
-
-
-def test_equal_prompts_share_a_key() -> None:
-    changed = [*CHAT[:3], {"role": "tool", "content": "other"}]
-    one, two = (sample_from_row({"messages": m}, 0) for m in (CHAT, changed))
-    assert compute_prompt_key(one) == compute_prompt_key(two)
-    asked = [{"role": "user", "content": "how?"}, {"role": "assistant", "content": "so"}]
-    other = sample_from_row({"messages": asked}, 0)
-    assert compute_prompt_key(other) != compute_prompt_key(one)
-    assert compute_prompt_key(Sample(prompt="p")) == "p"
+    assert sample_from_row({"response": CHAT[4:]}, 0).response == "because"
 
 
 def test_files_are_checked_first(tmp_path: Path) -> None:

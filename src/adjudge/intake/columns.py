@@ -93,8 +93,7 @@ class ReferenceChoice:
             return
         value = columns[chosen]
         columns["reference"] = value
-        if chosen not in self.chosen:
-            self.chosen[chosen] = None
+        self.chosen[chosen] = None
         for other in present:
             if other not in (chosen, "reference") and (chosen, other) not in self._seen:
                 self._check_other(chosen, other, value, columns[other])

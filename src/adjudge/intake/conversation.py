@@ -40,10 +40,7 @@ _CONTENT_KEYS = ("parts", "content", "blocks", "items", "value", "text", "messag
 _KIND_KEYS = ("type", "block_type", "content_type")
 
 _CALL_PARTS = ("tool_use", "tool_call", "tool-call", "function_call", "dynamic-tool")
-_RESULT_PARTS = (
-    *("tool_result", "tool_call_response", "tool-result", "function_result"),
-    "function_call_output",
-)
+_RESULT_PARTS = ("tool_call_response", "tool-result", "function_result", "function_call_output")
 _CALLS_BY_KEY = ("functionCall", "function_call", "toolUse", "tool_call", "toolInvocation")
 _CODE_BY_KEY = ("executableCode", "executable_code")
 _RESULTS_BY_KEY = (
@@ -388,7 +385,7 @@ def _kind_of(part: Any) -> str:
 def _is_result(part: Any) -> bool:
     kind = _kind_of(part)
     keyed = not _object(part).keys().isdisjoint(_RESULTS_BY_KEY)
-    return keyed or kind in _RESULT_PARTS or kind.endswith(("_tool_result", "_execution_result"))
+    return keyed or kind in _RESULT_PARTS or kind.endswith(("tool_result", "_execution_result"))
 
 
 def _is_part(value: Any) -> bool:

@@ -171,9 +171,7 @@ def _read_parts(
     if prompt is not None and not isinstance(prompt, str | list):
         raise RolloutError(f"'prompt' must be text, got {describe_value(prompt)}")
     if messages is None:
-        if response is None:
-            return None
-        return read_rollout(prompt, _read_response(response))
+        return None if response is None else read_rollout(prompt, _read_response(response))
     turns = list_messages(messages, "messages")
     known = type(opening_turns) is int and 0 <= opening_turns <= len(turns)
     if not known and isinstance(prompt, list) and turns[: len(prompt)] == prompt:
@@ -195,10 +193,14 @@ def _read_parts(
         return found
     response = _read_response(response)
     if isinstance(response, list):
-        response = last_said(read_messages(response, "response"))
-        if response is None:
-            raise RolloutError("response: has no message of the assistant: nothing was answered")
+        response = _find_answer(response)
     return found._replace(response=response)
+
+
+def _find_answer(turns: list[Any]) -> str:
+    if (said := last_said(read_messages(turns, "response"))) is None:
+        raise RolloutError("response: has no message of the assistant: nothing was answered")
+    return said
 
 
 _SYSTEM_COLUMNS = ("system", "system_prompt", "system_message")

@@ -252,7 +252,7 @@ class ShardWorker:
             if isinstance(record, RolloutError):
                 continue  # named by whoever reads the files in order
             with suppress(RolloutError):
-                rows = list(reading.rows(record, index))
+                rows = [row for _, row in reading.places(record, index)]
                 if len(rows) != 1:
                     raise ConfigError(
                         f"{shard.path}: rows with several responses are split into samples by the "

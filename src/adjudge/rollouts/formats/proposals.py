@@ -160,7 +160,7 @@ def _is_read(rows: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], read
     if (reading := read(rows, mapping)) is None:
         return False
     try:
-        made = [one for number, row in enumerate(rows) for one in reading.rows(row, number)]
+        made = [one for n, row in enumerate(rows) for _, one in reading.places(row, n)]
     except (RolloutError, LookupError, TypeError, AttributeError):
         return False
     whole = [one for one in made if isinstance(one, dict) and _has_content(one)]

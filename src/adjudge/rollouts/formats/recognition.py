@@ -78,11 +78,6 @@ class FileReading:
     rewards: RewardColumns = field(default_factory=RewardColumns)
 
     @property
-    def is_by_name(self) -> bool:
-        """Whether columns are read under their own names, and nothing else."""
-        return self.format is None and not (self.mapping or self.guessed or self.nested)
-
-    @property
     def file_is_task(self) -> bool:
         """Whether a file is named by the task that its samples are about."""
         return self.format is not None and self.format.file_is_task
@@ -98,15 +93,13 @@ class FileReading:
         split = None if self.format is None else self.format.conversations
         return rows if split is None else _join_lines(rows, split)
 
-    def rows(self, record: Mapping[str, Any], number: int) -> Iterator[Row | RolloutError]:
-        """The rows of a file's record, ``number`` of all records; raises :class:`RolloutError`."""
-        for _, row in self.places(record, number):
-            yield row
-
     def places(
         self, record: Mapping[str, Any], number: int
     ) -> Iterator[tuple[str, Row | RolloutError]]:
-        """The rows of a record, each with its place there: ``""`` for the record itself."""
+        """The rows of a file's record, ``number`` of all, each with its place in the record.
+
+        The place of the record itself is ``""``. Raises :class:`RolloutError`.
+        """
         if self.nested is None:
             rows = list(self._rows(record, number))
             sides = () if self.format is None else self.format.sides
