@@ -322,7 +322,7 @@ def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_response_too_long_for_its_instructions_is_the_candidates() -> None:
-    grader = IFEvalGrader(deadline_s=0.02)
+    grader = IFEvalGrader(deadline_s=0.05)
     response = "Never. " * 1_000_000
     ids = ["length_constraints:number_words", "keywords:frequency"]
     kwargs = [
