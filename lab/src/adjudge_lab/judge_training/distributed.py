@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -33,7 +34,7 @@ _PROCESS_MODULE = "adjudge_lab.judge_training.process"
 _ERROR_TYPES: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (ConfigError, RunFolderError)
 }
-_MAX_LAST_LINE = 300  # characters of the last line of output that a failure shows
+_LAST_LINES, _MAX_LINE = 40, 200  # of output that a failure shows: torchrun's own are some 30
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,17 @@ def barrier() -> None:
     """Return when all processes have come here."""
     if distributed_rank() is not None:
         _process_group().wait_for_everyone()
+
+
+def leave_process_group() -> None:
+    """Return when all processes have come here, and exchange nothing from now on.
+
+    A process whose group is open may abort when another one ends first.
+    """
+    if distributed_rank() is not None:
+        group = _process_group()
+        group.wait_for_everyone()
+        group.destroy_process_group()
 
 
 def _process_group() -> Any:
@@ -207,7 +219,7 @@ def _job_text(job: JudgeJob) -> bytes:
 
 
 class _ProcessOutput:
-    """What the processes said: progress is passed on, a failure and the last line are kept."""
+    """What the processes said: progress is passed on, a failure and the last lines are kept."""
 
     def __init__(self, job: JudgeJob, mark: str) -> None:
         self._on: Mapping[str, Callable[..., None]] = {
@@ -217,7 +229,7 @@ class _ProcessOutput:
         }
         self._mark = mark
         self._failure: tuple[str, str] | None = None
-        self._last = "no output"
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
 
     def read_line(self, line: str) -> None:
         """One line of output."""
@@ -225,13 +237,14 @@ class _ProcessOutput:
         if found:
             name, *given = msgspec.json.decode(text)
             self._on[name](*given)
-        if before.strip():
-            self._last = before.strip()[:_MAX_LAST_LINE]
+        if any(map(str.isalnum, before)):  # torchrun draws lines around what it says
+            self._last.append(before.strip()[:_MAX_LINE])
 
     def make_error(self, count: int, code: int) -> Exception:
         """Why they ended."""
         if self._failure is None:
-            return RuntimeError(f"{count} processes ended with exit code {code}: {self._last}")
+            last = "\n".join(self._last) or "no output"
+            return RuntimeError(f"{count} processes ended with exit code {code}: {last}")
         name, text = self._failure
         if name in _ERROR_TYPES:
             return _ERROR_TYPES[name](text)

@@ -35,6 +35,7 @@ from adjudge_lab.judge_training.distributed import (
     barrier,
     distributed_rank,
     is_main_process,
+    leave_process_group,
     process_count,
     run_distributed,
 )
@@ -300,6 +301,7 @@ class _JudgeRun:
             context = TrainerContext(folder.checkpoints, folder.checkpoint, self._on_row)
             found = self._method.learn(model, context)
         model = found.pop("model", model)
+        leave_process_group()  # the first process alone goes on
         if not is_main_process():
             return
         found["weights"] = parameter_changes(model, before, lora=judge.lora is not None)
