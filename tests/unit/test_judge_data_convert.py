@@ -314,7 +314,6 @@ SAMPLES = Path(__file__).parents[1] / "data" / "rollouts"
         ("helpsteer2-preference", [("4.", "5.", None)], ""),
         ("helpsteer3", [("4.", "5.", None)], "overall_preference: found a tie"),
         ("arena", [("Oak.", "Trout.", None)], "winner: found a tie"),
-        ("arena-conversations", [("4", "5", None)], "winner: found a tie"),
         ("ultrafeedback", [("Hello!", "No.", 7.0)], ""),
     ],
 )
@@ -326,6 +325,22 @@ def test_preferences_of_further_formats(name: str, pairs: list[Any], problem: st
     assert [one.reason.startswith(problem) for one in found.problems.first] == [True] * bool(
         problem
     )
+
+
+def test_preferences_of_conversations(tmp_path: Path) -> None:
+    def talk(answer: str) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": answer}]
+
+    path = tmp_path / "battles.jsonl"
+    rows = [
+        {"conversation_a": talk("4"), "conversation_b": talk("5"), "winner": winner}
+        for winner in ("model_a", "tie (bothbad)")
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert find_format([path]) == "arena-conversations"
+    found = read_preferences([path])
+    assert [answers(row) for row in found.rows] == [("4", "5")]
+    assert [one.reason[:7] for one in found.problems.first] == ["winner:"]
 
 
 def test_comparisons_keep_the_ties_of_an_arena() -> None:

@@ -89,12 +89,6 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
         row("Name a fish.", "Carp.", env_reward=0.5, id=6, **X),
         row("Name a fish.", "Pike.", env_reward=0.5, id=6, **Y),
     ],
-    "arena-conversations/train.jsonl": [
-        row(*HELLO, "2+2?", "4", env_reward=1.0, id="q1", **X),
-        row("Hi", "Yo.", "2+2?", "5", env_reward=0.0, id="q1", **Y),
-        row("Hi", "No.", env_reward=0.5, id="q2", **X),
-        row("Hi", "Go.", env_reward=0.5, id="q2", **Y),
-    ],
     "alpaca-eval/annotations.json": [
         row("Name a tree.", "Trout.", env_reward=0.0, subset="own", **X),
         row("Name a tree.", "Oak.", env_reward=1.0, subset="own", **Y),
@@ -135,7 +129,6 @@ def test_the_rows_of_each_format(name: str) -> None:
         ("arena", {"winner": "model_c"}, "winner: found text 'model_c'"),
         ("ultrafeedback", {"completions": [{"response": 3}]}, r"completions\[0\].response"),
         ("ultrafeedback", {"completions": ["x"]}, r"completions\[0\]: found text"),
-        ("arena-conversations", {"conversation_a": []}, "conversation_a: found 0 messages"),
         ("preference", {"rejected": None}, "rejected: found nothing"),
     ],
 )

@@ -7,7 +7,7 @@ keys that it has: nothing stands in for a text that was not understood.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -85,14 +85,14 @@ def read_messages(value: Any, name: str) -> list[Message]:
     [{'role': 'user', 'content': '2 + 2?'}]
     """
     value = list_messages(value, name)
-    if all(map(_has_own_form, value)):
+    if _have_own_form(value):
         return list(value)
     if all(map(_is_choice, value)):
         raise RolloutError(f"{name}: are the choices of one answer, and no conversation")
     talk: list[Message] = []
     thoughts: list[str] = []
     for place, turn in enumerate(value):
-        if not thoughts and _has_own_form(turn):
+        if not thoughts and _have_own_form((turn,)):
             talk.append(turn)
         else:
             _add_turn(talk, thoughts, turn, f"{name}.{place}")
@@ -206,31 +206,36 @@ def read_tool_call(value: Any, where: str) -> Message:
 # --- one message ----------------------------------------------------------------------------------
 
 
-def _has_own_form(turn: Any) -> bool:
-    """Whether a message is one of OpenAI's chats already, and nothing of it has another name."""
-    if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
-        return False
-    content = turn.get("content", MISSING)
-    if content.__class__ is str and len(turn) == 2:
-        return role in _OWN_ROLES  # as nearly all are
-    said = content.__class__ is str or (content is None and role != "tool")
-    if not said or role not in _OWN_ROLES or not _OTHER_KEYS.isdisjoint(turn):
-        return False
-    calls = turn.get("tool_calls", [])
-    if calls.__class__ is not list or (calls and role != "assistant"):
-        return False
-    # A table gives each message the keys of all others, with null.
-    return [*turn.values()].count(None) == (content is None) and all(map(_is_own_call, calls))
-
-
-def _is_own_call(call: Any) -> bool:
-    function = call.get("function") if call.__class__ is dict else None
-    if function.__class__ is not dict or function.get("name").__class__ is not str:
-        return False
-    arguments = function.get("arguments")
-    if arguments.__class__ is dict:  # null: the argument of another row's call of a table
-        return None not in arguments.values()
-    return arguments.__class__ is str
+def _have_own_form(turns: Iterable[Any]) -> bool:  # noqa: PLR0911  (one loop is twice as fast)
+    """Whether messages are OpenAI's chats already, and nothing of them has another name."""
+    for turn in turns:
+        if turn.__class__ is not dict or (role := turn.get("role")).__class__ is not str:
+            return False
+        content = turn.get("content", MISSING)
+        if role not in _OWN_ROLES:
+            return False
+        if content.__class__ is not str and (content is not None or role == "tool"):
+            return False
+        if len(turn) == 2 and content is not None:
+            continue
+        # A table gives each message the keys of all others, with null.
+        if not _OTHER_KEYS.isdisjoint(turn) or ([*turn.values()].count(None) != (content is None)):
+            return False
+        if "tool_calls" in turn:
+            calls = turn["tool_calls"]
+            if calls.__class__ is not list or (calls and role != "assistant"):
+                return False
+            for call in calls:
+                function = call.get("function") if call.__class__ is dict else None
+                if function.__class__ is not dict or function.get("name").__class__ is not str:
+                    return False
+                given = function.get("arguments")
+                # null: the argument of another row's call of a table
+                if given.__class__ is not str and (
+                    given.__class__ is not dict or None in given.values()
+                ):
+                    return False
+    return True
 
 
 def _unwrap(turn: Mapping[str, Any]) -> Mapping[str, Any]:

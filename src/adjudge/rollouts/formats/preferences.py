@@ -17,7 +17,6 @@ from adjudge.datasets.published import (
     PAIR_COLUMNS,
     PairFormat,
     match_formats,
-    parse_arena_conversations,
     parse_helpsteer2,
     parse_openai_preference,
     parse_pair,
@@ -55,11 +54,6 @@ def _continue(
 def _read_pair(record: RawColumns, form: PairFormat) -> list[RatedConversation]:
     pair = parse_pair(record, "", form)
     return _continue(pair.prompt, (pair.a, pair.b), _PAIR_REWARDS[pair.label])
-
-
-def _read_battle(record: RawColumns) -> list[RatedConversation]:
-    battle = parse_arena_conversations(record, "")
-    return list(zip((battle.a, battle.b), _PAIR_REWARDS[battle.label], strict=True))
 
 
 def _read_best_of(record: RawColumns) -> list[RatedConversation]:
@@ -157,7 +151,6 @@ def _is_preference(record: Mapping[str, Any], name: str) -> bool:
 
 _SIDES: Mapping[str, tuple[str, ...]] = {
     **{name: columns.answers for name, columns in PAIR_COLUMNS.items()},
-    "arena-conversations": ("conversation_a", "conversation_b"),
     "openai-preference": ("preferred_output", "non_preferred_output"),
     **dict.fromkeys(("rewardbench", "ultrafeedback-binarized", "preference"), _CHOSEN_FIRST),
 }
@@ -199,7 +192,6 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("helpsteer3", "HelpSteer3"),
     _pair_format("arena", "arena battles (response_a, response_b)"),
     _pair_format("alpaca-eval", "AlpacaEval annotations"),
-    _format("arena-conversations", "arena battles (conversations)", _read_battle, ("winner",)),
     _format("rewardbench2", "RewardBench 2", _read_best_of, ("prompt", *_CHOSEN_FIRST)),
     _format(
         *("helpsteer2", "HelpSteer2", _read_helpsteer2, ("prompt", "response", "helpfulness")),
