@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import format_tool_call
 from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
 from adjudge.text import replace_surrogates
@@ -317,12 +317,11 @@ class _Filling:
     def _value(self, name: str) -> list[ContentPiece]:
         done = self._done.get(name)
         if done is None:
-            if name not in self._values:
+            value = self._values.get(name)
+            if value is None:  # a null of a table with gaps is no word to be judged
                 has = ", ".join(sorted(map(str, self._values))[:20])
-                raise GradingFailure(
-                    ErrorKind.INVALID_INPUT, f"the prompt needs {name!r} (there is: {has})"
-                )
-            value = self._values[name]
+                message = f"the prompt needs {name!r} (there is: {has})"
+                raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
             done = (
                 _resolve_marks(render_value(value), "")
                 if name in self._trusted

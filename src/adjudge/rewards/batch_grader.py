@@ -1,15 +1,14 @@
 """A spec's graders asked about a batch: once, again where it may help, and through an outage.
 
 With several ``draws`` each grader that takes one is asked so many times about each sample, as
-draws 0, 2, 4, …; the odd numbers after them are for replies that could not be read. The first makes
-the reward. The others stand in ``repeats``, and no outage is seen in their failures.
+draws 0, 1, 2, …. The first makes the reward. The others stand in ``repeats``, and no outage is seen
+in their failures.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,13 +17,15 @@ from msgspec import structs
 
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import is_listwise
+from adjudge.graders.llm.asking import compute_wait
+from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
+from adjudge.rewards.judge_watch import JudgeWatch, Outage, find_missing
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rewards.startup import StartupCheck
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
@@ -41,51 +42,9 @@ from adjudge.types import (
 
 _log = logging.getLogger("adjudge")
 
-_FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 30.0
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
-_LEAST_WATCHED = 32
-DRAW_STEP = 2
-"""From one draw of a grader to the next; a reply that cannot be read is drawn again in between."""
-
-
-class OutageWatch:
-    """Are judges down? More than ``max_missing`` of the last max(call size, 32) samples.
-
-    Only failures of passing kinds are reported here, and only samples that were really asked. A
-    process that has asked fewer so far cannot be in an outage by a handful of them: the share is
-    always of the full window. A call of which nothing is missing is never an outage, whatever
-    others say; calls may overlap.
-    """
-
-    def __init__(self, max_missing: float) -> None:
-        self.max_missing = max_missing
-        self._calls: deque[list[bool]] = deque()
-
-    def begin(self, failed: Sequence[bool]) -> list[bool]:
-        """Note a call's samples (True: missing); the returned list may be updated in place."""
-        call = list(failed)
-        self._calls.append(call)
-        kept = sum(map(len, self._calls))
-        longest = max(_LEAST_WATCHED, *map(len, self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
-            kept -= len(self._calls.popleft())
-        return call
-
-    def is_outage(self, call: list[bool]) -> bool:
-        """Whether ``call`` stands in an outage, as of now."""
-        if not any(call):
-            return False
-        window = max(len(call), _LEAST_WATCHED)
-        left, missing = window, 0
-        for entry in reversed(self._calls):
-            recent = entry[-left:] if left < len(entry) else entry
-            missing += sum(recent)
-            left -= len(recent)
-            if left <= 0:
-                break
-        return missing > self.max_missing * window
+_FIRST = Ask()
 
 
 @dataclass
@@ -101,7 +60,6 @@ class _Call:
     items: list[WorkItem] = field(default_factory=list)
     rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
-    failed: list[tuple[int, GraderError]] = field(default_factory=list)
     listener: CallListener | None = None
     counting: Collection[str] = ()
 
@@ -127,21 +85,20 @@ class _Call:
 
         self.listener = tell
 
-    def find_failed(self) -> None:
-        """Set ``failed``: the failures as they stand, each with the number of its question."""
-        self.failed = [
-            (at, error)
-            for at, (_, _, _, results, place, _) in enumerate(self.items)
-            if type(error := results[place]) is GraderError
-        ]
+    def find_failed(self) -> Iterator[tuple[int, GraderError]]:
+        """The failures as they stand, each with the number of its question."""
+        for at, item in enumerate(self.items):
+            if type(error := item.results[item.place]) is GraderError:
+                yield at, error
 
     def leave_resumed(self, known: Iterable[tuple[Any, Any]]) -> None:
         """Keep in ``asked`` only samples about which a journal did not have every answer."""
         filled = {(id(results), place) for results, place in known}
         owners = self.owners()
         self.asked.clear()
-        for _, _, draw, results, place, _ in self.items:
-            if draw >= DRAW_STEP:
+        for item in self.items:
+            results, place = item.results, item.place
+            if item.ask.draw:
                 continue
             if (id(results), place) not in filled or isinstance(results[place], GraderError):
                 self.asked.update(map(id, owners[id(results)][0]))
@@ -158,13 +115,6 @@ class TranscriptListener(Protocol):
         ``samples``: the places (``original_index``) of whom it was asked about, several for a
         question about a group. A question about an event is of ``GRADER#NUMBER``.
         """
-
-
-def _misses(one: GradedSample, counting: Collection[str]) -> bool:
-    return any(
-        isinstance(result, GraderError) and name in counting and result.passing
-        for name, result in one.results()
-    )
 
 
 class BatchGrader:
@@ -189,12 +139,10 @@ class BatchGrader:
         listener: TranscriptListener | None = None,
     ) -> None:
         self.draws = draws
-        self._startup: StartupCheck | None = StartupCheck(spec, graders)
-        self._startup_patience_s = startup_patience_s
         self._listener = listener
         self._clock = clock or SystemClock()
-        self._settings, self._counting = spec.missing, spec.counting
-        self._watch = OutageWatch(spec.missing.max_missing)
+        self._counting = spec.counting
+        self._watch = JudgeWatch(spec, graders, startup_patience_s)
         self._reported_at: float | None = None
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
@@ -234,7 +182,7 @@ class BatchGrader:
         :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
         :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
         :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
-        cannot; see :class:`~adjudge.rewards.startup.StartupCheck`.
+        cannot; see :class:`~adjudge.rewards.judge_watch.JudgeWatch`.
         """
         return await run_on_engine(self._grade(samples, groups, sampled, counting))
 
@@ -247,20 +195,19 @@ class BatchGrader:
     ) -> list[GradedSample]:
         call = self._lay_out(samples, groups, sampled)
         call.counting = self._counting if counting is None else counting
-        if self._startup is not None:
-            self._startup.check_fields(call.items)
+        self._watch.check_fields(call.items)
         if self._listener is not None:
             call.listen(self._listener)
         if known := await self._run(call, call.items):
             call.leave_resumed(known)
-        await self._ask_again(call)
-        missing = self._watch.begin(self._missing(call))
-        if self._unreachable(call) is not None or self._watch.is_outage(missing):
-            await self._wait_out(call, missing)
-        if self._startup is not None:
-            self._startup.check_answers(call.graded, samples)
-            if self._startup.is_over:
-                self._startup = None
+        await self._ask_again(call, "again")
+        try:
+            await self._outlast_outage(call)
+        finally:
+            if self._pool.tally is not None:
+                self._pool.tally.note = ""
+        self._watch.settle_lacked(call.graded, samples)
+        self._watch.check_answers(call.graded, samples)
         for one in call.graded:
             for repeat in one.repeats:
                 _fill_repeat(repeat, one)
@@ -269,12 +216,9 @@ class BatchGrader:
     def journal_keys(
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> list[tuple[str, str, int]]:
-        """Under which sample key, grader and draw the journal would know each answer.
-
-        Of a reply that could not be read it is the draw after that. Asks nobody.
-        """
+        """Under which sample key, grader and draw the journal would know each answer."""
         items = self._lay_out(samples, groups, sampled).items
-        return [(key, grader.name, draw) for grader, _, draw, _, _, key in items if key is not None]
+        return [(one.key, one.grader.name, one.ask.draw) for one in items if one.key is not None]
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -308,8 +252,8 @@ class BatchGrader:
             ranks: dict[str, GraderResult] = {}
             call.rankings.append((ranks, [one for one, _ in several]))
             self._add(call, self._group, _group_fields([fields for _, fields in several]), ranks)
-        for number in range(1, self.draws):  # what makes rewards is asked first
-            self._add_repeats(call, contents, members.values(), number * DRAW_STEP)
+        for draw in range(1, self.draws):  # what makes rewards is asked first
+            self._add_repeats(call, contents, members.values(), Ask(draw))
         return call
 
     def _add_repeats(
@@ -317,7 +261,7 @@ class BatchGrader:
         call: _Call,
         contents: Sequence[tuple[GradedSample, Mapping[str, Any]]],
         groups: Iterable[Sequence[tuple[GradedSample, Mapping[str, Any]]]],
-        draw: int,
+        ask: Ask,
     ) -> None:
         """Ask for another draw of all that is asked about, in each sample's ``repeats``."""
         repeats: dict[int, GradedSample] = {}
@@ -327,15 +271,15 @@ class BatchGrader:
         )
         for one, fields in contents:
             repeat = replace(one, outcome={}, repeats=())
-            self._add(call, outcome, fields, repeat.outcome, draw)
+            self._add(call, outcome, fields, repeat.outcome, ask)
             if event:
-                repeat.events = self._add_events(call, fields, event, draw)
+                repeat.events = self._add_events(call, fields, event, ask)
             one.repeats = (*one.repeats, repeat)
             repeats[id(one)] = repeat
         for several in groups if group else ():
             ranks: dict[str, GraderResult] = {}
             call.rankings.append((ranks, [repeats[id(one)] for one, _ in several]))
-            self._add(call, group, _group_fields([fields for _, fields in several]), ranks, draw)
+            self._add(call, group, _group_fields([fields for _, fields in several]), ranks, ask)
 
     def _add(
         self,
@@ -343,19 +287,19 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
-        draw: int = 0,
+        ask: Ask = _FIRST,
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
-            call.items.append((grader, fields, draw, results, grader.name, key))
+            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key))
 
     def _add_events(
         self,
         call: _Call,
         fields: Mapping[str, Any],
         graders: Sequence[BoundGrader],
-        draw: int = 0,
+        ask: Ask = _FIRST,
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -376,7 +320,7 @@ class BatchGrader:
         for event in events:
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
-            self._add(call, graders, {**fields, "event": item, **item}, answers[-1], draw)
+            self._add(call, graders, {**fields, "event": item, **item}, answers[-1], ask)
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
@@ -389,28 +333,31 @@ class BatchGrader:
         finally:
             call_round.reset(before)
 
-    async def _ask_again(self, call: _Call) -> None:
-        """Passing failures once more; a failed parse once with a new draw, and that once more."""
-        call.find_failed()
-        if again := [at for at, error in call.failed if error.passing]:
-            await self._repeat(call, again)
-            call.find_failed()
-        unread = (at for at, error in call.failed if error.redrawable)
-        if again := [at for at in unread if call.items[at][2] % DRAW_STEP == 0]:
-            await self._repeat(call, again, redraw=True)
-            call.find_failed()
+    async def _ask_again(self, call: _Call, why: AskReason) -> None:
+        """Ask what may pass once more, then a reply that nobody could read.
+
+        A grader of the user's own has its one redraw here; the others have asked again themselves.
+        """
+        await self._repeat(call, [at for at, error in call.find_failed() if error.passing], why)
+        unread = (at for at, error in call.find_failed() if error.kind in REDRAW_KINDS)
+        items = call.items
+        again = [at for at in unread if not (items[at].grader.asks_again or items[at].ask.attempt)]
+        for at in again:
+            items[at] = items[at]._replace(ask=Ask(items[at].ask.draw, 1, "redraw"))
+        await self._repeat(call, again, "redraw")
         for ranks, members in call.rankings:
             self._spread_ranks(ranks, members)
 
-    async def _repeat(self, call: _Call, places: Sequence[int], *, redraw: bool = False) -> None:
-        """Ask these questions again: the same draw, or the next one."""
-        for at in places:
-            grader, fields, draw, results, name, key = call.items[at]
-            if redraw:
-                call.items[at] = (grader, fields, draw + 1, results, name, key)
+    async def _repeat(self, call: _Call, places: Sequence[int], why: AskReason) -> None:
+        """Ask these questions again, the same attempts at the same draws."""
+        asked = [call.items[at] for at in places]
+        for item in asked:
             if self._pool.tally is not None:
-                self._pool.tally.withdraw(results[name])
-        await self._run(call, [call.items[at] for at in places])
+                self._pool.tally.withdraw(item.results[item.place])
+        if asked:
+            await self._run(
+                call, [one._replace(ask=structs.replace(one.ask, why=why)) for one in asked]
+            )
 
     def _spread_ranks(
         self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
@@ -425,63 +372,38 @@ class BatchGrader:
 
     # --- outages --------------------------------------------------------------------------------
 
-    async def _wait_out(self, call: _Call, missing: list[bool]) -> None:
+    async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        try:
-            await self._wait_for_judges(call, missing)
-        finally:
-            if self._pool.tally is not None:
-                self._pool.tally.note = ""
-
-    async def _wait_for_judges(self, call: _Call, missing: list[bool]) -> None:
-        started, wait = self._clock.time(), _FIRST_WAIT_S
-        while (absent := self._unreachable(call)) or self._watch.is_outage(missing):
-            patience_s = self._settings.patience_s
-            if absent is not None and self._startup_patience_s is not None:
-                patience_s = self._startup_patience_s
-            left = patience_s - (self._clock.time() - started)
+        missing = self._watch.begin_call(self._find_missing(call))
+        started, asks = self._clock.time(), 0
+        while (outage := self._watch.find_outage(call.graded, missing)) is not None:
+            left = outage.patience_s - (self._clock.time() - started)
             if left <= 0:
-                raise JudgeUnavailable(self._unavailable(call, absent, patience_s))
-            self._report_wait(call, left, patience_s)
-            await self._clock.sleep(min(wait, left))
-            wait = min(2 * wait, _LONGEST_WAIT_S)
-            await self._ask_again(call)
-            if absent is not None and self._unreachable(call) is None:
+                raise JudgeUnavailable(outage.ending)
+            self._report_wait(outage, left)
+            await self._clock.sleep(min(compute_wait(asks), left))
+            asks += 1
+            await self._ask_again(call, "outage")
+            now = self._watch.find_outage(call.graded, missing)
+            if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
-                await self._ask_again(call)
-            missing[:] = self._missing(call)
+                await self._ask_again(call, "outage")
+            missing[:] = self._find_missing(call)
 
-    def _unreachable(self, call: _Call) -> GraderError | None:
-        return None if self._startup is None else self._startup.unreachable(call.graded)
-
-    def _missing(self, call: _Call) -> list[bool]:
+    def _find_missing(self, call: _Call) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
-        if not call.failed:
-            return [False] * len(call.asked)
-        return [_misses(one, call.counting) for one in call.graded if id(one) in call.asked]
+        return find_missing([one for one in call.graded if id(one) in call.asked], call.counting)
 
-    def _unavailable(self, call: _Call, absent: GraderError | None, patience_s: float) -> str:
-        """Why the run stops, the cause first."""
-        if absent is not None:
-            waited = f" for {patience_s:g} s" if patience_s else ""
-            return f"{absent.name}: never reached its judge{waited}: {absent.error}"
-        return (
-            f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
-            f"for {patience_s:g} s (last: {_last_reason(call.graded)}); nothing was learned from it"
-        )
-
-    def _report_wait(self, call: _Call, left: float, patience_s: float) -> None:
+    def _report_wait(self, outage: Outage, left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
-        reason = _last_reason(call.graded)
-        message = f"{reason}; asking again for up to {left:.0f} s"
         if self._pool.tally is not None:
-            waited = f"waiting, {patience_s - left:.0f} s of {patience_s:g} s: "
-            self._pool.tally.note = waited + reason[:_NOTE_CHARS]
+            waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "
+            self._pool.tally.note = waited + outage.reason[:_NOTE_CHARS]
         # Many calls at once wait for the same judge: one of them says so.
         now = self._clock.time()
         if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            _log.warning("%s", message)
+            _log.warning("%s; asking again for up to %.0f s", outage.reason, left)
 
 
 def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
@@ -494,14 +416,6 @@ def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
 
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
-
-
-def _last_reason(graded: Sequence[GradedSample]) -> str:
-    for one in reversed(graded):
-        for name, result in one.results():
-            if isinstance(result, GraderError) and result.passing:
-                return f"{name}: {result.kind}: {result.error}"
-    return "no reason given"
 
 
 def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
 from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
@@ -25,10 +26,21 @@ from adjudge.types import GraderError, GraderResult, Sample
 # waits no longer than this.
 _YIELD_AFTER_S = 0.005
 _WAKE_BATCH = 32
+_FIRST_ASK = Ask()
 
-WorkItem = tuple[BoundGrader, Mapping[str, Any], int, Any, Any, str | None]
-"""Who is asked, about which fields, the draw, where the result goes (a list or a dict, and the
-place in it), and the journal's key."""
+
+class WorkItem(NamedTuple):
+    """Who is asked about which ``fields``, and where the result goes: ``results[place]``.
+
+    ``key`` is the journal's.
+    """
+
+    grader: BoundGrader
+    fields: Mapping[str, Any]
+    ask: Ask
+    results: Any
+    place: Any
+    key: str | None
 
 
 CallListener = Callable[[Any, Any, list[JudgeCall], GraderResult], None]
@@ -80,7 +92,9 @@ class WorkerPool:
         listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
-        for grader, fields, draw, results, place, key in asks:
+        ask_counts.set(tally.asks)  # the context is this worker's own
+        for grader, fields, ask, results, place, key in asks:
+            draw = ask.draw
             if journal is not None and key is not None:
                 resumed = journal.take(key, grader.name, draw)
                 if resumed is not None:
@@ -91,11 +105,12 @@ class WorkerPool:
                     continue
             while clock() > breather.until:
                 await breather.wait_turn()
+            current_ask.set(ask)
             if listener is None:
                 result = await grader.ask(fields, draw)
             else:
                 calls: list[JudgeCall] = []
-                call_log.set(calls)  # the context is this worker's own
+                call_log.set(calls)
                 result = await grader.ask(fields, draw)
                 if calls:
                     listener(results, place, calls, result)
@@ -271,7 +286,7 @@ class GradingRunner:
                 if has_journal:
                     key = sample_key(item.fields() if isinstance(item, Sample) else item)
                 for grader, results in places:
-                    yield grader, fields, 0, results, place, key
+                    yield WorkItem(grader, fields, _FIRST_ASK, results, place, key)
 
     async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
         graders = {grader.name: grader for grader in self._bound_graders()}
@@ -283,7 +298,7 @@ class GradingRunner:
             for place, (name, fields, draw) in enumerate(asks):
                 if self.journal is not None and fields is not last:
                     key, last = sample_key(fields), fields
-                yield graders[name], fields, draw, results, place, key
+                yield WorkItem(graders[name], fields, Ask(draw), results, place, key)
 
         known = await self._pool(stop_on_auth=True).run(items(), len(asks))
         asked = [True] * len(asks)

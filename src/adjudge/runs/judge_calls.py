@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
@@ -302,16 +301,15 @@ class _CallMeter(ChatModel):
         # Cassettes and scripts cost nothing.
         self._free = not model.has_server
 
-    async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
+    async def achat(self, messages: Any, **asked: Any) -> Reply:
         from adjudge.judges.endpoint.settings import (  # noqa: PLC0415  (a dry run's alone)
             Price,
             estimate_tokens,
         )
 
         sampling = {**self._sampling, **asked}
-        if draw < REPAIR_DRAW:
-            price = Price(input=0.0, output=0.0) if self._free else self._price
-            self._asked.add(*estimate_tokens(messages, sampling), price)
+        price = Price(input=0.0, output=0.0) if self._free else self._price
+        self._asked.add(*estimate_tokens(messages, sampling), price)
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 

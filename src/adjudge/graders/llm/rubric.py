@@ -18,25 +18,15 @@ from typing import Any, Literal
 
 from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
-from adjudge.errors import (
-    PASSING_KINDS,
-    REDRAW_KINDS,
-    Cause,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-)
+from adjudge.errors import PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View
-from adjudge.graders.llm.joint_asks import are_redrawable
+from adjudge.graders.llm.asking import ASK_ONCE, ASK_POLICY, RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
-    REPAIR_DRAW,
     CandidateView,
     JudgeGrader,
     JudgeOutcome,
     TruncationMode,
     get_group_name,
-    sum_provenance,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
@@ -53,6 +43,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
     read_material,
 )
+from adjudge.judges.ask import asking
 from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
@@ -184,8 +175,6 @@ class RubricMarks:
             metadata |= {"low": outcome.low, "high": outcome.high}
             if self.marks:  # else the interval is the whole range, and says nothing
                 where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
-        if are_redrawable(map(ErrorKind, kinds)):
-            metadata["redraw"] = True
         metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
@@ -287,32 +276,19 @@ class RubricAsker:
         """
         try:
             if criteria[0].scale == "bounded":
-                await self._share(sheet, criteria[0])
-            elif await self._marks(sheet, criteria) and (left := sheet.unmarked(criteria)):
-                await self._marks(sheet, left, last=True)
+                form: JudgeReplyForm = ScoreForm(0.0, 1.0, integer=False)
+                sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
+                return
+            told = await self._tell("rubric", criteria, build_marks_form(criteria))
+            sheet.add_marks(criteria, told)
+            if (left := sheet.unmarked(criteria)) and not told.repaired:
+                with asking("left_out", 1):
+                    told = await self._tell("rubric", left, build_marks_form(left), last=True)
+                sheet.add_marks(left, told)
         except GradingFailure as failure:
             if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
                 raise
             sheet.add_failure(sheet.unmarked(criteria), failure)
-
-    async def _share(self, sheet: RubricMarks, criterion: Criterion) -> None:
-        form = ScoreForm(0.0, 1.0, integer=False)
-        sheet.add_share(criterion, await self._tell("rubric_share", [criterion], form))
-
-    async def _marks(
-        self, sheet: RubricMarks, criteria: Sequence[Criterion], *, last: bool = False
-    ) -> bool:
-        """Ask once; whether what is still open may be asked for once more."""
-        try:
-            told = await self._tell("rubric", criteria, build_marks_form(criteria), last=last)
-        except GradingFailure as failure:
-            # Raw replies mean that it has been asked again already; other kinds stay as they are.
-            if last or failure.kind not in REDRAW_KINDS or "raw" in failure.metadata:
-                raise
-            sheet.add_failure(criteria, failure)
-            return True
-        sheet.add_marks(criteria, told)
-        return not told.repaired
 
     async def _tell(
         self,
@@ -334,10 +310,11 @@ class RubricAsker:
                     **values,
                 },
                 form,
-                draw=self._draw + (REPAIR_DRAW if last else 0),
+                draw=self._draw,
                 group=self._group,
-                # The last ask is not repaired: what cannot be read leaves criteria unmarked.
+                # After the last ask what cannot be read leaves criteria unmarked.
                 unread=Verdict(value={}) if last else None,
+                policy=ASK_ONCE if last else ASK_POLICY,
             )
 
 

@@ -3,7 +3,7 @@
 Generative judges: their ``model`` is the judge's folder (``type = "local"``), or any server of it
 with the folder's path in ``card``. They are asked in the wording that the card has, and a reply in
 any other form than the trained one is ``unparsable``, as it earned the minimum in training; no
-repair is asked for, which they never saw. A fresh draw is the run's to ask. Servers part thinking
+repair is asked for, which they never saw: the same question is put once more. Servers part thinking
 from text and drop the tags, so that what cannot be told apart then counts as the same: no thinking
 and an empty one, and an opening tag that the chat template wrote.
 
@@ -21,10 +21,15 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
+from adjudge.graders.llm.asking import (
+    ASK_POLICY,
+    AskPolicy,
+    ask_all,
+    join_failures,
+    sum_costs,
+)
 from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader, check_against
-from adjudge.graders.llm.joint_asks import ask_all, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
     CandidateView,
     JudgeGrader,
     JudgeOutcome,
@@ -47,7 +52,6 @@ from adjudge.graders.llm.trained_judge_prompts import (
     judge_prompt_template,
 )
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import PromptTemplate
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
@@ -145,11 +149,12 @@ class _TrainedGrader(JudgeGrader):
         draw: int = 0,
         group: str | None = None,
         unread: Verdict | None = None,  # noqa: ARG002  (as for every judge's grader)
+        policy: AskPolicy = ASK_POLICY,  # noqa: ARG002  (no repair was ever seen in training)
     ) -> JudgeOutcome:
-        """Ask once and read the reply as in training.
+        """Ask, and read the reply as in training; without a verdict once more, the same question.
 
         ``query`` among the values is what was asked. Raises ``GradingFailure``: the call's own, or
-        ``unparsable``, ``out_of_range`` and ``truncated`` with the reply in ``metadata["raw"]``.
+        ``unparsable``, ``out_of_range`` and ``truncated`` with the replies in ``metadata["raw"]``.
         """
         if is_blank(values.get("query")):
             raise missing_field_failure(("query", "messages", "prompt"), values)
@@ -160,16 +165,20 @@ class _TrainedGrader(JudgeGrader):
             key=self.model.fence_key,
             control_tokens=self.model.control_tokens,
         )
-        reply = await self.model.achat(asked.messages, draw=draw, group=group)
-        source = msgspec.structs.replace(reply.provenance, prompt_hash=template.hash)
-        read = self._prompt_config.form.read(
-            _full_reply(reply), cut=reply.finish_reason == "length"
+
+        def read(reply: Reply) -> Verdict:
+            cut = reply.finish_reason == "length"
+            found = self._prompt_config.form.read(_full_reply(reply), cut=cut)
+            if isinstance(found, UnreadableReply):
+                raise GradingFailure(found.kind, f"no verdict: {found.why}")
+            return found
+
+        return await self._put_question(
+            lambda _: self.model.achat(asked.messages, draw=draw, group=group),
+            read,
+            template,
+            AskPolicy(repairs=False),
         )
-        if isinstance(read, UnreadableReply):
-            note_unreadable(reply.text, read.why)
-            raw = {"raw": [reply.text[:RAW_LIMIT]]}
-            raise GradingFailure(read.kind, f"no verdict: {read.why}", raw, provenance=source)
-        return JudgeOutcome(read, source, reply)
 
 
 class TrainedRating(_TrainedGrader):
