@@ -8,9 +8,9 @@ from tests.refusals import refuses
 
 from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
 from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges.ask import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, Usage
 
@@ -27,7 +27,8 @@ class Judge(ScriptedModel):
             self.features = features
 
     async def achat(self, messages: Any, **asked: Any) -> Reply:
-        self.asked.append({"messages": messages, **asked})
+        attempt = current_ask.get().attempt
+        self.asked.append({"messages": messages, "attempt": attempt, **asked})
         return await super().achat(messages, **asked)
 
 
@@ -93,8 +94,9 @@ def test_no_readable_score_is_no_score(reply: str, kind: ErrorKind) -> None:
     result = grade(LLMGrader(judge, template=QUESTION, score_range=(0, 10)))
     assert isinstance(result, GraderError)
     assert result.kind is kind
-    assert len(result.metadata["raw"]) == 2, "both replies are kept"
-    assert [asked["draw"] for asked in judge.asked] == [0, REPAIR_DRAW]
+    attempts = 2 if kind is ErrorKind.OUT_OF_RANGE else 3
+    assert len(result.metadata["raw"]) == attempts, "all replies are kept"
+    assert [asked["attempt"] for asked in judge.asked] == list(range(attempts))
     assert "could not be used" in judge.asked[1]["messages"][-1]["content"]
 
 

@@ -19,7 +19,6 @@ from adjudge import (
     SpecRewardFunction,
 )
 from adjudge.errors import JudgeAuthError, JudgeUnavailable, MissingRewardError
-from adjudge.rewards.batch_grader import OutageWatch
 from adjudge.runner.progress import Tally
 
 
@@ -51,16 +50,16 @@ def test_passing_failures_are_asked_once_more_after_the_others(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["unparsable", "truncated", "refused"])
-def test_parse_failures_are_asked_once_more_with_a_new_draw(kind: str) -> None:
+def test_what_could_not_be_read_is_asked_once_more_the_same_draw(kind: str) -> None:
     grader = Flaky(kind, 1)
     assert values(build({"flaky": grader}).compute(samples({"n": 0}))) == [1.0]
-    assert grader.asks == [(0, 0), (0, 1)]
+    assert grader.asks == [(0, 0), (0, 0)]
 
 
-def test_a_new_draw_is_made_once() -> None:
+def test_a_redraw_is_made_once() -> None:
     grader = Flaky("unparsable", 9)
     assert values(build({"flaky": grader}).compute(samples({"n": 0}))) == [None]
-    assert grader.asks == [(0, 0), (0, 1)]
+    assert grader.asks == [(0, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("kind", ["out_of_range", "budget", "bug", "invalid_input", "unsupported"])
@@ -146,17 +145,6 @@ def test_an_outage_is_seen_across_small_calls() -> None:
         made.compute(samples({"s": "timeout"}))
     with pytest.raises(JudgeUnavailable):
         made.compute(samples({"s": "timeout"}))
-
-
-def test_the_watch_looks_at_the_last_call_or_the_last_32() -> None:
-    watch = OutageWatch(0.5)
-    assert not watch.is_outage(watch.begin([True] * 16))
-    assert watch.is_outage(watch.begin([True]))
-    assert not watch.is_outage(watch.begin([True] + [False] * 39))
-    call = watch.begin([True] * 60 + [False] * 40)
-    assert watch.is_outage(call)
-    call[:] = [False] * 100
-    assert not watch.is_outage(call)
 
 
 def test_a_call_of_which_nothing_is_missing_is_no_outage() -> None:

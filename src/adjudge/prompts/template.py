@@ -317,11 +317,11 @@ class _Filling:
     def _value(self, name: str) -> list[ContentPiece]:
         done = self._done.get(name)
         if done is None:
-            value = self._values.get(name)
-            if value is None:  # a null of a table with gaps is no word to be judged
+            if name not in self._values:
                 has = ", ".join(sorted(map(str, self._values))[:20])
                 message = f"the prompt needs {name!r} (there is: {has})"
                 raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
+            value = self._values[name]
             done = (
                 _resolve_marks(render_value(value), "")
                 if name in self._trusted

@@ -20,6 +20,7 @@ from adjudge.graders.llm.judge_grader import (
     build_template,
     extract_query,
     get_group_name,
+    missing_field_failure,
     parse_ending,
 )
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
@@ -153,6 +154,9 @@ class LLMGrader(JudgeGrader):
             if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is
                 shown["query"] = shown["prompt"] if query is None else query
         values = {**shown, **self.variables}
+        for name in self.template.fields & values.keys():
+            if values[name] is None:  # a null of a table with gaps is nothing to be judged
+                raise missing_field_failure([name], shown)
         form = self._ranking(shown) if listwise else self._form
         try:
             told = await self._ask(
