@@ -24,7 +24,7 @@ from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
-from adjudge.rewards.judge_watch import JudgeWatch, Outage, find_missing
+from adjudge.rewards.judge_watch import JudgeWatch, JudgeOutage, find_missing
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
@@ -394,7 +394,7 @@ class BatchGrader:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
         return find_missing([one for one in call.graded if id(one) in call.asked], call.counting)
 
-    def _report_wait(self, outage: Outage, left: float) -> None:
+    def _report_wait(self, outage: JudgeOutage, left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
         if self._pool.tally is not None:
             waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "

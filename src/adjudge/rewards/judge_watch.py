@@ -44,7 +44,7 @@ _NOT_FOUND_STATUSES = (404, 405, 410)
 _REQUEST_STATUSES = (408, 409, 413, 425, 429)
 
 
-class Outage(NamedTuple):
+class JudgeOutage(NamedTuple):
     """Judges are down: why, for how long to wait for them, and what to say if that is too short.
 
     ``never_reached``: a judge that has not been there since the process started.
@@ -192,7 +192,7 @@ class JudgeWatch:
             kept -= len(self._calls.popleft())
         return call
 
-    def find_outage(self, graded: Sequence[GradedSample], call: list[bool]) -> Outage | None:
+    def find_outage(self, graded: Sequence[GradedSample], call: list[bool]) -> JudgeOutage | None:
         """Whether judges are down, as of now, for this ``call`` of :meth:`begin_call`."""
         settings, reason = self._settings, _last_reason(graded)
         if (absent := self._find_unreachable(graded)) is not None:
@@ -200,14 +200,14 @@ class JudgeWatch:
             patience_s = settings.patience_s if patience_s is None else patience_s
             waited = f" for {patience_s:g} s" if patience_s else ""
             ending = f"{absent.name}: never reached its judge{waited}: {absent.error}"
-            return Outage(reason, patience_s, ending, never_reached=True)
+            return JudgeOutage(reason, patience_s, ending, never_reached=True)
         if not any(call) or self._count_missing(call) <= settings.max_missing * _window(call):
             return None
         ending = (
             f"judges failed for more than {settings.max_missing:.0%} of the samples "
             f"for {settings.patience_s:g} s (last: {reason}); nothing was learned from it"
         )
-        return Outage(reason, settings.patience_s, ending, never_reached=False)
+        return JudgeOutage(reason, settings.patience_s, ending, never_reached=False)
 
     def _count_missing(self, call: list[bool]) -> int:
         left, missing = _window(call), 0

@@ -304,7 +304,8 @@ class RewardReducer:
             terms = _active_terms(terms, results, idle)
             if not terms and idle >= self._counting:
                 why = "no grader had anything to judge"
-                return GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+                nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+                return next((one for one in results.values() if _is_lacking(one)), nothing)
             if not terms:
                 return 0.0  # the other scope makes the reward
         return self._to_number(results, terms)
