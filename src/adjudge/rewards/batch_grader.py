@@ -24,7 +24,7 @@ from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
-from adjudge.rewards.judge_watch import JudgeWatch, JudgeOutage, find_missing
+from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch, find_missing
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
@@ -44,7 +44,6 @@ _log = logging.getLogger("adjudge")
 
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
-_FIRST = Ask()
 
 
 @dataclass
@@ -63,25 +62,14 @@ class _Call:
     listener: CallListener | None = None
     counting: Collection[str] = ()
 
-    def owners(self) -> dict[int, tuple[list[GradedSample], str]]:
-        """By the id of each table of results: whose they are, and which event they are of."""
-        owners = {id(ranks): (members, "") for ranks, members in self.rankings}
-        repeats = (repeat for one in self.graded for repeat in one.repeats)
-        for one in (*repeats, *self.graded):  # a repeat may share its sample's events
-            owners[id(one.outcome)] = ([one], "")
-            events = [] if isinstance(one.events, GraderError) else one.events
-            owners.update({id(event): ([one], f"#{at}") for at, event in enumerate(events)})
-        return owners
-
     def listen(self, listener: TranscriptListener) -> None:
         """Tell ``listener`` of the judge calls of each question from now on."""
-        owners = self.owners()
 
-        def tell(results: Any, grader: Any, calls: list[JudgeCall], result: GraderResult) -> None:
-            members, event = owners[id(results)]
+        def tell(item: WorkItem, calls: list[JudgeCall], result: GraderResult) -> None:
+            members, event = item.owner
             places = [one.original_index for one in members]
             failed = isinstance(result, GraderError)
-            listener.add_calls(places, f"{grader}{event}", calls, failed=failed)
+            listener.add_calls(places, f"{item.place}{event}", calls, failed=failed)
 
         self.listener = tell
 
@@ -91,17 +79,14 @@ class _Call:
             if type(error := item.results[item.place]) is GraderError:
                 yield at, error
 
-    def leave_resumed(self, known: Iterable[tuple[Any, Any]]) -> None:
+    def leave_resumed(self, known: Iterable[WorkItem]) -> None:
         """Keep in ``asked`` only samples about which a journal did not have every answer."""
-        filled = {(id(results), place) for results, place in known}
-        owners = self.owners()
+        filled = set(map(id, known))
         self.asked.clear()
         for item in self.items:
-            results, place = item.results, item.place
-            if item.ask.draw:
-                continue
-            if (id(results), place) not in filled or isinstance(results[place], GraderError):
-                self.asked.update(map(id, owners[id(results)][0]))
+            failed = isinstance(item.results[item.place], GraderError)
+            if not item.ask.draw and (id(item) not in filled or failed):
+                self.asked.update(map(id, item.owner[0]))
 
 
 class TranscriptListener(Protocol):
@@ -226,7 +211,6 @@ class BatchGrader:
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
-        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
         contents: list[tuple[GradedSample, Mapping[str, Any]]] = []
         for sample, group, drawn in zip(samples, groups, sampled, strict=True):
             place, env_reward = sample.original_index, sample.env_reward
@@ -238,48 +222,38 @@ class BatchGrader:
                 one.outcome = {name: failed(name) for name in names}
                 one.events = failed("events")
                 continue
-            fields = sample.fields()
-            self._add(call, self._outcome, fields, one.outcome)
-            if self._event:
-                one.events = self._add_events(call, fields, self._event)
-            if self._group:
-                members.setdefault(group, []).append((one, fields))
-            if self.draws > 1:
-                contents.append((one, fields))
-            if self._outcome or self._group or (one.events and isinstance(one.events, list)):
+            contents.append((one, sample.fields()))
+        for draw in range(self.draws):  # what makes rewards is asked first
+            self._add_draw(call, contents, Ask(draw))
+        return call
+
+    def _add_draw(
+        self, call: _Call, contents: Sequence[tuple[GradedSample, Mapping[str, Any]]], ask: Ask
+    ) -> None:
+        """Ask about all samples: every grader at first, then those that take a draw."""
+        outcome, event, group = (
+            [grader for grader in graders if grader.takes_draw or not ask.draw]
+            for graders in (self._outcome, self._event, self._group)
+        )
+        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
+        for first, fields in contents:
+            one = first
+            if ask.draw:
+                one = replace(first, outcome={}, repeats=())
+                first.repeats = (*first.repeats, one)
+            self._add(call, outcome, fields, one.outcome, ask, ([one], ""))
+            if event:
+                one.events = self._add_events(call, event, fields, ask, one)
+            if group:
+                members.setdefault(one.group, []).append((one, fields))
+            if outcome or group or (one.events and isinstance(one.events, list)):
                 call.asked.add(id(one))
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
-            call.rankings.append((ranks, [one for one, _ in several]))
-            self._add(call, self._group, _group_fields([fields for _, fields in several]), ranks)
-        for draw in range(1, self.draws):  # what makes rewards is asked first
-            self._add_repeats(call, contents, members.values(), Ask(draw))
-        return call
-
-    def _add_repeats(
-        self,
-        call: _Call,
-        contents: Sequence[tuple[GradedSample, Mapping[str, Any]]],
-        groups: Iterable[Sequence[tuple[GradedSample, Mapping[str, Any]]]],
-        ask: Ask,
-    ) -> None:
-        """Ask for another draw of all that is asked about, in each sample's ``repeats``."""
-        repeats: dict[int, GradedSample] = {}
-        outcome, event, group = (
-            [grader for grader in graders if grader.takes_draw]
-            for graders in (self._outcome, self._event, self._group)
-        )
-        for one, fields in contents:
-            repeat = replace(one, outcome={}, repeats=())
-            self._add(call, outcome, fields, repeat.outcome, ask)
-            if event:
-                repeat.events = self._add_events(call, fields, event, ask)
-            one.repeats = (*one.repeats, repeat)
-            repeats[id(one)] = repeat
-        for several in groups if group else ():
-            ranks: dict[str, GraderResult] = {}
-            call.rankings.append((ranks, [repeats[id(one)] for one, _ in several]))
-            self._add(call, group, _group_fields([fields for _, fields in several]), ranks, ask)
+            owners = [one for one, _ in several]
+            call.rankings.append((ranks, owners))
+            shared = _group_fields([fields for _, fields in several])
+            self._add(call, group, shared, ranks, ask, (owners, ""))
 
     def _add(
         self,
@@ -287,19 +261,21 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
-        ask: Ask = _FIRST,
+        ask: Ask,
+        owner: tuple[list[GradedSample], str],
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
-            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key))
+            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key, owner))
 
     def _add_events(
         self,
         call: _Call,
-        fields: Mapping[str, Any],
         graders: Sequence[BoundGrader],
-        ask: Ask = _FIRST,
+        fields: Mapping[str, Any],
+        ask: Ask,
+        owner: GradedSample,
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -317,15 +293,16 @@ class BatchGrader:
         if not isinstance(events, list):
             return _no_events_error(f"'events' is a {type(events).__name__}")
         answers: list[dict[str, GraderResult]] = []
-        for event in events:
+        for at, event in enumerate(events):
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
-            self._add(call, graders, {**fields, "event": item, **item}, answers[-1], ask)
+            seen = {**fields, "event": item, **item}
+            self._add(call, graders, seen, answers[-1], ask, ([owner], f"#{at}"))
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[tuple[Any, Any]]:
+    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
         before = call_round.set(object())
         try:

@@ -32,7 +32,7 @@ _FIRST_ASK = Ask()
 class WorkItem(NamedTuple):
     """Who is asked about which ``fields``, and where the result goes: ``results[place]``.
 
-    ``key`` is the journal's.
+    ``key`` is the journal's, ``owner`` the caller's: whose answer it is.
     """
 
     grader: BoundGrader
@@ -41,10 +41,11 @@ class WorkItem(NamedTuple):
     results: Any
     place: Any
     key: str | None
+    owner: Any = None
 
 
-CallListener = Callable[[Any, Any, list[JudgeCall], GraderResult], None]
-"""Gets an item's place (the list or dict, and the place in it), its calls and its result."""
+CallListener = Callable[[WorkItem, list[JudgeCall], GraderResult], None]
+"""Gets an item, its calls and its result."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class WorkerPool:
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
-    ) -> list[tuple[Any, Any]]:
-        """Ask ``total`` items, on the engine loop; returns the places that the journal filled.
+    ) -> list[WorkItem]:
+        """Ask ``total`` items, on the engine loop; returns those that the journal answered.
 
         ``listener`` hears of the judge calls of each item that made any. Raises a grader's
         ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
-        tally, known = self.tally or Tally(total), list[tuple[Any, Any]]()
+        tally, known = self.tally or Tally(total), list[WorkItem]()
         asks, breather = iter(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
@@ -88,18 +89,19 @@ class WorkerPool:
         asks: Iterator[WorkItem],
         tally: Tally,
         breather: _CooperativeYield,
-        known: list[tuple[Any, Any]],
+        known: list[WorkItem],
         listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
         ask_counts.set(tally.asks)  # the context is this worker's own
-        for grader, fields, ask, results, place, key in asks:
+        for item in asks:
+            grader, fields, ask, results, place, key, _ = item
             draw = ask.draw
             if journal is not None and key is not None:
                 resumed = journal.take(key, grader.name, draw)
                 if resumed is not None:
                     results[place] = resumed
-                    known.append((results, place))
+                    known.append(item)
                     tally.done += 1
                     tally.resumed += 1
                     continue
@@ -113,7 +115,7 @@ class WorkerPool:
                 call_log.set(calls)
                 result = await grader.ask(fields, draw)
                 if calls:
-                    listener(results, place, calls, result)
+                    listener(item, calls, result)
             results[place] = result
             tally.done += 1
             if result.provenance is not None and result.provenance.paid is not None:
@@ -302,8 +304,8 @@ class GradingRunner:
 
         known = await self._pool(stop_on_auth=True).run(items(), len(asks))
         asked = [True] * len(asks)
-        for _, place in known:
-            asked[place] = False
+        for item in known:
+            asked[item.place] = False
         return _check_complete({"": results})[""], asked
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:

@@ -88,7 +88,6 @@ class AskPolicy(NamedTuple):
         return None
 
 
-ASK_POLICY = AskPolicy()
 ASK_ONCE = AskPolicy(repairs=False, redraws=False)
 
 _LONGEST_WAIT_S = 30.0

@@ -22,7 +22,7 @@ import msgspec
 from adjudge.config import check_allowed
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, View, docstring_summary
-from adjudge.graders.llm.asking import ASK_POLICY, AskPolicy, sum_provenance
+from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
@@ -307,6 +307,7 @@ class JudgeGrader(BaseGrader):
     """
 
     type_name: ClassVar[str] = ""
+    policy: ClassVar[AskPolicy] = AskPolicy()
     asks_again: ClassVar[bool] = True
     """It asks again itself what could not be read, so a run does not."""
 
@@ -356,9 +357,9 @@ class JudgeGrader(BaseGrader):
         group: str | None = None,
         unread: Verdict | None = None,
         interpret: Callable[[Verdict, Reply], Any] | None = None,
-        policy: AskPolicy = ASK_POLICY,
+        last: bool = False,
     ) -> JudgeOutcome:
-        """Ask about ``values`` and read the verdict in ``form``; again as ``policy`` says.
+        """Ask about ``values`` and read the verdict in ``form``; again, but for the ``last`` ask.
 
         Where the template has the field ``reply_form``, what the reply must look like is put
         there, and nothing outside that form is a verdict; else its author has worded that himself,
@@ -394,25 +395,49 @@ class JudgeGrader(BaseGrader):
             return await self.model.achat(messages, schema=schema, draw=draw, group=group)
 
         def read(reply: Reply) -> Verdict:
-            verdict = _read_verdict(
-                form, reply, asked=asked, ours=worded or as_schema, block=block, unread=unread
-            )
+            found = self._read_reply(form, reply, asked, ours=worded or as_schema, block=block)
+            if isinstance(found, UnreadableReply):
+                if unread is None or not reply.text.strip():
+                    raise GradingFailure(found.kind, found.why)
+                found = unread
             if interpret is None:
-                return verdict
-            return msgspec.structs.replace(verdict, value=interpret(verdict, reply))
+                return found
+            return msgspec.structs.replace(found, value=interpret(found, reply))
 
-        return await self._put_question(put, read, template, policy)
+        return await self._put_question(put, read, template, last=last)
+
+    def _read_reply(
+        self,
+        form: JudgeReplyForm,
+        reply: Reply,
+        asked: RenderedPrompt,
+        *,
+        ours: bool,
+        block: str | None,
+    ) -> Verdict | UnreadableReply:
+        """The verdict in a reply; ``ours``: the form was asked for, as schema or in ``block``."""
+        cut = reply.finish_reason == "length"
+        text = strip_end_tokens(reply.text)
+        if not text.strip():
+            kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
+            why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
+            return UnreadableReply(why=why, kind=kind)
+        if not ours:
+            return cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
+        found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
+        return found if isinstance(found, UnreadableReply) else form.verdict_of(found)
 
     async def _put_question(
         self,
         put: Callable[[str | None], Awaitable[Reply]],
         read: Callable[[Reply], Verdict],
         template: PromptTemplate,
-        policy: AskPolicy,
+        *,
+        last: bool = False,
     ) -> JudgeOutcome:
         """What :meth:`AskPolicy.ask` comes to, with the hash of the question's ``template``."""
         try:
-            verdict, reply, spent = await policy.ask(put, read)
+            verdict, reply, spent = await (ASK_ONCE if last else self.policy).ask(put, read)
         except GradingFailure as failure:
             if failure.provenance is not None:
                 failure.provenance = _with_prompt_hash(failure.provenance, template)
@@ -452,37 +477,6 @@ def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
     if isinstance(content, str):
         return {**message, "content": f"{content}\n\n{words}"}
     return {**message, "content": [*content, {"type": "text", "text": f"\n\n{words}"}]}
-
-
-def _read_verdict(
-    form: JudgeReplyForm,
-    reply: Reply,
-    *,
-    asked: RenderedPrompt,
-    ours: bool,
-    block: str | None,
-    unread: Verdict | None,
-) -> Verdict:
-    """The verdict in a reply; ``ours``: the form was asked for, as the schema or in ``block``.
-
-    Raises ``GradingFailure`` where there is none, unless ``unread`` counts as one.
-    """
-    cut = reply.finish_reason == "length"
-    text = strip_end_tokens(reply.text)
-    if not text.strip():
-        kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
-        why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
-        raise GradingFailure(kind, why)
-    if ours:
-        found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
-        read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
-    else:
-        read = cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
-    if isinstance(read, Verdict):
-        return read
-    if unread is None:
-        raise GradingFailure(read.kind, read.why)
-    return unread
 
 
 def _with_prompt_hash(provenance: Provenance, template: PromptTemplate) -> Provenance:

@@ -109,6 +109,7 @@ class ExpectedScoreGrader(JudgeGrader):
     """
 
     type_name = "expected_score"
+    policy = AskPolicy(repairs=False)
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class ExpectedScoreGrader(JudgeGrader):
                 **self._sampling,
             )
 
-        told = await self._put_question(put, self._read, self.template, AskPolicy(repairs=False))
+        told = await self._put_question(put, self._read, self.template)
         return msgspec.structs.replace(told.verdict.value, provenance=told.provenance)
 
     def _read(self, reply: Reply) -> Verdict:

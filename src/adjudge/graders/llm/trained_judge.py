@@ -22,7 +22,6 @@ import msgspec
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
 from adjudge.graders.llm.asking import (
-    ASK_POLICY,
     AskPolicy,
     ask_all,
     join_failures,
@@ -43,7 +42,7 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.graders.llm.numeric_scores import ScalarGrader
-from adjudge.graders.llm.reply_forms import JudgeReplyForm
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.tournament import TournamentGrader
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.graders.llm.trained_judge_prompts import (
@@ -138,47 +137,31 @@ def _checked_template(
 class _TrainedGrader(JudgeGrader):
     """Asks as the judge was trained to be asked; what all graders of this module share."""
 
+    policy = AskPolicy(repairs=False)
     _prompt_config: JudgePromptConfig
 
     async def _ask(
         self,
         template: PromptTemplate,
         values: Mapping[str, Any],
-        form: JudgeReplyForm | None = None,  # noqa: ARG002  (the card's own form is the only one)
-        *,
-        draw: int = 0,
-        group: str | None = None,
-        unread: Verdict | None = None,  # noqa: ARG002  (as for every judge's grader)
-        policy: AskPolicy = ASK_POLICY,  # noqa: ARG002  (no repair was ever seen in training)
+        form: JudgeReplyForm,
+        **asked: Any,
     ) -> JudgeOutcome:
-        """Ask, and read the reply as in training; without a verdict once more, the same question.
-
-        ``query`` among the values is what was asked. Raises ``GradingFailure``: the call's own, or
-        ``unparsable``, ``out_of_range`` and ``truncated`` with the replies in ``metadata["raw"]``.
-        """
+        """Ask, and read the reply as in training; ``query`` among the values is what was asked."""
         if is_blank(values.get("query")):
             raise missing_field_failure(("query", "messages", "prompt"), values)
         values = {**values, "request": _request_text(values["query"])}
-        asked = template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
+        return await super()._ask(template, values, form, **asked)
 
-        def read(reply: Reply) -> Verdict:
-            cut = reply.finish_reason == "length"
-            found = self._prompt_config.form.read(_full_reply(reply), cut=cut)
-            if isinstance(found, UnreadableReply):
-                raise GradingFailure(found.kind, f"no verdict: {found.why}")
-            return found
-
-        return await self._put_question(
-            lambda _: self.model.achat(asked.messages, draw=draw, group=group),
-            read,
-            template,
-            AskPolicy(repairs=False),
-        )
+    def _read_reply(
+        self,
+        form: JudgeReplyForm,  # noqa: ARG002  (the card's own form is the only one)
+        reply: Reply,
+        *_: Any,
+        **__: Any,
+    ) -> Verdict | UnreadableReply:
+        cut = reply.finish_reason == "length"
+        return self._prompt_config.form.read(_full_reply(reply), cut=cut)
 
 
 class TrainedRating(_TrainedGrader):
@@ -221,7 +204,11 @@ class TrainedRating(_TrainedGrader):
         if isinstance(values, str):
             return self._candidate_fault("no judge was asked", **{values: True})
         told = await self._ask(
-            self._prompt_config.template, values, draw=draw, group=get_group_name(fields)
+            self._prompt_config.template,
+            values,
+            ScoreForm(*self.score_range),
+            draw=draw,
+            group=get_group_name(fields),
         )
         score, metadata = float(told.verdict.value), dict(told.notes)
         if (ratings := self._prompt_config.ratings) is not None:
