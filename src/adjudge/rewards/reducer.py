@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
+from msgspec import structs
+
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
@@ -305,10 +307,11 @@ class RewardReducer:
             if not terms and idle >= self._counting:
                 why = "no grader had anything to judge"
                 nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
-                return next((one for one in results.values() if _is_lacking(one)), nothing)
+                lacking = (one for one in results.values() if _is_lacking(one))
+                return _blame_sample(next(lacking, nothing))
             if not terms:
                 return 0.0  # the other scope makes the reward
-        return self._to_number(results, terms)
+        return _blame_sample(self._to_number(results, terms))
 
     def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
@@ -582,6 +585,16 @@ def find_lacking_graders(one: GradedSample) -> set[str]:
 
 def _is_lacking(result: GraderResult) -> bool:
     return isinstance(result, GraderError) and result.kind is ErrorKind.NOT_APPLICABLE
+
+
+_OWN_NAMES = ("group", "aggregate")
+
+
+def _blame_sample(part: Any) -> Any:
+    """A reward that is missing for lack of a field is missing for what the sample is."""
+    if not isinstance(part, GraderError) or part.name in _OWN_NAMES or not _is_lacking(part):
+        return part
+    return structs.replace(part, kind=ErrorKind.INVALID_INPUT)
 
 
 def _has_failed(result: GraderResult) -> bool:
