@@ -590,7 +590,7 @@ def _is_lacking(result: GraderResult) -> bool:
 _OWN_NAMES = ("group", "aggregate")
 
 
-def _blame_sample(part: Any) -> Any:
+def _blame_sample(part: RewardPart) -> RewardPart:
     """A reward that is missing for lack of a field is missing for what the sample is."""
     if not isinstance(part, GraderError) or part.name in _OWN_NAMES or not _is_lacking(part):
         return part

@@ -175,7 +175,8 @@ class ExpectedScoreGrader(JudgeGrader):
             )
 
         told = await self._put_question(put, self._read, self.template)
-        return msgspec.structs.replace(told.verdict.value, provenance=told.provenance)
+        score: GraderScore = told.verdict.value
+        return msgspec.structs.replace(score, provenance=told.provenance)
 
     def _read(self, reply: Reply) -> Verdict:
         if not reply.logprobs:
