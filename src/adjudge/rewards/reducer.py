@@ -307,8 +307,8 @@ class RewardReducer:
             if not terms and idle >= self._counting:
                 why = "no grader had anything to judge"
                 nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
-                lacking = (one for one in results.values() if _is_lacking(one))
-                return _blame_sample(next(lacking, nothing))
+                failed = (one for one in results.values() if isinstance(one, GraderError))
+                return _blame_sample(next(filter(_is_lacking, failed), nothing))
             if not terms:
                 return 0.0  # the other scope makes the reward
         return _blame_sample(self._to_number(results, terms))
