@@ -10,7 +10,7 @@ import pytest
 from tests.unit.helpers.reward_functions import build
 
 import adjudge
-from adjudge import ErrorKind, RewardSample, SpecRewardFunction
+from adjudge import ErrorKind, GradingFailure, RewardSample, SpecRewardFunction
 from adjudge.graders.registry import SHIPPED, load_grader_class
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import ChatCall, ChatModel, TokenLogprobs
@@ -91,6 +91,18 @@ def test_draws_are_as_many_independent_asks(name: str) -> None:
         wanted = [[s.score for s in asyncio.run(ask(one.fields()))] for one in samples]
     assert drawn == wanted
     assert any(len(set(one)) > 1 for one in drawn)
+
+
+@pytest.mark.parametrize("name", [name for name in JUDGED if name != "expected_score"])
+@pytest.mark.parametrize("said", [ErrorKind.TIMEOUT, ErrorKind.REFUSED, "I would rather not."])
+def test_without_a_verdict_there_is_no_score(name: str, said: Any) -> None:
+    grader = load_grader_class(name)(ScriptedModel(said), **PARAMETERS.get(name, {}))
+    fields: dict[str, Any] = {"prompt": "Where?", "response": "Here.", **FIELDS}
+    if grader.mode is GraderMode.LISTWISE:
+        fields = {key: [value] * 2 for key, value in fields.items()} | {"response": ["a", "b"]}
+    with pytest.raises(GradingFailure) as failed:
+        asyncio.run(grader.aevaluate(**fields))
+    assert failed.value.kind is (said if isinstance(said, ErrorKind) else ErrorKind.UNPARSABLE)
 
 
 def pairs(judge: Any, draws: int = 1, **settings: Any) -> Any:

@@ -179,10 +179,6 @@ def test_what_is_no_text_cannot_be_rated() -> None:
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
-def test_a_failed_call_is_a_failure() -> None:
-    assert failed(lambda _messages: ErrorKind.TIMEOUT).kind is ErrorKind.TIMEOUT
-
-
 @pytest.mark.parametrize("response", ["", "  ", "<think>still"])
 def test_who_says_nothing_has_the_lowest_score_unasked(response: str) -> None:
     found = grade({"never": ""}, response)

@@ -117,11 +117,6 @@ def test_places_that_are_no_ranking_are_no_verdict(places: Any) -> None:
     assert len(failure.metadata["raw"]) == 3
 
 
-def test_a_failed_judge_gives_no_ranking() -> None:
-    judge = ScriptedModel(lambda _messages: ErrorKind.TIMEOUT)
-    assert failed(ListwiseGrader(judge), ["x", "y"]).kind is ErrorKind.TIMEOUT
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

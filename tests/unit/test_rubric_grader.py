@@ -158,13 +158,6 @@ def test_where_nothing_was_told_the_kind_is_the_calls_own(kind: ErrorKind) -> No
     assert (failure.metadata["low"], failure.metadata["high"]) == pytest.approx((-0.3, 1.0))
 
 
-def test_a_refused_chunk_is_asked_once_more_for_another_reply() -> None:
-    judge = Judge({**MET, "Is brief": ErrorKind.REFUSED}, later=MET)
-    result = grade(RubricGrader(judge, criteria=POINTS, ask="each"))
-    assert result.score == pytest.approx(0.5)
-    assert sorted(judge.attempts) == [0, 0, 0, 0, 1]
-
-
 @pytest.mark.parametrize("last", [0, 1, 2])
 def test_what_failed_calls_leave_does_not_depend_on_which_ends_last(last: int) -> None:
     """A replay's calls end in another order than the run's."""
