@@ -90,6 +90,10 @@ SUSPECT_KINDS = REDRAW_KINDS | {ErrorKind.OUT_OF_RANGE, ErrorKind.INCOMPLETE}
 """Kinds that the candidate may have brought about: missing, and watched for what predicts them."""
 
 
+LACKED = "lacked_fields"
+"""In a failure's metadata: the fields of the sample for lack of which there is no answer."""
+
+
 def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     """Whether the candidate may have brought a failure about.
 

@@ -80,7 +80,7 @@ def judged_run(folder: Path) -> None:
                 index, Sample(original_index=index, messages=MESSAGES, group=f"g{index // 4}")
             )
             bad = _call(index, "I like it " + HOSTILE, unread="no verdict in the reply")
-            good = _call(index, json.dumps({"reason": HOSTILE, "score": 2}), repair=True)
+            good = _call(index, json.dumps({"reason": HOSTILE, "score": 2}), why="repair")
             store.add_calls(index, "quality", [bad, good])
     write(folder, "rewards.jsonl", rows)
     (folder / "summary.json").write_text('{"samples": 8}')

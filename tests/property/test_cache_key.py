@@ -55,6 +55,7 @@ calls = st.builds(
     choices=st.none() | st.lists(texts, max_size=3),
     logprobs=st.booleans(),
     draw=st.integers(0, 9),
+    attempt=st.integers(0, 2),
     sampling=mappings,
 )
 numbers = st.floats()
@@ -180,15 +181,16 @@ def test_keys_stay_what_they_are(tmp_path: Path) -> None:
         choices=["A", "B"],
         logprobs=True,
         draw=2,
+        attempt=1,
         sampling={"top_p": 0.1, "temperature": 0},
     )
     written = (
         '["openai","gpt-4o-mini",[{"content":"Größe\\u0000 0.1","role":"user"}],'
         '{"type":"object","properties":{"b":{},"a":{}}},["A","B"],true,'
-        '{"temperature":0,"top_p":0.1},2]'
+        '{"temperature":0,"top_p":0.1},2,1]'
     )
     assert canonical_call(call, "openai") == written.encode()
-    expected = "b4c9d981f3cbf3f1e274ac556aaef5d01f1feaf416fe6e01b888000926ffcad2"
+    expected = "6e5269e489666e97be012dbf720aa8adad848faafae5f5902dd9ab49759141cc"
     assert cache.key(call, "openai") == expected
     odd = msgspec.structs.replace(call, messages=[{"role": "user", "content": "\ud800ö"}])
     assert canonical_call(odd, "openai") == written.replace("Größe\\u0000 0.1", "\ud800ö").encode(

@@ -145,7 +145,7 @@ def test_another_schema_version_is_refused(path: Path) -> None:
         connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
     modes: list[CacheMode] = ["record", "strict"]
     for mode in modes:
-        with pytest.raises(ConfigError, match=r"schema version .*\(found 99; allowed: 1\)"):
+        with pytest.raises(ConfigError, match=r"schema version .*\(found 99; allowed: 2\)"):
             ReplyCache(path, mode)
 
 

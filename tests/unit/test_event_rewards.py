@@ -63,7 +63,7 @@ def test_the_outcome_may_weigh_nothing() -> None:
         ({"events": TURNS}, {"combine_mode": "multiply"}),
         ({"events": TURNS}, {"event_weight": 0.0}),
         ({"events": TURNS}, {"combine_mode": "weighted_sum", "sample_rate": 1e-12}),
-        ({"events": TURNS, "w": None}, {"missing": {"policy": "fallback", "fallback": "rule"}}),
+        ({"events": TURNS, "w": "budget"}, {"missing": {"policy": "fallback", "fallback": "rule"}}),
     ],
     ids=["failed", "none", "unknown", "multiply", "weighs 0", "not drawn", "fallback"],
 )

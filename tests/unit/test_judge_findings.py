@@ -62,13 +62,13 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
 def lose(case: Case) -> None:
     if case.index % 3 == 0:
         case.said = {"kind": "unparsable", "error": "no verdict"}
-        case.calls = [{"unread": "no"}, {"unread": "no", "repair": True, "reply": "again"}]
+        case.calls = [{"unread": "no"}, {"unread": "no", "why": "repair", "reply": "again"}]
 
 
 def repair(case: Case) -> None:
     if case.index % 3 == 0:
         case.said["score"] = 3
-        case.calls = [{"unread": "no"}, {"repair": True}]
+        case.calls = [{"unread": "no"}, {"why": "repair"}]
 
 
 def answer_from_a_cache(case: Case) -> None:

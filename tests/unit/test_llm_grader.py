@@ -7,12 +7,12 @@ from pydantic import BaseModel
 from tests.refusals import refuses
 
 from adjudge import GraderError, GraderRank, GraderScore, GradingRunner
-from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import REPAIR_DRAW
+from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges.ask import current_ask
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
-from adjudge.types import GraderMode, Usage
+from adjudge.types import GraderMode
 
 QUESTION = "Rate it. Query: {query} Response: {response}"
 
@@ -27,7 +27,8 @@ class Judge(ScriptedModel):
             self.features = features
 
     async def achat(self, messages: Any, **asked: Any) -> Reply:
-        self.asked.append({"messages": messages, **asked})
+        attempt = current_ask.get().attempt
+        self.asked.append({"messages": messages, "attempt": attempt, **asked})
         return await super().achat(messages, **asked)
 
 
@@ -93,20 +94,10 @@ def test_no_readable_score_is_no_score(reply: str, kind: ErrorKind) -> None:
     result = grade(LLMGrader(judge, template=QUESTION, score_range=(0, 10)))
     assert isinstance(result, GraderError)
     assert result.kind is kind
-    assert len(result.metadata["raw"]) == 2, "both replies are kept"
-    assert [asked["draw"] for asked in judge.asked] == [0, REPAIR_DRAW]
+    attempts = 2 if kind is ErrorKind.OUT_OF_RANGE else 3
+    assert len(result.metadata["raw"]) == attempts, "all replies are kept"
+    assert [asked["attempt"] for asked in judge.asked] == list(range(attempts))
     assert "could not be used" in judge.asked[1]["messages"][-1]["content"]
-
-
-def test_one_repair_ask_may_cure_it() -> None:
-    def said(messages: Any) -> Any:
-        repaired = "could not be used" in messages[-1]["content"]
-        text = "Score: 4" if repaired else "hm"
-        return Reply(text=text, usage=Usage(input_tokens=10, output_tokens=1, cost_usd=0.5))
-
-    result = grade(LLMGrader(Judge(said), template=QUESTION))
-    assert isinstance(result, GraderScore)
-    assert (result.score, result.metadata) == (4.0, {"repaired": True})
 
 
 def test_reply_form_says_how_to_reply_by_schema_or_in_a_sealed_block() -> None:
@@ -248,12 +239,6 @@ def test_the_language_is_the_templates() -> None:
     assert grade(LLMGrader(judge, template=template)).score == 3.0
     with refuses("language"):
         LLMGrader(judge, template=template, language="fr")
-
-
-def test_failures_of_the_call_go_through() -> None:
-    failing = Judge(GradingFailure(ErrorKind.TIMEOUT, "too slow"))
-    result = grade(LLMGrader(failing, template=QUESTION))
-    assert (result.kind, len(failing.asked)) == (ErrorKind.TIMEOUT, 1)
 
 
 def test_a_sample_without_a_field_is_invalid() -> None:

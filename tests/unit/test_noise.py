@@ -21,6 +21,7 @@ import adjudge
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
+from adjudge.judges.ask import current_ask
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import sample_from_row
@@ -127,18 +128,21 @@ def test_so_many_votes_halve_the_share_and_one_less_does_not(share: float) -> No
 
 
 class Noisy(BaseGrader):
-    """The quality and noise, another with every draw; some draws fail as they are told to."""
+    """The quality and noise, another with every draw; some draws fail, at first or for good."""
 
     score_range = (-9.0, 9.0)
 
-    def __init__(self, name: str, failing: tuple[int, ...] = (), about: str = "r") -> None:
+    def __init__(
+        self, name: str, failing: int | None = None, about: str = "r", *, for_good: bool = False
+    ) -> None:
         super().__init__(name)
-        self.failing, self.about = failing, about
+        self.failing, self.about, self.for_good = failing, about, for_good
         self.asked: Counter[int] = Counter()
 
     async def aevaluate(self, response: str, quality: float, draw: int = 0) -> float:
         self.asked[draw] += 1
-        if draw in self.failing and response.startswith(self.about):
+        fails = self.for_good or not current_ask.get().attempt
+        if fails and draw == self.failing and response.startswith(self.about):
             raise GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
         return quality + random.Random(f"{response} {draw}").gauss(0, 0.5)
 
@@ -182,7 +186,7 @@ def test_each_draw_has_a_number_of_its_own_and_the_first_makes_the_reward() -> N
     rewards, alone = compute(1, once)
     again, drawn = compute(3, thrice)
     assert [one.score for one in again] == [one.score for one in rewards]
-    assert (once.asked, thrice.asked) == ({0: 24}, {0: 24, 2: 24, 4: 24})
+    assert (once.asked, thrice.asked) == ({0: 24}, {0: 24, 1: 24, 2: 24})
     assert all(len(values) == 1 for values in alone)
     for one, values in zip(again, drawn, strict=True):
         assert [draw["reward"] for draw in values] == one.details["judge"]["draws"]
@@ -191,15 +195,15 @@ def test_each_draw_has_a_number_of_its_own_and_the_first_makes_the_reward() -> N
 
 
 def test_what_cannot_be_read_is_drawn_again_beside_its_draw_and_a_failure_is_missing() -> None:
-    read, unread = Noisy("judge", failing=(2,)), Noisy("judge", failing=(2, 3))
+    read, unread = Noisy("judge", failing=1), Noisy("judge", failing=1, for_good=True)
     _, drawn = compute(3, read)
-    assert read.asked == {0: 24, 2: 24, 3: 24, 4: 24}
+    assert read.asked == {0: 24, 1: 48, 2: 24}
     assert None not in [draw["reward"] for values in drawn for draw in values]
     rewards, drawn = compute(3, unread)
     assert [one.missing for one in rewards] == [None] * 24
     assert all([draw["reward"] is None for draw in one] == [False, True, False] for one in drawn)
     assert rewards[0].details["judge"]["draws"][1] is None
-    lost, drawn = compute(2, Noisy("judge", failing=(0, 1), about="r7"))
+    lost, drawn = compute(2, Noisy("judge", failing=0, about="r7", for_good=True))
     assert [one.score is None for one in lost] == [at == 7 for at in range(24)]
     assert [draw["reward"] is None for draw in drawn[7]] == [True, False]
 
@@ -233,8 +237,8 @@ def test_events_and_groups_are_drawn_again_too() -> None:
     graded = adjudge.engine.loop.run_blocking(function.grade(samples, ["a", "a"]))
     [result, _] = function.reward(graded)
     assert result.details is not None
-    assert [one["turn"]["draws"] for one in result.details["events"]] == [[1.0, 3.0], [3.0, 5.0]]
-    assert [one["turn_score"] for one in function.draw_values(graded)[0]] == [2.0, 4.0]
+    assert [one["turn"]["draws"] for one in result.details["events"]] == [[1.0, 2.0], [3.0, 4.0]]
+    assert [one["turn_score"] for one in function.draw_values(graded)[0]] == [2.0, 3.0]
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -290,7 +294,7 @@ def asked() -> Counter[str]:
 def test_a_run_says_how_much_of_it_is_noise() -> None:
     grade("-o", "once")
     screen = grade("--draws", "3", "-o", "run")
-    assert asked() == {"0": 48, "2": 24, "4": 24}
+    assert asked() == {"0": 48, "1": 24, "2": 24}
     drawn, once = rows("run"), rows("once")
     assert [row["reward"] for row in drawn] == [row["reward"] for row in once]
     assert all("reward_draws" not in row for row in once)
@@ -323,7 +327,7 @@ def test_a_killed_run_asks_only_for_the_draws_that_it_lacks() -> None:
     assert asked() == of_draws
     assert rows("run") == whole
     grade("--draws", "3", "-o", "run")  # one draw more, of the same run
-    assert asked() == {"4": 24}
+    assert asked() == {"2": 24}
     assert [row["reward"] for row in rows("run")] == [row["reward"] for row in whole]
 
 

@@ -116,12 +116,6 @@ def test_both_orders_failed_in_different_ways_are_incomplete() -> None:
     assert failed(PairwiseGrader(judge), "mine", "theirs").kind is ErrorKind.INCOMPLETE
 
 
-def test_an_unreadable_reply_is_kept_raw() -> None:
-    failure = failed(PairwiseGrader(ScriptedModel("Both have merits.")), "x", "y")
-    assert failure.kind is ErrorKind.UNPARSABLE
-    assert failure.metadata["failures"]["as_given"]["raw"] == ["Both have merits."] * 2
-
-
 def test_both_orders_are_asked_at_once() -> None:
     waiting = 0
     together = asyncio.Event()

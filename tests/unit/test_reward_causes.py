@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build, samples, values
 
 import adjudge
@@ -263,3 +264,52 @@ def test_the_docs_give_every_kind_one_cause() -> None:
         str(kind): (str(GraderError("g", kind, "").cause), GraderError("g", kind, "").suspect)
         for kind in ErrorKind
     }
+
+
+MATH = {"reference": "4", "word": None}
+WORD = {"reference": None, "word": "w"}
+MIXED = {"graders": [
+    {"name": "math", "type": "answer", "answer_type": "NUMBER"},
+    {"name": "word", "type": "string_match", "mapper": {"reference": "word"}},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted"),
+    [
+        ([[MATH, MATH], [WORD, WORD]], [1.0, 1.0, 0.0, 0.0]),
+        ([[{"reference": "4"}] * 2, [{"word": "w"}] * 2], [1.0, 1.0, 0.0, 0.0]),
+        ([[MATH, {**MATH, "word": "x"}]], [None, 0.5]),  # in some of a group: missing
+        ([[MATH] * 20], [1.0] * 20),  # the column is there, with nothing in it so far
+        ([[{"reference": "4"}] * 2], [None] * 2),  # no such column: it may be misspelt
+    ],
+)
+def test_a_grader_whose_field_a_whole_group_lacks_is_left_out_there(
+    groups: list[list[dict[str, Any]]], wanted: list[float | None]
+) -> None:
+    made = adjudge.SpecRewardFunction(adjudge.RewardSpec.from_dict(MIXED))
+    rows = [(str(at), row) for at, group in enumerate(groups) for row in group]
+    given: dict[str, list[adjudge.RewardSample]] = {name: [] for name, _ in rows}
+    for at, (name, row) in enumerate(rows):
+        given[name].append(adjudge.RewardSample(at, at, "q", f"{at}: \\boxed{{4}}", None, row))
+    assert values(made.compute(given)) == wanted
+
+
+def test_a_field_that_no_sample_has_at_all_is_refused_by_name() -> None:
+    made = adjudge.SpecRewardFunction(adjudge.RewardSpec.from_dict(MIXED))
+    given = [adjudge.RewardSample(i, i, "q", f"{i}", None, {"reference": "4"}) for i in range(16)]
+    with refuses("spec.graders.word"):
+        made.compute({"g": given})
+    template = {
+        "name": "q",
+        "type": "llm",
+        "template": "{note} {reply_form}",
+        "score_range": (0, 1),
+    }
+    judge = {"type": "scripted", "script": '{"reason": "", "score": 1}'}
+    spec = {"graders": [*MIXED["graders"], template], "judges": {"main": judge}}
+    rows = [{"prompt": "q", "response": "\\boxed{4}", **MATH, "note": None, "group": "a"},
+            {"prompt": "q", "response": "w", **WORD, "note": "n", "group": "b"}]  # fmt: skip
+    assert adjudge.grade(rows, spec).rewards == [1.0, 1.0]
+    with refuses("spec.graders.q.template"):
+        adjudge.grade([{k: v for k, v in row.items() if k != "note"} for row in rows], spec)

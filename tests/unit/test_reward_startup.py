@@ -12,7 +12,7 @@ from tests.unit.helpers.reward_functions import FakeClock, build, samples, value
 
 from adjudge import BaseGrader, GradingFailure, RewardSample, RewardSpec, SpecRewardFunction
 from adjudge.errors import ConfigError, JudgeUnavailable
-from adjudge.rewards.startup import MIN_FAILED_SAMPLES
+from adjudge.rewards.judge_watch import MIN_FAILED_SAMPLES
 
 TEMPLATE = "How good is {response}? {reply_form}"
 

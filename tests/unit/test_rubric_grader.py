@@ -11,7 +11,6 @@ from tests.unit.helpers.reward_functions import build, samples
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 
 from adjudge import ErrorKind, GraderError, GraderScore, GradingFailure
-from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.rubrics import Category, Criterion, Rubric, RubricBundle
@@ -97,7 +96,7 @@ def test_what_a_reply_leaves_out_is_asked_for_once_more_alone() -> None:
     judge = Judge({**MET, "Is brief": "", "Alarms without need": ""}, later=MET)
     result = grade(RubricGrader(judge, criteria=POINTS))
     assert [words for _, words in judge.calls[1]] == ["Is brief", "Alarms without need"]
-    assert judge.draws == [0, REPAIR_DRAW]
+    assert judge.attempts == [0, 1]
     assert result.score == pytest.approx(0.5)
     assert result.metadata["criteria"]["alarm"] == {"met": True, "reason": "because 2"}
 
@@ -132,7 +131,7 @@ def test_an_unreadable_chunk_keeps_the_verdicts_of_the_others() -> None:
     assert failure.kind is ErrorKind.INCOMPLETE
     assert failure.metadata["failures"] == {"unparsable": 1}
     assert (failure.metadata["low"], failure.metadata["high"]) == pytest.approx((0.2, 0.5))
-    assert len(judge.calls) == 3
+    assert len(judge.calls) == 4
 
 
 @pytest.mark.parametrize("kind", [ErrorKind.TIMEOUT, ErrorKind.RATE_LIMITED, ErrorKind.CONNECTION])
@@ -159,13 +158,6 @@ def test_where_nothing_was_told_the_kind_is_the_calls_own(kind: ErrorKind) -> No
     assert (failure.metadata["low"], failure.metadata["high"]) == pytest.approx((-0.3, 1.0))
 
 
-def test_a_refused_chunk_is_asked_once_more_with_another_draw() -> None:
-    judge = Judge({**MET, "Is brief": ErrorKind.REFUSED}, later=MET)
-    result = grade(RubricGrader(judge, criteria=POINTS, ask="each"))
-    assert result.score == pytest.approx(0.5)
-    assert sorted(judge.draws) == [0, 0, 0, 0, REPAIR_DRAW]
-
-
 @pytest.mark.parametrize("last", [0, 1, 2])
 def test_what_failed_calls_leave_does_not_depend_on_which_ends_last(last: int) -> None:
     """A replay's calls end in another order than the run's."""
@@ -182,7 +174,7 @@ def test_what_failed_calls_leave_does_not_depend_on_which_ends_last(last: int) -
 
     criteria = [{"criterion": f"Names a {word}", "points": 1} for word in words]
     failure = failure_of(RubricGrader(Slow("-"), criteria=criteria, ask="each"))
-    assert failure.metadata["raw"] == ["prose 0", "prose 0", "prose 1", "prose 1"]
+    assert failure.metadata["raw"] == ["prose 0", "prose 0", "prose 0", "prose 1"]
 
 
 def test_a_refused_key_stops_at_once() -> None:

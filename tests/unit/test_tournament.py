@@ -146,11 +146,6 @@ def test_parts_that_never_met_have_no_common_ranks() -> None:
     assert failure.kind is ErrorKind.INCOMPLETE
 
 
-def test_all_failed_in_one_way_is_that() -> None:
-    judge = Judge(lambda _a, _b: "neither of them")
-    assert failed(TournamentGrader(judge), GROUP).kind is ErrorKind.UNPARSABLE
-
-
 def test_groups_of_one_and_too_large_ones() -> None:
     assert failed(TournamentGrader(Judge(longer)), ["x"]).kind is ErrorKind.INVALID_INPUT
     failure = failed(TournamentGrader(Judge(longer), max_group=3), GROUP)

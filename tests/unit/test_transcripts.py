@@ -207,14 +207,14 @@ def test_an_unreadable_reply_its_repair_and_a_failure(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "response": "fine"}, {"prompt": "b", "response": "FAIL"}]
     run, store = _grade(tmp_path, LLM, ODD, rows)
     first, second = store.read_calls(0)["q"]
-    assert (first.reply, first.repair, first.draw) == ("hm", False, 0)
+    assert (first.reply, first.why, first.draw) == ("hm", "first", 0)
     assert "JSON" in first.unread
-    assert (second.repair, second.unread) == (True, "")
+    assert (second.why, second.unread) == ("repair", "")
     assert "last reply" in second.messages[-1]["content"]
     assert "last reply" not in first.messages[-1]["content"]
     assert "fine" in first.messages[-1]["content"]
     failed, again = store.read_calls(1)["q"]
-    assert (failed.draw, again.draw) == (0, 1)
+    assert (failed.why, again.why) == ("first", "redraw")
     assert (failed.kind, failed.error, failed.reply) == ("refused", "no", None)
     assert run.summary["transcripts"]["kept"] == 2
     store.close()

@@ -50,7 +50,7 @@ from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
     calls_table,
-    describe_spending,
+    describe_calls,
     endpoint_tables,
     estimate_calls,
     estimate_scenarios,
@@ -150,7 +150,7 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
     for table in endpoint_tables(summary):
         console.print(calls_table(table))
-    if spent := describe_spending(summary):
+    if spent := describe_calls(summary):
         console.print(spent, soft_wrap=True)
     for name, grader in summary["graders"].items():
         if grader.get("unscaled"):

@@ -18,7 +18,7 @@ from typing import Any
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import check_flag, check_integer, check_number, require_text
-from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
     JudgeGrader,

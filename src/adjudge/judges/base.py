@@ -1,7 +1,7 @@
 """What a judge is asked, what it replies, the parts a call passes through, and known servers.
 
 =============  ====================================================================================
-``ChatCall``   one question as plain data: messages, schema or choices, sampling, draw
+``ChatCall``   one question as plain data: messages, schema or choices, sampling, draw, attempt
 ``Reply``      the answer: text and reasoning apart, finish reason, log-probabilities, usage
 ``ChatModel``  who answers: derive from it and write :meth:`ChatModel.answer`
 ``Wire``       a provider's format: ``ChatCall`` → HTTP request, HTTP response → ``Reply``
@@ -34,6 +34,7 @@ import msgspec
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.judges.ask import count_ask, current_ask
 from adjudge.judges.call_log import begin_call, call_log
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
@@ -191,10 +192,11 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` in OpenAI chat format (tool and image parts pass through); ``schema``: a JSON
     Schema that the reply should satisfy; ``choices``: the texts of which the reply should be one;
-    ``logprobs``: ask for the log-probabilities of the reply's tokens; ``draw`` numbers votes,
-    repeats and repair asks, so that different draws never share a reply; ``sampling``:
-    ``temperature``, ``max_tokens``, ``seed``, … as the provider names them. ``group`` is no part of
-    the question: calls of one group go to one replica, whose prefix cache knows them.
+    ``logprobs``: ask for the log-probabilities of the reply's tokens; ``draw`` numbers votes and
+    repeats, ``attempt`` the calls for one of them (:class:`~adjudge.judges.ask.Ask`): calls that
+    differ in either never share a reply; ``sampling``: ``temperature``, ``max_tokens``, ``seed``, …
+    as the provider names them. ``group`` is no part of the question: calls of one group go to one
+    replica, whose prefix cache knows them.
     """
 
     model: str
@@ -203,8 +205,14 @@ class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
     choices: Sequence[str] | None = None
     logprobs: bool = False
     draw: int = 0
+    attempt: int = 0
     sampling: Mapping[str, Any] = {}
     group: str | None = None
+
+    @property
+    def seed_step(self) -> int:
+        """What is added to a seed, so that no two draws and attempts have the same one."""
+        return self.draw + 1_000_000 * self.attempt
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -422,6 +430,8 @@ class ChatModel:
         ``sampling`` goes before the model's own. Raises ``GradingFailure`` with the kind of what
         went wrong, and ``ConfigError`` for what cannot be meant.
         """
+        ask = current_ask.get()
+        count_ask(ask.why, draw)
         call = ChatCall(
             model=self.model,
             messages=messages,
@@ -429,6 +439,7 @@ class ChatModel:
             choices=choices,
             logprobs=logprobs,
             draw=draw,
+            attempt=ask.attempt,
             sampling=self.merge_sampling(sampling) if sampling else self.sampling,
             group=group,
         )

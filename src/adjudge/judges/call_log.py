@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.ask import AskReason, current_ask
 from adjudge.types import Provenance, Usage
 
 _KINDS = (
@@ -28,10 +29,10 @@ class JudgeCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One call of a judge as it was made: what was sent, and what came back.
 
     ``part`` says which of a grader's questions it was (an order of a pair, a chunk of a rubric, a
-    judge of several, a vote), empty where it has one. ``repair``: the second ask after a reply that
-    could not be read. ``reply`` is ``None`` where none came, ``kind`` and ``error`` say why;
-    ``unread`` says why no verdict could be read from the reply. ``source`` is ``live``, ``shared``,
-    ``cache`` or ``cassette``.
+    judge of several, a vote), empty where it has one. ``why`` it was made: see
+    :data:`~adjudge.judges.ask.AskReason`. ``reply`` is ``None`` where none came, ``kind`` and
+    ``error`` say why; ``unread`` says why no verdict could be read from the reply. ``source`` is
+    ``live``, ``shared``, ``cache`` or ``cassette``.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -39,7 +40,7 @@ class JudgeCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     choices: Sequence[str] | None = None
     draw: int = 0
     part: str = ""
-    repair: bool = False
+    why: AskReason = "first"
     reply: str | None = None
     reasoning: str | None = None
     finish_reason: str | None = None
@@ -75,7 +76,6 @@ call_log: ContextVar[list[JudgeCall] | None] = ContextVar("judge_call_log", defa
 """Where the calls of the running question are noted; ``None``: nowhere."""
 
 _part: ContextVar[str] = ContextVar("judge_call_part", default="")
-_repair: ContextVar[bool] = ContextVar("judge_call_repair", default=False)
 
 
 @contextmanager
@@ -87,16 +87,6 @@ def call_part(label: str) -> Iterator[None]:
         yield
     finally:
         _part.reset(token)
-
-
-@contextmanager
-def repair_call() -> Iterator[None]:
-    """The call in this block is asked since the last reply could not be read."""
-    token = _repair.set(True)
-    try:
-        yield
-    finally:
-        _repair.reset(token)
 
 
 def begin_call(
@@ -112,7 +102,7 @@ def begin_call(
         choices=choices,
         draw=draw,
         part=_part.get(),
-        repair=_repair.get(),
+        why=current_ask.get().why,
     )
 
 

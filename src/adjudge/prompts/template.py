@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.messages import format_tool_call
 from adjudge.prompts.fence import PROCESS_KEY, clean_text, compute_tag
 from adjudge.text import replace_surrogates
@@ -319,9 +319,8 @@ class _Filling:
         if done is None:
             if name not in self._values:
                 has = ", ".join(sorted(map(str, self._values))[:20])
-                raise GradingFailure(
-                    ErrorKind.INVALID_INPUT, f"the prompt needs {name!r} (there is: {has})"
-                )
+                message = f"the prompt needs {name!r} (there is: {has})"
+                raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: [name]})
             value = self._values[name]
             done = (
                 _resolve_marks(render_value(value), "")

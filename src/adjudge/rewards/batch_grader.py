@@ -1,15 +1,14 @@
 """A spec's graders asked about a batch: once, again where it may help, and through an outage.
 
 With several ``draws`` each grader that takes one is asked so many times about each sample, as
-draws 0, 2, 4, …; the odd numbers after them are for replies that could not be read. The first makes
-the reward. The others stand in ``repeats``, and no outage is seen in their failures.
+draws 0, 1, 2, …. The first makes the reward. The others stand in ``repeats``, and no outage is seen
+in their failures.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -18,13 +17,15 @@ from msgspec import structs
 
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import is_listwise
+from adjudge.graders.llm.asking import compute_wait
+from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
+from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch, find_missing
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rewards.startup import StartupCheck
 from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
@@ -41,51 +42,8 @@ from adjudge.types import (
 
 _log = logging.getLogger("adjudge")
 
-_FIRST_WAIT_S = 1.0
-_LONGEST_WAIT_S = 30.0
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
-_LEAST_WATCHED = 32
-DRAW_STEP = 2
-"""From one draw of a grader to the next; a reply that cannot be read is drawn again in between."""
-
-
-class OutageWatch:
-    """Are judges down? More than ``max_missing`` of the last max(call size, 32) samples.
-
-    Only failures of passing kinds are reported here, and only samples that were really asked. A
-    process that has asked fewer so far cannot be in an outage by a handful of them: the share is
-    always of the full window. A call of which nothing is missing is never an outage, whatever
-    others say; calls may overlap.
-    """
-
-    def __init__(self, max_missing: float) -> None:
-        self.max_missing = max_missing
-        self._calls: deque[list[bool]] = deque()
-
-    def begin(self, failed: Sequence[bool]) -> list[bool]:
-        """Note a call's samples (True: missing); the returned list may be updated in place."""
-        call = list(failed)
-        self._calls.append(call)
-        kept = sum(map(len, self._calls))
-        longest = max(_LEAST_WATCHED, *map(len, self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
-            kept -= len(self._calls.popleft())
-        return call
-
-    def is_outage(self, call: list[bool]) -> bool:
-        """Whether ``call`` stands in an outage, as of now."""
-        if not any(call):
-            return False
-        window = max(len(call), _LEAST_WATCHED)
-        left, missing = window, 0
-        for entry in reversed(self._calls):
-            recent = entry[-left:] if left < len(entry) else entry
-            missing += sum(recent)
-            left -= len(recent)
-            if left <= 0:
-                break
-        return missing > self.max_missing * window
 
 
 @dataclass
@@ -101,50 +59,34 @@ class _Call:
     items: list[WorkItem] = field(default_factory=list)
     rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
-    failed: list[tuple[int, GraderError]] = field(default_factory=list)
     listener: CallListener | None = None
     counting: Collection[str] = ()
 
-    def owners(self) -> dict[int, tuple[list[GradedSample], str]]:
-        """By the id of each table of results: whose they are, and which event they are of."""
-        owners = {id(ranks): (members, "") for ranks, members in self.rankings}
-        repeats = (repeat for one in self.graded for repeat in one.repeats)
-        for one in (*repeats, *self.graded):  # a repeat may share its sample's events
-            owners[id(one.outcome)] = ([one], "")
-            events = [] if isinstance(one.events, GraderError) else one.events
-            owners.update({id(event): ([one], f"#{at}") for at, event in enumerate(events)})
-        return owners
-
     def listen(self, listener: TranscriptListener) -> None:
         """Tell ``listener`` of the judge calls of each question from now on."""
-        owners = self.owners()
 
-        def tell(results: Any, grader: Any, calls: list[JudgeCall], result: GraderResult) -> None:
-            members, event = owners[id(results)]
+        def tell(item: WorkItem, calls: list[JudgeCall], result: GraderResult) -> None:
+            members, event = item.owner
             places = [one.original_index for one in members]
             failed = isinstance(result, GraderError)
-            listener.add_calls(places, f"{grader}{event}", calls, failed=failed)
+            listener.add_calls(places, f"{item.place}{event}", calls, failed=failed)
 
         self.listener = tell
 
-    def find_failed(self) -> None:
-        """Set ``failed``: the failures as they stand, each with the number of its question."""
-        self.failed = [
-            (at, error)
-            for at, (_, _, _, results, place, _) in enumerate(self.items)
-            if type(error := results[place]) is GraderError
-        ]
+    def find_failed(self) -> Iterator[tuple[int, GraderError]]:
+        """The failures as they stand, each with the number of its question."""
+        for at, item in enumerate(self.items):
+            if type(error := item.results[item.place]) is GraderError:
+                yield at, error
 
-    def leave_resumed(self, known: Iterable[tuple[Any, Any]]) -> None:
+    def leave_resumed(self, known: Iterable[WorkItem]) -> None:
         """Keep in ``asked`` only samples about which a journal did not have every answer."""
-        filled = {(id(results), place) for results, place in known}
-        owners = self.owners()
+        filled = set(map(id, known))
         self.asked.clear()
-        for _, _, draw, results, place, _ in self.items:
-            if draw >= DRAW_STEP:
-                continue
-            if (id(results), place) not in filled or isinstance(results[place], GraderError):
-                self.asked.update(map(id, owners[id(results)][0]))
+        for item in self.items:
+            failed = isinstance(item.results[item.place], GraderError)
+            if not item.ask.draw and (id(item) not in filled or failed):
+                self.asked.update(map(id, item.owner[0]))
 
 
 class TranscriptListener(Protocol):
@@ -158,13 +100,6 @@ class TranscriptListener(Protocol):
         ``samples``: the places (``original_index``) of whom it was asked about, several for a
         question about a group. A question about an event is of ``GRADER#NUMBER``.
         """
-
-
-def _misses(one: GradedSample, counting: Collection[str]) -> bool:
-    return any(
-        isinstance(result, GraderError) and name in counting and result.passing
-        for name, result in one.results()
-    )
 
 
 class BatchGrader:
@@ -189,12 +124,10 @@ class BatchGrader:
         listener: TranscriptListener | None = None,
     ) -> None:
         self.draws = draws
-        self._startup: StartupCheck | None = StartupCheck(spec, graders)
-        self._startup_patience_s = startup_patience_s
         self._listener = listener
         self._clock = clock or SystemClock()
-        self._settings, self._counting = spec.missing, spec.counting
-        self._watch = OutageWatch(spec.missing.max_missing)
+        self._counting = spec.counting
+        self._watch = JudgeWatch(spec, graders, startup_patience_s)
         self._reported_at: float | None = None
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
@@ -234,7 +167,7 @@ class BatchGrader:
         :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
         :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
         :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
-        cannot; see :class:`~adjudge.rewards.startup.StartupCheck`.
+        cannot; see :class:`~adjudge.rewards.judge_watch.JudgeWatch`.
         """
         return await run_on_engine(self._grade(samples, groups, sampled, counting))
 
@@ -247,20 +180,19 @@ class BatchGrader:
     ) -> list[GradedSample]:
         call = self._lay_out(samples, groups, sampled)
         call.counting = self._counting if counting is None else counting
-        if self._startup is not None:
-            self._startup.check_fields(call.items)
+        self._watch.check_fields(call.items)
         if self._listener is not None:
             call.listen(self._listener)
         if known := await self._run(call, call.items):
             call.leave_resumed(known)
-        await self._ask_again(call)
-        missing = self._watch.begin(self._missing(call))
-        if self._unreachable(call) is not None or self._watch.is_outage(missing):
-            await self._wait_out(call, missing)
-        if self._startup is not None:
-            self._startup.check_answers(call.graded, samples)
-            if self._startup.is_over:
-                self._startup = None
+        await self._ask_again(call, "again")
+        try:
+            await self._outlast_outage(call)
+        finally:
+            if self._pool.tally is not None:
+                self._pool.tally.note = ""
+        self._watch.settle_lacked(call.graded, samples)
+        self._watch.check_answers(call.graded, samples)
         for one in call.graded:
             for repeat in one.repeats:
                 _fill_repeat(repeat, one)
@@ -269,12 +201,9 @@ class BatchGrader:
     def journal_keys(
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> list[tuple[str, str, int]]:
-        """Under which sample key, grader and draw the journal would know each answer.
-
-        Of a reply that could not be read it is the draw after that. Asks nobody.
-        """
+        """Under which sample key, grader and draw the journal would know each answer."""
         items = self._lay_out(samples, groups, sampled).items
-        return [(key, grader.name, draw) for grader, _, draw, _, _, key in items if key is not None]
+        return [(one.key, one.grader.name, one.ask.draw) for one in items if one.key is not None]
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -282,7 +211,6 @@ class BatchGrader:
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
-        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
         contents: list[tuple[GradedSample, Mapping[str, Any]]] = []
         for sample, group, drawn in zip(samples, groups, sampled, strict=True):
             place, env_reward = sample.original_index, sample.env_reward
@@ -294,48 +222,38 @@ class BatchGrader:
                 one.outcome = {name: failed(name) for name in names}
                 one.events = failed("events")
                 continue
-            fields = sample.fields()
-            self._add(call, self._outcome, fields, one.outcome)
-            if self._event:
-                one.events = self._add_events(call, fields, self._event)
-            if self._group:
-                members.setdefault(group, []).append((one, fields))
-            if self.draws > 1:
-                contents.append((one, fields))
-            if self._outcome or self._group or (one.events and isinstance(one.events, list)):
+            contents.append((one, sample.fields()))
+        for draw in range(self.draws):  # what makes rewards is asked first
+            self._add_draw(call, contents, Ask(draw))
+        return call
+
+    def _add_draw(
+        self, call: _Call, contents: Sequence[tuple[GradedSample, Mapping[str, Any]]], ask: Ask
+    ) -> None:
+        """Ask about all samples: every grader at first, then those that take a draw."""
+        outcome, event, group = (
+            [grader for grader in graders if grader.takes_draw or not ask.draw]
+            for graders in (self._outcome, self._event, self._group)
+        )
+        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
+        for first, fields in contents:
+            one = first
+            if ask.draw:
+                one = replace(first, outcome={}, repeats=())
+                first.repeats = (*first.repeats, one)
+            self._add(call, outcome, fields, one.outcome, ask, ([one], ""))
+            if event:
+                one.events = self._add_events(call, event, fields, ask, one)
+            if group:
+                members.setdefault(one.group, []).append((one, fields))
+            if outcome or group or (one.events and isinstance(one.events, list)):
                 call.asked.add(id(one))
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
-            call.rankings.append((ranks, [one for one, _ in several]))
-            self._add(call, self._group, _group_fields([fields for _, fields in several]), ranks)
-        for number in range(1, self.draws):  # what makes rewards is asked first
-            self._add_repeats(call, contents, members.values(), number * DRAW_STEP)
-        return call
-
-    def _add_repeats(
-        self,
-        call: _Call,
-        contents: Sequence[tuple[GradedSample, Mapping[str, Any]]],
-        groups: Iterable[Sequence[tuple[GradedSample, Mapping[str, Any]]]],
-        draw: int,
-    ) -> None:
-        """Ask for another draw of all that is asked about, in each sample's ``repeats``."""
-        repeats: dict[int, GradedSample] = {}
-        outcome, event, group = (
-            [grader for grader in graders if grader.takes_draw]
-            for graders in (self._outcome, self._event, self._group)
-        )
-        for one, fields in contents:
-            repeat = replace(one, outcome={}, repeats=())
-            self._add(call, outcome, fields, repeat.outcome, draw)
-            if event:
-                repeat.events = self._add_events(call, fields, event, draw)
-            one.repeats = (*one.repeats, repeat)
-            repeats[id(one)] = repeat
-        for several in groups if group else ():
-            ranks: dict[str, GraderResult] = {}
-            call.rankings.append((ranks, [repeats[id(one)] for one, _ in several]))
-            self._add(call, group, _group_fields([fields for _, fields in several]), ranks, draw)
+            owners = [one for one, _ in several]
+            call.rankings.append((ranks, owners))
+            shared = _group_fields([fields for _, fields in several])
+            self._add(call, group, shared, ranks, ask, (owners, ""))
 
     def _add(
         self,
@@ -343,19 +261,21 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
-        draw: int = 0,
+        ask: Ask,
+        owner: tuple[list[GradedSample], str],
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
-            call.items.append((grader, fields, draw, results, grader.name, key))
+            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key, owner))
 
     def _add_events(
         self,
         call: _Call,
-        fields: Mapping[str, Any],
         graders: Sequence[BoundGrader],
-        draw: int = 0,
+        fields: Mapping[str, Any],
+        ask: Ask,
+        owner: GradedSample,
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -373,15 +293,16 @@ class BatchGrader:
         if not isinstance(events, list):
             return _no_events_error(f"'events' is a {type(events).__name__}")
         answers: list[dict[str, GraderResult]] = []
-        for event in events:
+        for at, event in enumerate(events):
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
-            self._add(call, graders, {**fields, "event": item, **item}, answers[-1], draw)
+            seen = {**fields, "event": item, **item}
+            self._add(call, graders, seen, answers[-1], ask, ([owner], f"#{at}"))
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[tuple[Any, Any]]:
+    async def _run(self, call: _Call, items: Sequence[WorkItem]) -> list[WorkItem]:
         """Ask in one round, in which equal calls to a recorded judge end alike."""
         before = call_round.set(object())
         try:
@@ -389,28 +310,31 @@ class BatchGrader:
         finally:
             call_round.reset(before)
 
-    async def _ask_again(self, call: _Call) -> None:
-        """Passing failures once more; a failed parse once with a new draw, and that once more."""
-        call.find_failed()
-        if again := [at for at, error in call.failed if error.passing]:
-            await self._repeat(call, again)
-            call.find_failed()
-        unread = (at for at, error in call.failed if error.redrawable)
-        if again := [at for at in unread if call.items[at][2] % DRAW_STEP == 0]:
-            await self._repeat(call, again, redraw=True)
-            call.find_failed()
+    async def _ask_again(self, call: _Call, why: AskReason) -> None:
+        """Ask what may pass once more, then a reply that nobody could read.
+
+        A grader of the user's own has its one redraw here; the others have asked again themselves.
+        """
+        await self._repeat(call, [at for at, error in call.find_failed() if error.passing], why)
+        unread = (at for at, error in call.find_failed() if error.kind in REDRAW_KINDS)
+        items = call.items
+        again = [at for at in unread if not (items[at].grader.asks_again or items[at].ask.attempt)]
+        for at in again:
+            items[at] = items[at]._replace(ask=Ask(items[at].ask.draw, 1, "redraw"))
+        await self._repeat(call, again, "redraw")
         for ranks, members in call.rankings:
             self._spread_ranks(ranks, members)
 
-    async def _repeat(self, call: _Call, places: Sequence[int], *, redraw: bool = False) -> None:
-        """Ask these questions again: the same draw, or the next one."""
-        for at in places:
-            grader, fields, draw, results, name, key = call.items[at]
-            if redraw:
-                call.items[at] = (grader, fields, draw + 1, results, name, key)
+    async def _repeat(self, call: _Call, places: Sequence[int], why: AskReason) -> None:
+        """Ask these questions again, the same attempts at the same draws."""
+        asked = [call.items[at] for at in places]
+        for item in asked:
             if self._pool.tally is not None:
-                self._pool.tally.withdraw(results[name])
-        await self._run(call, [call.items[at] for at in places])
+                self._pool.tally.withdraw(item.results[item.place])
+        if asked:
+            await self._run(
+                call, [one._replace(ask=structs.replace(one.ask, why=why)) for one in asked]
+            )
 
     def _spread_ranks(
         self, ranks: Mapping[str, GraderResult], members: Sequence[GradedSample]
@@ -425,63 +349,38 @@ class BatchGrader:
 
     # --- outages --------------------------------------------------------------------------------
 
-    async def _wait_out(self, call: _Call, missing: list[bool]) -> None:
+    async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        try:
-            await self._wait_for_judges(call, missing)
-        finally:
-            if self._pool.tally is not None:
-                self._pool.tally.note = ""
-
-    async def _wait_for_judges(self, call: _Call, missing: list[bool]) -> None:
-        started, wait = self._clock.time(), _FIRST_WAIT_S
-        while (absent := self._unreachable(call)) or self._watch.is_outage(missing):
-            patience_s = self._settings.patience_s
-            if absent is not None and self._startup_patience_s is not None:
-                patience_s = self._startup_patience_s
-            left = patience_s - (self._clock.time() - started)
+        missing = self._watch.begin_call(self._find_missing(call))
+        started, asks = self._clock.time(), 0
+        while (outage := self._watch.find_outage(call.graded, missing)) is not None:
+            left = outage.patience_s - (self._clock.time() - started)
             if left <= 0:
-                raise JudgeUnavailable(self._unavailable(call, absent, patience_s))
-            self._report_wait(call, left, patience_s)
-            await self._clock.sleep(min(wait, left))
-            wait = min(2 * wait, _LONGEST_WAIT_S)
-            await self._ask_again(call)
-            if absent is not None and self._unreachable(call) is None:
+                raise JudgeUnavailable(outage.ending)
+            self._report_wait(outage, left)
+            await self._clock.sleep(min(compute_wait(asks), left))
+            asks += 1
+            await self._ask_again(call, "outage")
+            now = self._watch.find_outage(call.graded, missing)
+            if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
-                await self._ask_again(call)
-            missing[:] = self._missing(call)
+                await self._ask_again(call, "outage")
+            missing[:] = self._find_missing(call)
 
-    def _unreachable(self, call: _Call) -> GraderError | None:
-        return None if self._startup is None else self._startup.unreachable(call.graded)
-
-    def _missing(self, call: _Call) -> list[bool]:
+    def _find_missing(self, call: _Call) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
-        if not call.failed:
-            return [False] * len(call.asked)
-        return [_misses(one, call.counting) for one in call.graded if id(one) in call.asked]
+        return find_missing([one for one in call.graded if id(one) in call.asked], call.counting)
 
-    def _unavailable(self, call: _Call, absent: GraderError | None, patience_s: float) -> str:
-        """Why the run stops, the cause first."""
-        if absent is not None:
-            waited = f" for {patience_s:g} s" if patience_s else ""
-            return f"{absent.name}: never reached its judge{waited}: {absent.error}"
-        return (
-            f"judges failed for more than {self._settings.max_missing:.0%} of the samples "
-            f"for {patience_s:g} s (last: {_last_reason(call.graded)}); nothing was learned from it"
-        )
-
-    def _report_wait(self, call: _Call, left: float, patience_s: float) -> None:
+    def _report_wait(self, outage: JudgeOutage, left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""
-        reason = _last_reason(call.graded)
-        message = f"{reason}; asking again for up to {left:.0f} s"
         if self._pool.tally is not None:
-            waited = f"waiting, {patience_s - left:.0f} s of {patience_s:g} s: "
-            self._pool.tally.note = waited + reason[:_NOTE_CHARS]
+            waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "
+            self._pool.tally.note = waited + outage.reason[:_NOTE_CHARS]
         # Many calls at once wait for the same judge: one of them says so.
         now = self._clock.time()
         if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            _log.warning("%s", message)
+            _log.warning("%s; asking again for up to %.0f s", outage.reason, left)
 
 
 def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
@@ -494,14 +393,6 @@ def _fill_repeat(repeat: GradedSample, first: GradedSample) -> None:
 
 
 _UNANSWERED = GraderError("grader", ErrorKind.CANCELLED, "was not answered")
-
-
-def _last_reason(graded: Sequence[GradedSample]) -> str:
-    for one in reversed(graded):
-        for name, result in one.results():
-            if isinstance(result, GraderError) and result.passing:
-                return f"{name}: {result.kind}: {result.error}"
-    return "no reason given"
 
 
 def _group_fields(members: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

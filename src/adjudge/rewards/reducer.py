@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
+from msgspec import structs
+
 from adjudge.errors import ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
@@ -147,7 +149,9 @@ class RewardReducer:
 
         A grader that had nothing to judge in *all* samples of a group is left out of that group; in
         *some* of them, its stated score counts there. So does the stated score where the group may
-        not be whole. A reward of which nothing is left is missing: ``not_applicable``.
+        not be whole. A grader whose field a whole group lacks has nothing to judge there, either;
+        where some samples have the field, the others' rewards are missing. A reward of which
+        nothing is left is missing: ``not_applicable``.
 
         Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
         step, by which schedules of weights go; without one a spec that has any is a
@@ -246,9 +250,13 @@ class RewardReducer:
             imputes = self.spec.missing.suspect == "min"
             of_group = find_idle_graders(judged, imputes=imputes)
             return [of_group.get(one.group, _NO_GRADERS) for one in judged]
-        # What is left out of one sample must be left out of its group, of which nothing is known.
+        # What is left out of one sample must be left out of its group, of which nothing is known
+        # but that its samples are of one row, and so have the same fields.
         alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
-        return [names if names >= self._counting else _NO_GRADERS for names in alone]
+        return [
+            names if names >= self._counting else names & find_lacking_graders(one)
+            for one, names in zip(judged, alone, strict=True)
+        ]
 
     def check_rewards(self, found: RewardChecks) -> None:
         """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
@@ -298,10 +306,12 @@ class RewardReducer:
             terms = _active_terms(terms, results, idle)
             if not terms and idle >= self._counting:
                 why = "no grader had anything to judge"
-                return GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+                nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+                failed = (one for one in results.values() if isinstance(one, GraderError))
+                return _blame_sample(next(filter(_is_lacking, failed), nothing))
             if not terms:
                 return 0.0  # the other scope makes the reward
-        return self._to_number(results, terms)
+        return _blame_sample(self._to_number(results, terms))
 
     def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
@@ -471,11 +481,7 @@ def _active_terms(
     terms: Sequence[AggregateTerm], results: Mapping[str, GraderResult], idle: AbstractSet[str]
 ) -> list[AggregateTerm]:
     """The terms that count in a group; a failed grader counts, as it might have had an answer."""
-    return [
-        term
-        for term in terms
-        if term.name not in idle or isinstance(results[term.name], GraderError)
-    ]
+    return [term for term in terms if term.name not in idle or _has_failed(results[term.name])]
 
 
 def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleState]]:
@@ -549,6 +555,7 @@ def find_idle_graders(
     ``imputes`` suspect ones, their grader counts, and so it counts for the whole group.
     """
     idle: dict[str, set[str]] = {}
+    lacking: dict[str, set[str]] = {}
     for one in judged:
         names = [
             name
@@ -557,12 +564,41 @@ def find_idle_graders(
         ]
         if names:
             idle.setdefault(one.group, set()).update(names)
-    if not idle:
+        if lacked := find_lacking_graders(one):
+            lacking.setdefault(one.group, set()).update(lacked)
+    if not idle and not lacking:
         return idle
     for one in judged:
         if (found := idle.get(one.group)) is not None:
             found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
-    return {group: names for group, names in idle.items() if names}
+            found -= find_lacking_graders(one)
+        if (found := lacking.get(one.group)) is not None:
+            found -= {name for name, result in one.results() if not _is_lacking(result)}
+    both = {group: idle.get(group, set()) | lacking.get(group, set()) for group in idle | lacking}
+    return {group: names for group, names in both.items() if names}
+
+
+def find_lacking_graders(one: GradedSample) -> set[str]:
+    """The graders that a sample, or an event of it, has no field for."""
+    return {name for name, result in one.results() if _is_lacking(result)}
+
+
+def _is_lacking(result: GraderResult) -> bool:
+    return isinstance(result, GraderError) and result.kind is ErrorKind.NOT_APPLICABLE
+
+
+_OWN_NAMES = ("group", "aggregate")
+
+
+def _blame_sample(part: RewardPart) -> RewardPart:
+    """A reward that is missing for lack of a field is missing for what the sample is."""
+    if not isinstance(part, GraderError) or part.name in _OWN_NAMES or not _is_lacking(part):
+        return part
+    return structs.replace(part, kind=ErrorKind.INVALID_INPUT)
+
+
+def _has_failed(result: GraderResult) -> bool:
+    return isinstance(result, GraderError) and not _is_lacking(result)
 
 
 def _has_judged(result: GraderResult, *, imputes: bool) -> bool:

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader, is_listwise
 from adjudge.types import (
     MISSING,
@@ -254,8 +256,21 @@ class ArgumentBinding:
                     ErrorKind.INVALID_INPUT,
                     f"the sample has no field {self._source(name)} "
                     f"(it has: {', '.join(sorted(map(str, item))[:20])})",
+                    {LACKED: [name]},
                 )
         return chosen
+
+    def lacked_fields(self, failure: GraderError, arguments: Mapping[str, Any]) -> list[str]:
+        """The fields of the sample for lack of which a grader failed: absent, or null.
+
+        The grader names them, or they are those that it needs. Empty where something else is wrong,
+        or where a function maps fields, so that nobody knows which it looked for.
+        """
+        paths = {} if self._mapper is None else self._mapper
+        if callable(paths) or failure.kind not in (ErrorKind.INVALID_INPUT, ErrorKind.BUG):
+            return []
+        nulls = [name for name in self._required if arguments.get(name, MISSING) is None]
+        return [paths.get(name, name) for name in failure.metadata.get(LACKED, nulls)]
 
     def _source(self, name: str) -> str:
         path = self._mapper.get(name, name) if isinstance(self._mapper, Mapping) else name
@@ -373,9 +388,11 @@ class BoundGrader:
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
         binding = ArgumentBinding(name, grader, config.mapper)
         self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
+        self._lacked_fields = binding.lacked_fields
         self._call = grader.aevaluate
         self._is_coroutine = inspect.iscoroutinefunction(self._call)
         self._check = getattr(grader, "check_fields", None)
+        self.asks_again = bool(getattr(grader, "asks_again", False))
         # A rule's own function spares a coroutine per sample.
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
@@ -399,6 +416,7 @@ class BoundGrader:
 
     async def ask(self, item: Mapping[str, Any], draw: int = 0) -> GraderResult:
         """One result for one item, whatever the grader does; see the module."""
+        arguments: Mapping[str, Any] = {}
         try:
             arguments = self._arguments(item, draw)
             if self._rule is not None:
@@ -408,7 +426,7 @@ class BoundGrader:
                 answer = await (asked if self._is_coroutine else self._awaitable(asked))
             if type(answer) is float and self._low <= answer <= self._high:
                 return GraderScore(self.name, answer, "", {}, self._range, self.role)
-            return self._builder.result(answer)
+            result = self._builder.result(answer)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -416,4 +434,8 @@ class BoundGrader:
             return self._builder.failure(error)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
             # A grader's bug, or its wish to exit, is that sample's result and nobody else's.
-            return self._builder.failure(error)
+            result = self._builder.failure(error)
+        if isinstance(result, GraderError) and (lacks := self._lacked_fields(result, arguments)):
+            metadata = {**result.metadata, LACKED: lacks}
+            return structs.replace(result, metadata=metadata)
+        return result

@@ -37,7 +37,8 @@ _DETAIL_CHARS = 300
 class Tally:
     """How far a run is: results so far, those resumed, failures by kind, and a note to show.
 
-    ``cost_usd`` is what the results so far cost, as far as judges have a price.
+    ``cost_usd`` is what the results so far cost, as far as judges have a price. ``asks``: calls of
+    judges by why they were made (:data:`~adjudge.judges.ask.AskReason`).
     """
 
     def __init__(self, total: int | None) -> None:
@@ -47,6 +48,7 @@ class Tally:
         self.note = ""
         self.cost_usd = 0.0
         self.failures: Counter[str] = Counter()
+        self.asks: Counter[str] = Counter()
 
     def withdraw(self, failed: GraderError) -> None:
         """Take back a failure that is about to be asked again."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
 from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
@@ -25,14 +26,26 @@ from adjudge.types import GraderError, GraderResult, Sample
 # waits no longer than this.
 _YIELD_AFTER_S = 0.005
 _WAKE_BATCH = 32
-
-WorkItem = tuple[BoundGrader, Mapping[str, Any], int, Any, Any, str | None]
-"""Who is asked, about which fields, the draw, where the result goes (a list or a dict, and the
-place in it), and the journal's key."""
+_FIRST_ASK = Ask()
 
 
-CallListener = Callable[[Any, Any, list[JudgeCall], GraderResult], None]
-"""Gets an item's place (the list or dict, and the place in it), its calls and its result."""
+class WorkItem(NamedTuple):
+    """Who is asked about which ``fields``, and where the result goes: ``results[place]``.
+
+    ``key`` is the journal's, ``owner`` the caller's: whose answer it is.
+    """
+
+    grader: BoundGrader
+    fields: Mapping[str, Any]
+    ask: Ask
+    results: Any
+    place: Any
+    key: str | None
+    owner: Any = None
+
+
+CallListener = Callable[[WorkItem, list[JudgeCall], GraderResult], None]
+"""Gets an item, its calls and its result."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +65,13 @@ class WorkerPool:
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
-    ) -> list[tuple[Any, Any]]:
-        """Ask ``total`` items, on the engine loop; returns the places that the journal filled.
+    ) -> list[WorkItem]:
+        """Ask ``total`` items, on the engine loop; returns those that the journal answered.
 
         ``listener`` hears of the judge calls of each item that made any. Raises a grader's
         ``ConfigError``, and ``JudgeAuthError`` where that is asked for.
         """
-        tally, known = self.tally or Tally(total), list[tuple[Any, Any]]()
+        tally, known = self.tally or Tally(total), list[WorkItem]()
         asks, breather = iter(items), _CooperativeYield()
         with Progress(tally, show=self.show_progress and self.tally is None and total > 1):
             try:
@@ -76,29 +89,33 @@ class WorkerPool:
         asks: Iterator[WorkItem],
         tally: Tally,
         breather: _CooperativeYield,
-        known: list[tuple[Any, Any]],
+        known: list[WorkItem],
         listener: CallListener | None,
     ) -> None:
         journal, clock = self.journal, time.perf_counter
-        for grader, fields, draw, results, place, key in asks:
+        ask_counts.set(tally.asks)  # the context is this worker's own
+        for item in asks:
+            grader, fields, ask, results, place, key, _ = item
+            draw = ask.draw
             if journal is not None and key is not None:
                 resumed = journal.take(key, grader.name, draw)
                 if resumed is not None:
                     results[place] = resumed
-                    known.append((results, place))
+                    known.append(item)
                     tally.done += 1
                     tally.resumed += 1
                     continue
             while clock() > breather.until:
                 await breather.wait_turn()
+            current_ask.set(ask)
             if listener is None:
                 result = await grader.ask(fields, draw)
             else:
                 calls: list[JudgeCall] = []
-                call_log.set(calls)  # the context is this worker's own
+                call_log.set(calls)
                 result = await grader.ask(fields, draw)
                 if calls:
-                    listener(results, place, calls, result)
+                    listener(item, calls, result)
             results[place] = result
             tally.done += 1
             if result.provenance is not None and result.provenance.paid is not None:
@@ -271,7 +288,7 @@ class GradingRunner:
                 if has_journal:
                     key = sample_key(item.fields() if isinstance(item, Sample) else item)
                 for grader, results in places:
-                    yield grader, fields, 0, results, place, key
+                    yield WorkItem(grader, fields, _FIRST_ASK, results, place, key)
 
     async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
         graders = {grader.name: grader for grader in self._bound_graders()}
@@ -283,12 +300,12 @@ class GradingRunner:
             for place, (name, fields, draw) in enumerate(asks):
                 if self.journal is not None and fields is not last:
                     key, last = sample_key(fields), fields
-                yield graders[name], fields, draw, results, place, key
+                yield WorkItem(graders[name], fields, Ask(draw), results, place, key)
 
         known = await self._pool(stop_on_auth=True).run(items(), len(asks))
         asked = [True] * len(asks)
-        for _, place in known:
-            asked[place] = False
+        for item in known:
+            asked[item.place] = False
         return _check_complete({"": results})[""], asked
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:

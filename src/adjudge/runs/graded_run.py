@@ -16,7 +16,7 @@ from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import render_output
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.rollouts.samples import BrokenInputRow
-from adjudge.runs.judge_calls import calls_table, describe_spending, endpoint_tables
+from adjudge.runs.judge_calls import calls_table, describe_calls, endpoint_tables
 from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
 from adjudge.runs.report.rows import read_stories
 from adjudge.types import GraderError, RewardResult
@@ -193,7 +193,7 @@ class GradedRun:
         """For notebooks: the run in numbers, and its first samples."""
         summary = self.summary
         calls: list[object] = [calls_table(one) for one in endpoint_tables(summary)]
-        calls += [paragraph(describe_spending(summary))] if calls else []
+        calls += [paragraph(describe_calls(summary))] if calls else []
         return render_output(
             paragraph(repr(self)),
             score_table(summary),

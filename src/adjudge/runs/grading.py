@@ -244,6 +244,7 @@ def _grade(
             summary["warnings"] += noise_sentences(summary["noise"])
         summary["groups"]["source"] = counted.report.group_source
         summary["input"] = counted.report.as_json()
+        summary["asks"] = dict(tally.asks.most_common())
         summary["endpoints"] = spending.read()
         summary["spending"] = spending.summarise(summary["endpoints"])
         summary |= _run_facts(job, folder, tally, counted.reader)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.llm.judge_grader import REPAIR_DRAW
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
@@ -171,6 +170,25 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
+_ASKS = {
+    "first": "for a first answer",
+    "draw": "for another draw",
+    "repair": "to repair an unreadable reply",
+    "redraw": "for another reply instead of an unreadable one",
+    "left_out": "for what a reply left out",
+    "again": "again after a failure",
+    "outage": "again in an outage",
+}
+
+
+def describe_calls(summary: Mapping[str, Any]) -> str:
+    """Why judges were asked, where any was asked again, and what a resumed run has cost in all."""
+    asks = summary.get("asks") or {}
+    parts = [f"{asks[why]:,} {words}" for why, words in _ASKS.items() if asks.get(why)]
+    why = f"calls: {', '.join(parts)}" if asks.keys() - {"first", "draw"} else ""
+    return "; ".join(filter(None, (why, describe_spending(summary))))
+
+
 def calls_table(found: EndpointTable) -> Table:
     """An endpoint's numbers under its name; what failed is marked."""
     rows = [
@@ -191,7 +209,7 @@ def judge_calls_section(summary: Mapping[str, Any]) -> Section:
         for one in endpoint_tables(summary)
     ]
     notes = [
-        describe_spending(summary),
+        describe_calls(summary),
         *(
             hedge_note(name, grader["judge"])
             for name, grader in (summary.get("graders") or {}).items()
@@ -302,16 +320,15 @@ class _CallMeter(ChatModel):
         # Cassettes and scripts cost nothing.
         self._free = not model.has_server
 
-    async def achat(self, messages: Any, *, draw: int = 0, **asked: Any) -> Reply:
+    async def achat(self, messages: Any, **asked: Any) -> Reply:
         from adjudge.judges.endpoint.settings import (  # noqa: PLC0415  (a dry run's alone)
             Price,
             estimate_tokens,
         )
 
         sampling = {**self._sampling, **asked}
-        if draw < REPAIR_DRAW:
-            price = Price(input=0.0, output=0.0) if self._free else self._price
-            self._asked.add(*estimate_tokens(messages, sampling), price)
+        price = Price(input=0.0, output=0.0) if self._free else self._price
+        self._asked.add(*estimate_tokens(messages, sampling), price)
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 

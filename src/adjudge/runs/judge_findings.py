@@ -224,8 +224,9 @@ def _squash(text: str) -> str:
 def _add_call(one: _Judged, call: JudgeCall, answer: str) -> int:
     """Note one call; returns how many characters were searched."""
     one.calls += 1
-    one.is_unread_again |= call.repair and bool(call.unread)
-    one.is_repaired |= call.repair and call.reply is not None and not call.unread
+    if call.why in ("repair", "redraw"):
+        one.is_unread_again |= bool(call.unread)
+        one.is_repaired |= call.reply is not None and not call.unread
     if call.reply is not None:
         source = "live" if call.source == "shared" else call.source or "live"
         one.sources = (*one.sources, (call.model or "", source))

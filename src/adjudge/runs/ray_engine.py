@@ -270,6 +270,8 @@ def _tally_updates(ledger: Any, tally: Tally) -> Iterator[None]:
         tally.done, tally.cost_usd, tally.note = counts.done, counts.cost_usd, counts.note
         tally.failures.clear()
         tally.failures.update(counts.failures)
+        tally.asks.clear()
+        tally.asks.update(counts.asks)
 
     def watch() -> None:
         with contextlib.suppress(ray.exceptions.RayError):

@@ -30,7 +30,7 @@ from adjudge.files import UNENCODABLE
 from adjudge.graders.base import is_listwise
 from adjudge.judges.endpoint.connections import open_connections
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.rewards.batch_grader import DRAW_STEP, BatchGrader
+from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 from adjudge.rollouts.formats.nested import HEAD_ROWS
 from adjudge.rollouts.formats.recognition import find_reading
@@ -57,9 +57,11 @@ class LedgerCounts:
     cost_usd: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
     note: str = ""
+    asks: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: LedgerCounts) -> None:
         """Count ``other`` too."""
+        self.asks.update(other.asks)
         self.done += other.done
         self.cost_usd += other.cost_usd
         self.failures.update(other.failures)  # adds, negative numbers included
@@ -109,13 +111,10 @@ class Ledger:
         begun = self._begun[shard]
         if not begun.claimed:
             begun.claimed = True
-            for key, grader, first in wanted:
-                for draw in range(first, first + DRAW_STEP):
-                    found = self._journal.take(key, grader, draw)
-                    if found is not None:
-                        begun.entries.append((key, grader, draw, encode_result(found)))
-                        self._resumed += 1
-                        break
+            for key, grader, draw in wanted:
+                if (found := self._journal.take(key, grader, draw)) is not None:
+                    begun.entries.append((key, grader, draw, encode_result(found)))
+                    self._resumed += 1
         return begun.entries
 
     def report(
@@ -325,6 +324,7 @@ class ShardJournal(Journal):
         self._entries, self._new, self._new_bytes = {}, [], 0
         self.tally.done, self.tally.resumed, self.tally.cost_usd, self.tally.note = 0, 0, 0.0, ""
         self.tally.failures.clear()
+        self.tally.asks.clear()
         self._attempt, entries, self.has_more = _get(self._ledger.begin.remote(shard))
         self._learn(entries)
         return self._attempt > 0
@@ -372,7 +372,13 @@ class ShardJournal(Journal):
             self._timer = None
         if self._new:
             tally = self.tally
-            counts = LedgerCounts(tally.done, tally.cost_usd, Counter(tally.failures), tally.note)
+            counts = LedgerCounts(
+                tally.done,
+                tally.cost_usd,
+                Counter(tally.failures),
+                tally.note,
+                Counter(tally.asks),
+            )
             report = self._ledger.report.remote
             self._last = report(self._shard, self._attempt, self._new, counts)
             self._new, self._new_bytes = [], 0

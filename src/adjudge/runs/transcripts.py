@@ -392,7 +392,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 def _digest_call(grader: str, call: JudgeCall) -> bytes:
     """What tells calls about one sample apart: the question, and what came of it."""
-    facts = (grader, call.part, call.draw, call.repair, call.kind, call.error, call.unread)
+    facts = (grader, call.part, call.draw, call.why, call.kind, call.error, call.unread)
     digest = blake2b(repr(facts).encode("utf-8", "backslashreplace"), digest_size=8)
     for message in call.messages:  # a user's grader may ask several things in one place
         content = message.get("content")

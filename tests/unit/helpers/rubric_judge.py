@@ -12,6 +12,7 @@ from tests.unit.helpers.verdict_block import in_block
 from adjudge import ErrorKind, GraderScore, GradingFailure
 from adjudge.graders.llm.rubric import RubricGrader
 from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges.ask import current_ask
 from adjudge.rubrics import Criterion, GlobalRubric, Rubric
 
 GUIDE = GlobalRubric(
@@ -38,7 +39,7 @@ LINE = re.compile(r"^([0-9]+)\. (.*?)(?: \[N/A allowed\])?$", re.MULTILINE)
 
 
 class Judge(ScriptedModel):
-    """Marks criteria by their text; remembers what it was asked, and under which draw.
+    """Marks criteria by their text; remembers what it was asked, and under which attempt.
 
     A verdict that is an ``ErrorKind`` fails the call, one that is empty leaves the criterion out.
     """
@@ -56,7 +57,7 @@ class Judge(ScriptedModel):
         self.verdicts, self.later = verdicts, later
         self.calls: list[list[tuple[str, str]]] = []
         self.prompts: list[Sequence[Mapping[str, Any]]] = []
-        self.draws: list[int] = []
+        self.attempts: list[int] = []
         self.schemas: list[Any] = []
 
     async def achat(self, messages: Any, **asked: Any) -> Reply:
@@ -66,9 +67,9 @@ class Judge(ScriptedModel):
         )
         self.calls.append(lines)
         self.prompts.append([dict(message) for message in messages])
-        self.draws.append(asked["draw"])
+        self.attempts.append(current_ask.get().attempt)
         self.schemas.append(asked["schema"])
-        verdicts = self.verdicts if self.later is None or asked["draw"] == 0 else self.later
+        verdicts = self.verdicts if self.later is None or not self.attempts[-1] else self.later
         found = {number: verdicts[words] for number, words in lines if words in verdicts}
         for verdict in found.values():
             if isinstance(verdict, ErrorKind):

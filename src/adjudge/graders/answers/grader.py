@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from adjudge.errors import CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.arithmetic import MAX_DIGITS, to_latex
 from adjudge.graders.answers.extraction import (
     CANDIDATE_CHARS,
@@ -362,7 +362,8 @@ class AnswerGrader(ParametricRule):
         """Judge one response against its reference."""
         kind = self._kind(answer_type, reference)
         if reference is None and not (kind == "REGEX" and self.pattern):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no reference")
+            message = "the sample has no reference"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
         facts = {"reference": shorten_text(reference), "answer_type": kind}
         text = text_in_view(response, self.view)
         if text is None:

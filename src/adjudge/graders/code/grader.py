@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adjudge.engine.sandbox import check_sandbox
-from adjudge.errors import CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
@@ -191,7 +191,8 @@ class CodeExecutionGrader(RuleGrader):
         """Judge one response against its row's test cases."""
         given = reference if test_cases is None else test_cases
         if given is None:
-            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases")
+            lacked = {LACKED: ["test_cases", "reference"]}
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
         cases = parse_cases(
             given, self.mode_of_cases, function or self.function, self.untrusted_tests
         )

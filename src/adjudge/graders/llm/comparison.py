@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_choice, check_flag, check_integer, view_text
-from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures
+from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_provenance
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
     JudgeGrader,
@@ -24,7 +24,6 @@ from adjudge.graders.llm.judge_grader import (
     parse_ending,
     require_text_field,
     resolve_template,
-    sum_provenance,
 )
 from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
 from adjudge.judges.base import ChatModel

@@ -1,7 +1,7 @@
 """The base of graders that ask a judge: what it is shown of a sample, and one question.
 
 Of a sample it is shown fields by name, or read out of the messages; of the response, thinking is
-stripped or not, and a cut is said. A question that gets no verdict is asked once more.
+stripped or not, and a cut is said. A question that gets no verdict is asked again.
 
 The question has the shipped wording or one of the user's own. Shipped prompts are files beside
 their graders, ``prompts/NAME.en.txt`` and ``prompts/NAME.zh.txt``, in two parts that a line
@@ -12,29 +12,30 @@ prefix caches hit on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, View, docstring_summary
+from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
     describe_block,
     describe_object,
 )
+from adjudge.intake.rendered import strip_end_tokens
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.call_log import note_unreadable, repair_call
 from adjudge.messages import content_text
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
 from adjudge.prompts.template import render_value
 from adjudge.text import final_text
-from adjudge.types import GraderMode, GraderScore, Provenance, Usage
+from adjudge.types import GraderMode, GraderScore, Provenance
 from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_object
 
 _PART = "\n=====\n"
@@ -250,20 +251,15 @@ def missing_field_failure(names: Sequence[str], fields: Mapping[str, Any]) -> Gr
     """The failure of a sample that has none of the fields ``names``."""
     has = ", ".join(sorted(map(str, fields))[:20])
     wanted = " or ".join(repr(name) for name in names)
-    return _invalid(f"the sample has no field {wanted} (it has: {has})")
+    return _invalid(f"the sample has no field {wanted} (it has: {has})", {LACKED: list(names)})
 
 
-def _invalid(message: str) -> GradingFailure:
-    return GradingFailure(ErrorKind.INVALID_INPUT, message)
+def _invalid(message: str, metadata: dict[str, Any] | None = None) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, message, metadata)
 
 
 REPLY_FORM = "reply_form"
 """The field of a template that says what the reply must look like; never a sample's."""
-
-REPAIR_DRAW = 1_000_000
-"""Added to a draw's number for its repair ask, so that the two never share a reply."""
-RAW_LIMIT = 8_000
-"""Characters of a reply that a failure keeps."""
 
 _REPAIR_REQUEST = {
     LanguageEnum.EN: (
@@ -275,12 +271,20 @@ _REPAIR_REQUEST = {
 
 
 class JudgeOutcome(msgspec.Struct, frozen=True):
-    """What a judge told: its verdict, and where that came from (repair asks included)."""
+    """What a judge told: its verdict, and where that came from (further asks included).
+
+    ``replies``: how many it took.
+    """
 
     verdict: Verdict
     provenance: Provenance
     reply: Reply
-    repaired: bool = False
+    replies: int = 1
+
+    @property
+    def repaired(self) -> bool:
+        """Whether a reply before this one had no verdict."""
+        return self.replies > 1
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -298,10 +302,14 @@ class JudgeGrader(BaseGrader):
 
     ``model`` is any :class:`~adjudge.judges.ChatModel`; a spec passes the one that ``judge`` names.
     ``language``: ``en`` or ``zh``, of the prompt. A call that fails, and a reply that has no single
-    readable verdict also after one repair ask, is ``GradingFailure``: there is no default.
+    readable verdict also after the further asks of :class:`~adjudge.graders.llm.asking.AskPolicy`,
+    is ``GradingFailure``: there is no default.
     """
 
     type_name: ClassVar[str] = ""
+    policy: ClassVar[AskPolicy] = AskPolicy()
+    asks_again: ClassVar[bool] = True
+    """It asks again itself what could not be read, so a run does not."""
 
     def __init__(
         self,
@@ -348,13 +356,16 @@ class JudgeGrader(BaseGrader):
         draw: int = 0,
         group: str | None = None,
         unread: Verdict | None = None,
+        interpret: Callable[[Verdict, Reply], Any] | None = None,
+        last: bool = False,
     ) -> JudgeOutcome:
-        """Ask about ``values`` and read the verdict in ``form``; one repair ask.
+        """Ask about ``values`` and read the verdict in ``form``; again, but for the ``last`` ask.
 
         Where the template has the field ``reply_form``, what the reply must look like is put
         there, and nothing outside that form is a verdict; else its author has worded that himself,
         nothing is added, and the reply is read as ``form`` reads free text. ``unread``: what a
-        reply with text but without a verdict counts as, instead of a repair ask. Raises
+        reply with text but without a verdict counts as, instead of being asked again.
+        ``interpret`` takes the verdict's value; what it refuses is asked again, too. Raises
         ``GradingFailure``: the call's own, or ``unparsable``, ``out_of_range`` and ``truncated``
         with the replies' raw text in ``metadata["raw"]``.
         """
@@ -371,36 +382,68 @@ class JudgeGrader(BaseGrader):
         )
         block = f"verdict-{asked.seal}" if worded and not as_schema else None
         if block is not None:
-            _append_to_question(asked.messages, describe_block(form, self.language, block))
+            asked.messages[-1] = _append_words(
+                asked.messages[-1], describe_block(form, self.language, block)
+            )
         schema = form.schema if as_schema else None
-        reply = await self.model.achat(asked.messages, schema=schema, draw=draw, group=group)
-        read_reply = partial(
-            _read_verdict, form, asked=asked, ours=worded or as_schema, block=block, unread=unread
-        )
-        read = read_reply(reply)
-        if isinstance(read, Verdict):
-            return JudgeOutcome(read, _with_prompt_hash(reply.provenance, template), reply)
-        note_unreadable(reply.text, read.why)
-        _append_to_question(asked.messages, _REPAIR_REQUEST[self.language].format(why=read.why))
+
+        async def put(problem: str | None) -> Reply:
+            messages = list(asked.messages)
+            if problem is not None:
+                words = _REPAIR_REQUEST[self.language].format(why=problem)
+                messages[-1] = _append_words(messages[-1], words)
+            return await self.model.achat(messages, schema=schema, draw=draw, group=group)
+
+        def read(reply: Reply) -> Verdict:
+            found = self._read_reply(form, reply, asked, ours=worded or as_schema, block=block)
+            if isinstance(found, UnreadableReply):
+                if unread is None or not reply.text.strip():
+                    raise GradingFailure(found.kind, found.why)
+                found = unread
+            if interpret is None:
+                return found
+            return msgspec.structs.replace(found, value=interpret(found, reply))
+
+        return await self._put_question(put, read, template, last=last)
+
+    def _read_reply(
+        self,
+        form: JudgeReplyForm,
+        reply: Reply,
+        asked: RenderedPrompt,
+        *,
+        ours: bool,
+        block: str | None,
+    ) -> Verdict | UnreadableReply:
+        """The verdict in a reply; ``ours``: the form was asked for, as schema or in ``block``."""
+        cut = reply.finish_reason == "length"
+        text = strip_end_tokens(reply.text)
+        if not text.strip():
+            kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
+            why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
+            return UnreadableReply(why=why, kind=kind)
+        if not ours:
+            return cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
+        found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
+        return found if isinstance(found, UnreadableReply) else form.verdict_of(found)
+
+    async def _put_question(
+        self,
+        put: Callable[[str | None], Awaitable[Reply]],
+        read: Callable[[Reply], Verdict],
+        template: PromptTemplate,
+        *,
+        last: bool = False,
+    ) -> JudgeOutcome:
+        """What :meth:`AskPolicy.ask` comes to, with the hash of the question's ``template``."""
         try:
-            with repair_call():
-                second = await self.model.achat(
-                    asked.messages, schema=schema, draw=draw + REPAIR_DRAW, group=group
-                )
+            verdict, reply, spent = await (ASK_ONCE if last else self.policy).ask(put, read)
         except GradingFailure as failure:
-            spent = [one for one in (reply.provenance, failure.provenance) if one is not None]
-            failure.provenance = _with_prompt_hash(sum_provenance(spent), template)
-            failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
+            if failure.provenance is not None:
+                failure.provenance = _with_prompt_hash(failure.provenance, template)
             raise
-        both = _with_prompt_hash(sum_provenance([reply.provenance, second.provenance]), template)
-        again = read_reply(second)
-        if isinstance(again, Verdict):
-            return JudgeOutcome(again, both, second, repaired=True)
-        note_unreadable(second.text, again.why)
-        raw = [one.text[:RAW_LIMIT] for one in (reply, second)]
-        raise GradingFailure(
-            again.kind, f"no verdict in two replies: {again.why}", {"raw": raw}, provenance=both
-        )
+        source = spent[0] if len(spent) == 1 else sum_provenance(spent)
+        return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
 
 
 def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:
@@ -409,9 +452,10 @@ def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> s
     if isinstance(value, str):
         return value
     found = "is absent" if value is None else f"is a {type(value).__name__}"
+    lacked = {LACKED: [name]} if value is None else {}
     if who:
-        raise _invalid(f"{who} needs text in {name!r}, which {found}")
-    raise _invalid(f"{name!r} {found}, must be text")
+        raise _invalid(f"{who} needs text in {name!r}, which {found}", lacked)
+    raise _invalid(f"{name!r} {found}, must be text", lacked)
 
 
 def get_group_name(fields: Mapping[str, Any]) -> str | None:
@@ -427,70 +471,16 @@ def _check_model(model: Any) -> ChatModel:
     return checked
 
 
-def _append_to_question(messages: list[dict[str, Any]], words: str) -> None:
-    """Put ``words`` at the end of the question, after all material."""
-    content = messages[-1]["content"]
+def _append_words(message: dict[str, Any], words: str) -> dict[str, Any]:
+    """The question's last message with ``words`` after all material."""
+    content = message["content"]
     if isinstance(content, str):
-        messages[-1]["content"] = f"{content}\n\n{words}"
-    else:
-        messages[-1]["content"] = [*content, {"type": "text", "text": f"\n\n{words}"}]
-
-
-def _read_verdict(
-    form: JudgeReplyForm,
-    reply: Reply,
-    *,
-    asked: RenderedPrompt,
-    ours: bool,
-    block: str | None,
-    unread: Verdict | None,
-) -> Verdict | UnreadableReply:
-    """The verdict in a reply; ``ours``: the form was asked for, as the schema or in ``block``."""
-    cut = reply.finish_reason == "length"
-    if not reply.text.strip():
-        kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
-        why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
-        return UnreadableReply(why=why, kind=kind)
-    if ours:
-        found = read_object(reply.text, block=block, quoted=asked.untrusted, cut=cut)
-        read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
-    else:
-        read = cast("FreeTextForm", form).read(reply.text, quoted=asked.untrusted, cut=cut)
-    return unread if isinstance(read, UnreadableReply) and unread is not None else read
+        return {**message, "content": f"{content}\n\n{words}"}
+    return {**message, "content": [*content, {"type": "text", "text": f"\n\n{words}"}]}
 
 
 def _with_prompt_hash(provenance: Provenance, template: PromptTemplate) -> Provenance:
     return msgspec.structs.replace(provenance, prompt_hash=template.hash)
-
-
-def sum_provenance(several: Sequence[Provenance]) -> Provenance:
-    """The provenance of an answer that took several calls: tokens, money, sends and time added.
-
-    Facts that differ between the calls are ``None``; so is the cost where one has no price. Kept
-    replies cost nothing beside live ones.
-    """
-    paid = [one.paid for one in several if one.paid is not None]
-    usages = paid or [one.usage for one in several if one.usage is not None]
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    usage = Usage(
-        input_tokens=sum(one.input_tokens for one in usages),
-        output_tokens=sum(one.output_tokens for one in usages),
-        cached_tokens=sum(one.cached_tokens for one in usages),
-        cost_usd=sum(costs) if len(costs) == len(usages) else None,
-    )
-    return Provenance(
-        source=_common_value([one.source for one in several]),
-        model=_common_value([one.model for one in several]),
-        prompt_hash=_common_value([one.prompt_hash for one in several]),
-        usage=usage if usages else None,
-        latency_s=sum(one.latency_s or 0.0 for one in several),
-        attempts=sum(one.attempts or 0 for one in several),
-        hedged=any(one.hedged for one in several),
-    )
-
-
-def _common_value(values: Sequence[str | None]) -> str | None:
-    return values[0] if len(set(values)) == 1 else None
 
 
 TemplateInput = Any

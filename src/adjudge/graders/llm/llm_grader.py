@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from adjudge import verdicts
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import GraderAnswer, View
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
     REPLY_FORM,
     CandidateView,
     JudgeGrader,
-    JudgeOutcome,
     TruncationMode,
     build_template,
     extract_query,
     get_group_name,
+    missing_field_failure,
     parse_ending,
 )
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.types import GraderMode, GraderRank, GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict
@@ -154,6 +154,9 @@ class LLMGrader(JudgeGrader):
             if query is not None or "prompt" in shown:  # a blank one is shown as `{prompt}` is
                 shown["query"] = shown["prompt"] if query is None else query
         values = {**shown, **self.variables}
+        for name in self.template.fields & values.keys():
+            if values[name] is None:  # a null of a table with gaps is nothing to be judged
+                raise missing_field_failure([name], shown)
         form = self._ranking(shown) if listwise else self._form
         try:
             told = await self._ask(
@@ -164,16 +167,15 @@ class LLMGrader(JudgeGrader):
                 group=get_group_name(fields),
                 # What a reply means is the callback's to say, whatever its form.
                 unread=None if self._callback is None else Verdict(value=""),
+                interpret=self._answer,
             )
         except GradingFailure as failure:
             raise _with_hint(failure, form) from None
-        try:
-            return self._answer(told)
-        except GradingFailure as failure:
-            note_unreadable(told.reply.text, str(failure))
-            failure.metadata.setdefault("raw", [told.reply.text[:RAW_LIMIT]])
-            failure.provenance = told.provenance
-            raise
+        answer = told.verdict.value
+        if not isinstance(answer, GraderScore | GraderRank):  # a result of the callback's own
+            return cast("GraderAnswer", answer)
+        metadata = {**told.notes, **answer.metadata}
+        return msgspec.structs.replace(answer, metadata=metadata, provenance=told.provenance)
 
     def _render_fields(self, fields: dict[str, Any]) -> dict[str, Any] | None:
         return self._showing.render(fields, self.language, reads_messages=self._reads_messages)
@@ -204,19 +206,14 @@ class LLMGrader(JudgeGrader):
             )
         return RankingForm(sizes.pop())
 
-    def _answer(self, told: JudgeOutcome) -> GraderAnswer:
-        verdict = told.verdict
+    def _answer(self, verdict: Verdict, reply: Reply) -> Any:
         if self._callback is not None:
-            return self._called_back(self._callback(told.reply), told)
+            return self._called_back(self._callback(reply))
         if self.mode is GraderMode.LISTWISE:
-            return GraderRank(
-                self.name, verdict.value, verdict.reason, told.notes, provenance=told.provenance
-            )
-        metadata = told.notes
+            return GraderRank(self.name, verdict.value, verdict.reason)
         extra = {k: v for k, v in verdict.fields.items() if k not in ("score", "reason")}
-        if extra:
-            metadata["fields"] = extra
-        return self._result(self._scored(verdict), verdict.reason, metadata, told.provenance)
+        metadata = {"fields": extra} if extra else {}
+        return self._result(self._scored(verdict), verdict.reason, metadata, None)
 
     def _scored(self, verdict: Verdict) -> float:
         if isinstance(self._form, ScoreForm):
@@ -232,19 +229,15 @@ class LLMGrader(JudgeGrader):
         numbers = [_number(found.get(key), key) for key in keys]
         return _number(sum(number / len(numbers) for number in numbers), "score_from")
 
-    def _called_back(self, answer: Any, told: JudgeOutcome) -> GraderAnswer:
+    def _called_back(self, answer: Any) -> Any:
         if isinstance(answer, Mapping):
             reason = str(answer.get("reason", ""))
             rest = {k: v for k, v in answer.items() if k not in ("score", "reason")}
-            score = _number(answer.get("score"), "score")
-            return GraderScore(
-                self.name, score, reason, {**told.notes, **rest}, provenance=told.provenance
-            )
+            return GraderScore(self.name, _number(answer.get("score"), "score"), reason, rest)
         if isinstance(answer, int | float):
             score = _number(float(answer) if isinstance(answer, bool) else answer, "score")
-            return GraderScore(self.name, score, "", told.notes, provenance=told.provenance)
-        result: GraderAnswer = answer
-        return result
+            return GraderScore(self.name, score)
+        return answer
 
 
 def _with_hint(failure: GradingFailure, form: JudgeReplyForm) -> GradingFailure:

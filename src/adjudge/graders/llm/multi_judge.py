@@ -18,7 +18,8 @@ from adjudge.graders.base import (
     check_integer,
     is_listwise,
 )
-from adjudge.graders.llm.joint_asks import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
+from adjudge.graders.llm.judge_grader import missing_field_failure
 from adjudge.judges.call_log import call_part
 from adjudge.types import (
     GraderError,
@@ -249,7 +250,7 @@ class _Member(NamedTuple):
         arguments = {name: fields[name] for name in wanted}
         for name in self.required:
             if name not in arguments:
-                raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no field {name!r}")
+                raise missing_field_failure([name], fields)
         if self.drawn:
             arguments["draw"] = first_draw + self.vote
         try:

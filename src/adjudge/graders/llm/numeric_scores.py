@@ -14,8 +14,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_choice, check_integer, check_number, view_text
+from adjudge.graders.llm.asking import AskPolicy
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
     REPLY_FORM,
     CandidateView,
     JudgeGrader,
@@ -30,10 +30,10 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
-from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderScore, ScoreRange
+from adjudge.verdicts import Verdict
 
 _AT_MOST = 8
 """The verdict stands among so many first tokens; later ones follow reasons."""
@@ -109,6 +109,7 @@ class ExpectedScoreGrader(JudgeGrader):
     """
 
     type_name = "expected_score"
+    policy = AskPolicy(repairs=False)
 
     def __init__(
         self,
@@ -162,24 +163,22 @@ class ExpectedScoreGrader(JudgeGrader):
             key=self.model.fence_key,
             control_tokens=self.model.control_tokens,
         )
-        reply = await self.model.achat(
-            asked.messages,
-            choices=[str(point) for point in self._points],
-            logprobs=True,
-            draw=draw,
-            group=get_group_name(fields),
-            **self._sampling,
-        )
-        provenance = msgspec.structs.replace(reply.provenance, prompt_hash=self.template.hash)
-        try:
-            return self._scored(reply, provenance)
-        except GradingFailure as failure:
-            note_unreadable(reply.text, str(failure))
-            failure.metadata.setdefault("raw", [reply.text[:RAW_LIMIT]])
-            failure.provenance = provenance
-            raise
 
-    def _scored(self, reply: Reply, provenance: Any) -> GraderScore:
+        async def put(_: str | None) -> Reply:
+            return await self.model.achat(
+                asked.messages,
+                choices=[str(point) for point in self._points],
+                logprobs=True,
+                draw=draw,
+                group=get_group_name(fields),
+                **self._sampling,
+            )
+
+        told = await self._put_question(put, self._read, self.template)
+        score: GraderScore = told.verdict.value
+        return msgspec.structs.replace(score, provenance=told.provenance)
+
+    def _read(self, reply: Reply) -> Verdict:
         if not reply.logprobs:
             raise self._unsupported("gave no log-probabilities")
         if reply.reasoning:
@@ -211,7 +210,7 @@ class ExpectedScoreGrader(JudgeGrader):
                 metadata,
             )
         score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
-        return GraderScore(self.name, score, "", metadata, provenance=provenance)
+        return Verdict(value=GraderScore(self.name, score, "", metadata))
 
     def _distribution(self, tokens: Sequence[TokenLogprobs], point: int) -> _Distribution:
         """The probabilities at the only token among the first that is ``point``."""

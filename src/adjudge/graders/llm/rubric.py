@@ -14,29 +14,19 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
-from adjudge.errors import (
-    PASSING_KINDS,
-    REDRAW_KINDS,
-    Cause,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-)
+from adjudge.errors import PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View
-from adjudge.graders.llm.joint_asks import are_redrawable
+from adjudge.graders.llm.asking import RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
-    REPAIR_DRAW,
     CandidateView,
     JudgeGrader,
     JudgeOutcome,
     TruncationMode,
     get_group_name,
-    sum_provenance,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
 from adjudge.graders.llm.rubric_question import (
@@ -53,6 +43,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
     read_material,
 )
+from adjudge.judges.ask import asking
 from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
@@ -96,13 +87,11 @@ class RubricMarks:
         self._rubric = rubric
         self.marks: dict[str, Mark] = {}
         self._reasons: dict[str, str] = {}
-        self._lost: dict[str, tuple[ErrorKind, bool]] = {}
         self._failures: dict[str, GradingFailure] = {}
         self._provenances: list[Provenance] = []
         self._raw: dict[str, list[str]] = {}  # by the first criterion of the call
         self._ignored: set[str] = set()
-        self._repaired = False
-        self._given = dict(notes)
+        self._notes = dict(notes)
 
     def unmarked(self, criteria: Sequence[Criterion]) -> list[Criterion]:
         """Those of ``criteria`` without a mark."""
@@ -114,8 +103,7 @@ class RubricMarks:
         for number, criterion in enumerate(criteria, start=1):
             mark = told.verdict.value.get(str(number), _NO_MARK)
             if mark is _NO_MARK:
-                self._lost[criterion.id] = (ErrorKind.INCOMPLETE, True)
-                self._failures.pop(criterion.id, None)
+                self._failures[criterion.id] = GradingFailure(ErrorKind.INCOMPLETE, "")
                 continue
             self.marks[criterion.id] = mark
             self._reasons[criterion.id] = str(reasons.get(str(number), ""))
@@ -131,8 +119,6 @@ class RubricMarks:
 
     def add_failure(self, criteria: Sequence[Criterion], failure: GradingFailure) -> None:
         """A call about ``criteria`` failed."""
-        lost = (failure.kind, failure.suspect)
-        self._lost.update({criterion.id: lost for criterion in criteria})
         self._failures.update({criterion.id: failure for criterion in criteria})
         self._keep_raw(criteria, failure.metadata.get("raw", ()))
         if failure.provenance is not None:
@@ -155,9 +141,10 @@ class RubricMarks:
             "total": total,
             "earned": outcome.earned,
             "possible": outcome.possible,
-            **self._notes(),
+            **self._notes,
         }
-        if by_axis := self._by(axis):
+        outcomes = subscores(self._rubric, self.marks, axis)
+        if by_axis := {t: one.score for t, one in outcomes.items() if isinstance(one, RubricScore)}:
             metadata["subscores"] = by_axis
         reason = f"{met} of {total} criteria met"
         if outcome.vetoes:
@@ -169,7 +156,7 @@ class RubricMarks:
 
     def _failure(self, outcome: Any) -> GradingFailure:
         provenance = sum_provenance(self._provenances) if self._provenances else None
-        metadata: dict[str, Any] = {"criteria": self._criterion_marks(), **self._notes()}
+        metadata: dict[str, Any] = {"criteria": self._criterion_marks(), **self._notes}
         if not outcome.missing:
             return GradingFailure(
                 ErrorKind.INVALID_INPUT,
@@ -177,20 +164,21 @@ class RubricMarks:
                 metadata,
                 provenance=provenance,
             )
-        kinds = Counter(str(self._lost[name][0]) for name in outcome.missing)
+        lost = [self._failures[name] for name in outcome.missing]
+        kinds = Counter(str(failure.kind) for failure in lost)
         metadata |= {"missing": list(outcome.missing), "failures": dict(kinds)}
         where = ""
         if isinstance(outcome, Incomplete):
             metadata |= {"low": outcome.low, "high": outcome.high}
             if self.marks:  # else the interval is the whole range, and says nothing
                 where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
-        if are_redrawable(map(ErrorKind, kinds)):
-            metadata["redraw"] = True
-        metadata["suspect"] = any(self._lost[name][1] for name in outcome.missing)
+        metadata["suspect"] = any(failure.suspect for failure in lost)
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]
-        cause = self._cause(outcome.missing)
+        # Not the call that ended first: a replay must say the same. An open circuit only follows.
+        told = [failure for failure in lost if str(failure)]
+        cause = min(told, key=lambda failure: _is_consequence(failure.kind), default=None)
         if cause is not None and "status" in cause.metadata:
             metadata["status"] = cause.metadata["status"]
         # One kind is the failure's own, which whoever shows the message shows beside it.
@@ -208,28 +196,12 @@ class RubricMarks:
             return found[0]
         return ErrorKind.INCOMPLETE
 
-    def _cause(self, missing: Sequence[str]) -> GradingFailure | None:
-        """The failure of the first missing criterion; an open circuit only follows from others.
-
-        Not the call that ended first: a replay must say the same.
-        """
-        found = [self._failures[name] for name in missing if name in self._failures]
-        return min(found, key=lambda failure: _is_consequence(failure.kind), default=None)
-
     def _criterion_marks(self) -> dict[str, Any]:
         return {
             criterion.id: {"met": self.marks[criterion.id], "reason": self._reasons[criterion.id]}
             for criterion in self._rubric.criteria
             if criterion.id in self.marks
         }
-
-    def _by(self, axis: str) -> dict[str, float]:
-        outcomes = subscores(self._rubric, self.marks, axis)
-        return {tag: one.score for tag, one in outcomes.items() if isinstance(one, RubricScore)}
-
-    def _notes(self) -> dict[str, Any]:
-        notes = {**self._given, **({"repaired": True} if self._repaired else {})}
-        return notes | ({"ignored": sorted(self._ignored)} if self._ignored else {})
 
     def _keep_raw(self, criteria: Sequence[Criterion], texts: Sequence[str]) -> None:
         if criteria and texts:
@@ -238,8 +210,11 @@ class RubricMarks:
 
     def _spent(self, told: JudgeOutcome) -> None:
         self._provenances.append(told.provenance)
-        self._repaired = self._repaired or told.repaired
-        self._ignored.update(told.notes.get("ignored", ()))
+        if told.repaired:
+            self._notes["repaired"] = True
+        if ignored := self._ignored.union(told.notes.get("ignored", ())):
+            self._ignored = ignored
+            self._notes["ignored"] = sorted(ignored)
 
 
 _NO_MARK: Any = object()
@@ -249,35 +224,29 @@ def _is_consequence(kind: ErrorKind) -> bool:
     return kind is ErrorKind.CIRCUIT_OPEN
 
 
-class RubricAsker:
+class RubricAsker(NamedTuple):
     """Asks about one sample, by one rubric.
 
     ``ask`` is the grader's own way to put a question; ``given``: the rubric came with the sample.
     """
 
-    def __init__(
-        self,
-        ask: Callable[..., Awaitable[JudgeOutcome]],
-        rubric: Rubric | GlobalRubric,
-        material: RubricMaterial,
-        language: LanguageEnum,
-        *,
-        given: bool,
-        draw: int,
-        group: str | None,
-    ) -> None:
-        self._ask, self._rubric, self._material = ask, rubric, material
-        self._language, self._given, self._draw, self._group = language, given, draw, group
+    ask: Callable[..., Awaitable[JudgeOutcome]]
+    rubric: Rubric | GlobalRubric
+    material: RubricMaterial
+    language: LanguageEnum
+    given: bool
+    draw: int
+    group: str | None
 
     async def one_score(self) -> JudgeOutcome:
         """One score for all criteria; raises ``GradingFailure`` without it."""
-        rubric = self._rubric
+        rubric = self.rubric
         low, high = rubric.score_range if isinstance(rubric, GlobalRubric) else (0.0, 1.0)
         return await self._tell(
             "rubric_score",
             rubric.criteria,
             ScoreForm(low, high, integer=False),
-            scale=format_scale(rubric, self._language),
+            scale=format_scale(rubric, self.language),
         )
 
     async def fill(self, sheet: RubricMarks, criteria: Sequence[Criterion]) -> None:
@@ -287,32 +256,19 @@ class RubricAsker:
         """
         try:
             if criteria[0].scale == "bounded":
-                await self._share(sheet, criteria[0])
-            elif await self._marks(sheet, criteria) and (left := sheet.unmarked(criteria)):
-                await self._marks(sheet, left, last=True)
+                form: JudgeReplyForm = ScoreForm(0.0, 1.0, integer=False)
+                sheet.add_share(criteria[0], await self._tell("rubric_share", criteria, form))
+                return
+            told = await self._tell("rubric", criteria, build_marks_form(criteria))
+            sheet.add_marks(criteria, told)
+            if (left := sheet.unmarked(criteria)) and not told.repaired:
+                with asking("left_out", 1):
+                    told = await self._tell("rubric", left, build_marks_form(left), last=True)
+                sheet.add_marks(left, told)
         except GradingFailure as failure:
             if failure.kind is ErrorKind.AUTH:  # no other call will do better; a run must stop
                 raise
             sheet.add_failure(sheet.unmarked(criteria), failure)
-
-    async def _share(self, sheet: RubricMarks, criterion: Criterion) -> None:
-        form = ScoreForm(0.0, 1.0, integer=False)
-        sheet.add_share(criterion, await self._tell("rubric_share", [criterion], form))
-
-    async def _marks(
-        self, sheet: RubricMarks, criteria: Sequence[Criterion], *, last: bool = False
-    ) -> bool:
-        """Ask once; whether what is still open may be asked for once more."""
-        try:
-            told = await self._tell("rubric", criteria, build_marks_form(criteria), last=last)
-        except GradingFailure as failure:
-            # Raw replies mean that it has been asked again already; other kinds stay as they are.
-            if last or failure.kind not in REDRAW_KINDS or "raw" in failure.metadata:
-                raise
-            sheet.add_failure(criteria, failure)
-            return True
-        sheet.add_marks(criteria, told)
-        return not told.repaired
 
     async def _tell(
         self,
@@ -324,20 +280,21 @@ class RubricAsker:
         **values: Any,
     ) -> JudgeOutcome:
         weighed = asked == "rubric_score"
-        lines = format_criteria(self._rubric, criteria, self._language, weighed=weighed)
-        with call_part(_part_label(criteria, len(self._rubric.criteria))):
-            return await self._ask(
-                load_rubric_template(asked, self._material.shown, given=self._given),
+        lines = format_criteria(self.rubric, criteria, self.language, weighed=weighed)
+        with call_part(_part_label(criteria, len(self.rubric.criteria))):
+            return await self.ask(
+                load_rubric_template(asked, self.material.shown, given=self.given),
                 {
-                    **build_criteria_fields(lines, self._language, given=self._given),
-                    **self._material.values,
+                    **build_criteria_fields(lines, self.language, given=self.given),
+                    **self.material.values,
                     **values,
                 },
                 form,
-                draw=self._draw + (REPAIR_DRAW if last else 0),
-                group=self._group,
-                # The last ask is not repaired: what cannot be read leaves criteria unmarked.
+                draw=self.draw,
+                group=self.group,
+                # After the last ask what cannot be read leaves criteria unmarked.
                 unread=Verdict(value={}) if last else None,
+                last=last,
             )
 
 

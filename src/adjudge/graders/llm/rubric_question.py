@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
     CandidateView,
@@ -345,6 +345,7 @@ class RubricSource:
                 ErrorKind.INVALID_INPUT,
                 f"the sample has no rubric in {self.field!r}; name its column with `field`, or "
                 "give the grader a rubric, a rubric_id or criteria",
+                {LACKED: [self.field]},
             )
         own = rubric_from(value, where=self.field)
         try:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_integer, check_number
+from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.comparison import (
     OrderMode,
     PairComparison,
@@ -17,13 +18,6 @@ from adjudge.graders.llm.comparison import (
     PairOrder,
     ResponseGroup,
     read_group,
-)
-from adjudge.graders.llm.joint_asks import (
-    ask_all,
-    describe_failure,
-    is_redrawable,
-    join_failures,
-    sum_costs,
 )
 from adjudge.graders.llm.judge_grader import TemplateInput, TruncationMode
 from adjudge.judges.base import ChatModel
@@ -78,8 +72,6 @@ def fit_bradley_terry(
 
 
 _EQUAL = 1e-9
-_AGAIN = 500_000
-"""Added to a draw's number when a failed comparison is asked once more."""
 _MOST = 64
 _ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
     "both": ("as_given", "swapped"),
@@ -167,11 +159,6 @@ class TournamentGrader(PairJudge):
             return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason, metadata)
         pairs = schedule_pairs(n, self.pairs_per_response)
         found = await ask_all(self._matches(group, pairs, draw))
-        again = [i for i, one in enumerate(found) if _is_redrawable(one)]
-        if again:  # alone: all of a group's comparisons would hardly succeed together
-            asked = self._matches(group, [pairs[i] for i in again], draw + _AGAIN)
-            for i, one in zip(again, await ask_all(asked), strict=True):
-                found[i] = one
         played = _Played.of(pairs, found)
         if not played.suffice(n, self.max_failed):
             raise played.failure()
@@ -215,10 +202,6 @@ class TournamentGrader(PairJudge):
         provenance = sum_costs([one.provenance for _, one in played.compared], played.failed)
         reason = f"Bradley-Terry strengths from {len(played.compared)} comparisons"
         return GraderRank(self.name, ranks, reason, metadata, provenance=provenance)
-
-
-def _is_redrawable(one: PairComparison | GradingFailure) -> bool:
-    return isinstance(one, GradingFailure) and is_redrawable(one)
 
 
 class _Played(NamedTuple):

@@ -3,7 +3,7 @@
 Generative judges: their ``model`` is the judge's folder (``type = "local"``), or any server of it
 with the folder's path in ``card``. They are asked in the wording that the card has, and a reply in
 any other form than the trained one is ``unparsable``, as it earned the minimum in training; no
-repair is asked for, which they never saw. A fresh draw is the run's to ask. Servers part thinking
+repair is asked for, which they never saw: the same question is put once more. Servers part thinking
 from text and drop the tags, so that what cannot be told apart then counts as the same: no thinking
 and an empty one, and an opening tag that the chat template wrote.
 
@@ -21,10 +21,14 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
 from adjudge.graders.base import View, check_flag, view_text
+from adjudge.graders.llm.asking import (
+    AskPolicy,
+    ask_all,
+    join_failures,
+    sum_costs,
+)
 from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader, check_against
-from adjudge.graders.llm.joint_asks import ask_all, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
-    RAW_LIMIT,
     CandidateView,
     JudgeGrader,
     JudgeOutcome,
@@ -38,7 +42,7 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.graders.llm.numeric_scores import ScalarGrader
-from adjudge.graders.llm.reply_forms import JudgeReplyForm
+from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.tournament import TournamentGrader
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.graders.llm.trained_judge_prompts import (
@@ -47,7 +51,6 @@ from adjudge.graders.llm.trained_judge_prompts import (
     judge_prompt_template,
 )
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.call_log import note_unreadable
 from adjudge.prompts import PromptTemplate
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
@@ -134,42 +137,31 @@ def _checked_template(
 class _TrainedGrader(JudgeGrader):
     """Asks as the judge was trained to be asked; what all graders of this module share."""
 
+    policy = AskPolicy(repairs=False)
     _prompt_config: JudgePromptConfig
 
     async def _ask(
         self,
         template: PromptTemplate,
         values: Mapping[str, Any],
-        form: JudgeReplyForm | None = None,  # noqa: ARG002  (the card's own form is the only one)
-        *,
-        draw: int = 0,
-        group: str | None = None,
-        unread: Verdict | None = None,  # noqa: ARG002  (as for every judge's grader)
+        form: JudgeReplyForm,
+        **asked: Any,
     ) -> JudgeOutcome:
-        """Ask once and read the reply as in training.
-
-        ``query`` among the values is what was asked. Raises ``GradingFailure``: the call's own, or
-        ``unparsable``, ``out_of_range`` and ``truncated`` with the reply in ``metadata["raw"]``.
-        """
+        """Ask, and read the reply as in training; ``query`` among the values is what was asked."""
         if is_blank(values.get("query")):
             raise missing_field_failure(("query", "messages", "prompt"), values)
         values = {**values, "request": _request_text(values["query"])}
-        asked = template.render(
-            values,
-            self.language,
-            key=self.model.fence_key,
-            control_tokens=self.model.control_tokens,
-        )
-        reply = await self.model.achat(asked.messages, draw=draw, group=group)
-        source = msgspec.structs.replace(reply.provenance, prompt_hash=template.hash)
-        read = self._prompt_config.form.read(
-            _full_reply(reply), cut=reply.finish_reason == "length"
-        )
-        if isinstance(read, UnreadableReply):
-            note_unreadable(reply.text, read.why)
-            raw = {"raw": [reply.text[:RAW_LIMIT]]}
-            raise GradingFailure(read.kind, f"no verdict: {read.why}", raw, provenance=source)
-        return JudgeOutcome(read, source, reply)
+        return await super()._ask(template, values, form, **asked)
+
+    def _read_reply(
+        self,
+        form: JudgeReplyForm,  # noqa: ARG002  (the card's own form is the only one)
+        reply: Reply,
+        *_: Any,
+        **__: Any,
+    ) -> Verdict | UnreadableReply:
+        cut = reply.finish_reason == "length"
+        return self._prompt_config.form.read(_full_reply(reply), cut=cut)
 
 
 class TrainedRating(_TrainedGrader):
@@ -212,7 +204,11 @@ class TrainedRating(_TrainedGrader):
         if isinstance(values, str):
             return self._candidate_fault("no judge was asked", **{values: True})
         told = await self._ask(
-            self._prompt_config.template, values, draw=draw, group=get_group_name(fields)
+            self._prompt_config.template,
+            values,
+            ScoreForm(*self.score_range),
+            draw=draw,
+            group=get_group_name(fields),
         )
         score, metadata = float(told.verdict.value), dict(told.notes)
         if (ratings := self._prompt_config.ratings) is not None:

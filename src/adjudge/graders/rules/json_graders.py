@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from adjudge.engine.processes import get_pool
-from adjudge.errors import CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
@@ -249,9 +249,8 @@ def _opens(line: str) -> bool:
 def _schema_text(schema: Any) -> str:
     """A row's schema as JSON text; ``GradingFailure(invalid_input)`` when it cannot be one."""
     if schema is None:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT, "no schema, neither configured nor in the row"
-        )
+        message = "no schema, neither configured nor in the row"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["schema"]})
     try:
         value = decode_strict_json(schema) if isinstance(schema, str) else schema
         if not isinstance(value, dict | bool) or is_too_deep(value):

@@ -39,6 +39,7 @@ CALL_PARTS = (
     "logprobs",
     "sampling",
     "draw",
+    "attempt",
 )
 """What a key is made of, in the order of the canonical JSON array."""
 
@@ -46,6 +47,7 @@ _CallParts = tuple[
     msgspec.Raw,
     msgspec.Raw,
     list[msgspec.Raw],
+    msgspec.Raw,
     msgspec.Raw,
     msgspec.Raw,
     msgspec.Raw,
@@ -76,7 +78,7 @@ def canonical_call(call: ChatCall, provider: str) -> bytes:
     Raises ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
     """
     before = (provider, call.model, call.messages)
-    after = (call.choices, call.logprobs, call.sampling, call.draw)
+    after = (call.choices, call.logprobs, call.sampling, call.draw, call.attempt)
     parts = [
         *(_encode(part) for part in before),
         _encode(call.schema, in_order=True),
@@ -297,7 +299,7 @@ class CallIndex:
         return self._keys[min(numbers, key=rank)] if numbers else None
 
 
-_OTHERS = 7
+_OTHERS = len(CALL_PARTS) - 1
 
 
 def _hashes(call: bytes) -> tuple[int, ...]:
@@ -309,7 +311,7 @@ def compare_calls(recorded: bytes, asked: bytes) -> dict[str, str]:
     """What differs between two canonical calls: the part's name, and how, as ``was → is``.
 
     Names are ``provider``, ``model``, ``messages``, ``messages[1].content``, ``schema``,
-    ``choices``, ``logprobs``, ``sampling.temperature``, ``draw``.
+    ``choices``, ``logprobs``, ``sampling.temperature``, ``draw``, ``attempt``.
     """
     try:
         return _compare_parts(recorded, asked)

@@ -38,7 +38,7 @@ from adjudge.errors import ConfigError
 from adjudge.judges.cassette.encoding import decode_reply
 from adjudge.text import encode_exactly
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 READ_WAIT_MS = 1_000
 """How long a statement waits for another process, in milliseconds, unless told otherwise."""
 

@@ -31,8 +31,9 @@ class ScriptedModel(ChatModel):
     ``script`` is one of
 
     - a function of the messages, plain or ``async``, which may raise ``GradingFailure``;
-    - a list of replies: draw *k* gets entry *k*, from the start again after the last. Calls do not
-      use the list up, so the answers are the same at any concurrency;
+    - a list of replies: draw *k* gets entry *k*, from the start again after the last, and what is
+      asked again after a reply without a verdict the entry after. Calls do not use the list up, so
+      the answers are the same at any concurrency;
     - a dict with text to look for in the last message as keys: the first key found wins, the empty
       key fits all;
     - one text or ``Reply`` for all calls.
@@ -63,7 +64,7 @@ class ScriptedModel(ChatModel):
         """The stated reply."""
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
-        found = self._find(call.messages, call.draw)
+        found = self._find(call.messages, call.draw + call.attempt)
         if isinstance(found, Awaitable):
             found = await found
         return _build_reply(call, found)
@@ -79,7 +80,7 @@ class ScriptedModel(ChatModel):
         except OSError:  # typed at a prompt
             return ""
 
-    def _find(self, messages: _Messages, draw: int) -> Any:
+    def _find(self, messages: _Messages, entry: int) -> Any:
         script = self._script
         if callable(script):
             return script(messages)
@@ -90,7 +91,7 @@ class ScriptedModel(ChatModel):
                     return reply
             raise GradingFailure(ErrorKind.UNSUPPORTED, "the script has no reply for this call")
         if isinstance(script, list | tuple):
-            return script[draw % len(script)]
+            return script[entry % len(script)]
         return script
 
 

@@ -334,7 +334,7 @@ class OpenAIWire:
     events. ``features`` as in :mod:`adjudge.judges.base`.
 
     With ``seed`` in the sampling, draw *k* is sent ``seed + k``: with one seed, k votes would be
-    one vote.
+    one vote. So has every attempt after a reply without a verdict another seed.
     """
 
     def __init__(
@@ -358,8 +358,8 @@ class OpenAIWire:
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
         body: dict[str, Any] = {**call.sampling, "model": call.model, "messages": call.messages}
-        if call.draw and type(seed := body.get("seed")) is int:
-            body["seed"] = seed + call.draw
+        if call.seed_step and type(seed := body.get("seed")) is int:
+            body["seed"] = seed + call.seed_step
         if call.schema is not None and "schema" in self._features:
             body["response_format"] = self._response_format(call.schema)
         if call.choices is not None and self._choices_field is not None:
