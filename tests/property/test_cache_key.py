@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,12 +22,10 @@ from adjudge.judges.cassette.encoding import (
     CALL_PARTS,
     canonical_call,
     compare_calls,
-    decode_failure,
     decode_judge,
-    decode_reply,
-    encode_failure,
+    decode_outcome,
     encode_judge,
-    encode_reply,
+    encode_outcome,
     flatten_call,
 )
 from adjudge.types import Provenance, Usage
@@ -241,7 +240,7 @@ def test_differences_are_named_exactly_when_there_are_some(one: ChatCall, two: C
 @example(b"[" * 3000)
 @example(b"{}")
 def test_foreign_bytes_are_refused(data: bytes) -> None:
-    for read in (decode_reply, flatten_call, decode_judge):
+    for read in (partial(decode_outcome, failed=False), flatten_call, decode_judge):
         with pytest.raises(ValueError):
             read(data)
 
@@ -249,7 +248,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 @unhurried
 @given(replies)
 def test_any_reply_comes_back_bit_for_bit(reply: Reply) -> None:
-    back = decode_reply(encode_reply(reply))
+    back = decode_outcome(encode_outcome(reply), failed=False)
     assert repr(back) == repr(reply)
 
 
@@ -273,14 +272,16 @@ def failure_parts(failure: GradingFailure) -> tuple[ErrorKind, str, dict[str, An
 @unhurried
 @given(failures)
 def test_any_failure_comes_back_as_it_was(failure: GradingFailure) -> None:
-    assert failure_parts(decode_failure(encode_failure(failure))) == failure_parts(failure)
+    back = decode_outcome(encode_outcome(failure), failed=True)
+    assert isinstance(back, GradingFailure)
+    assert failure_parts(back) == failure_parts(failure)
 
 
 @unhurried
 @given(st.binary() | st.sampled_from([b"{}", b'{"kind":"none","message":"","metadata":{}}']))
 def test_foreign_bytes_are_no_failure(data: bytes) -> None:
     with pytest.raises(ValueError):
-        decode_failure(data)
+        decode_outcome(data, failed=True)
 
 
 @settings(max_examples=25, deadline=None)

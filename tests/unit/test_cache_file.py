@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 def test_an_altered_reply_is_never_served(path: Path, change: str, mode: CacheMode) -> None:
     (key,) = record(path, a_call())
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE calls SET {change} WHERE key != x''")
+        connection.execute(f"UPDATE calls SET {change} WHERE key != ''")
     with opened(path, mode, sampled=True) as cache:
         failure = failure_of(cache, a_call())
     assert failure.kind is ErrorKind.INVALID_INPUT
@@ -91,9 +91,9 @@ def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "DELETE FROM calls WHERE key = ?",
-            (bytes.fromhex(keys[0]),),
+            (keys[0],),
         )
-        connection.execute("UPDATE calls SET key = ? WHERE key != x''", (bytes.fromhex(keys[0]),))
+        connection.execute("UPDATE calls SET key = ? WHERE key != ''", (keys[0],))
     with opened(path, "replay") as cache:
         assert "checksum" in str(failure_of(cache, a_call()))
 
@@ -105,7 +105,7 @@ def test_an_altered_call_is_not_compared_with(path: Path) -> None:
     with opened(path, "replay") as cache:
         assert "was altered" in str(failure_of(cache, a_call(draw=1)))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE calls SET call = 5 WHERE key != x''")
+        connection.execute("UPDATE calls SET call = 5 WHERE key != ''")
     with opened(path, "replay") as cache:
         assert "not in the cassette" in str(failure_of(cache, a_call(draw=1)))
 

@@ -67,7 +67,7 @@ def stored(path: Path) -> int:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         return int(
             connection.execute(
-                "SELECT count(*) FROM calls WHERE NOT failed AND key != x''"
+                "SELECT count(*) FROM calls WHERE NOT failed AND key != ''"
             ).fetchone()[0]
         )
 

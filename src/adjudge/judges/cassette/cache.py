@@ -40,9 +40,6 @@ _COMPARED = 100
 """Misses of a replay that are compared with what was recorded, which takes milliseconds each."""
 _INDEXED = 20_000
 
-_UNRECORDED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
-"""What is no outcome of the call."""
-
 _SETTLED = object()
 """The round of failures that are final."""
 
@@ -98,9 +95,10 @@ class ReplyCache:
         self.sampled = sampled
         self.replays = mode == "replay"
         """Answers from the file alone: nothing is ever sent."""
-        self._source = "cassette" if self.replays else "cache"
         self._file = CassetteFile(self.path, writable=not self.replays)
         weakref.finalize(self, self._file.close)  # also at the exit
+        self.fence_key = self._file.fence_key
+        """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
         self._report = CacheReport(path=str(path), mode=mode)
         self._out: dict[str, _Asked] = {}
         self._failed: dict[str, tuple[object | None, bytes]] = {}
@@ -110,11 +108,6 @@ class ReplyCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ReplyCache, sampled=self.sampled), (self.path, self.mode)
-
-    @property
-    def fence_key(self) -> bytes:
-        """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
-        return self._file.fence_key
 
     def judges(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Every (provider, model, sampling) that was recorded."""
@@ -162,11 +155,12 @@ class ReplyCache:
             raise outcome
         return outcome
 
-    def _failed_before(self, key: str) -> GradingFailure | None:
+    def _failed_before(self, key: str) -> Reply | GradingFailure | None:
         """The failure of an equal call that ended in this round, or for good."""
         came, failure = self._failed.get(key, (None, b""))
-        now = came is not None and (came is _SETTLED or came is call_round.get())
-        return encoding.decode_failure(failure) if now else None
+        if came is None or came not in (_SETTLED, call_round.get()):
+            return None
+        return encoding.decode_outcome(failure, failed=True)
 
     def keep_failures(self) -> None:
         """What failed so far has failed for good: equal calls fail alike from now on."""
@@ -174,32 +168,25 @@ class ReplyCache:
 
     def _stored(self, key: str) -> Reply | GradingFailure | None:
         row = self._file.read(key)
-        if row is None or (row.failed and not self.replays):
-            return None
-        if row.digest != encoding.compute_checksum(key, row.outcome):
-            raise self._damaged(key, "does not match its checksum")
-        if row.sampled and not (self.sampled or self.replays):
+        if row is None or (not self.replays and (row.failed or (row.sampled and not self.sampled))):
             return None
         try:
-            return (
-                encoding.decode_failure(row.outcome) if row.failed else self._stamped(row.outcome)
-            )
+            outcome = encoding.decode_outcome(row.outcome, failed=row.failed)
         except ValueError:
-            raise self._damaged(key, "is no outcome of this version") from None
-
-    def _stamped(self, outcome: bytes) -> Reply:
-        reply = encoding.decode_reply(outcome)
-        changes = {"source": self._source, "latency_s": None, "attempts": 0, "hedged": False}
-        now = msgspec.structs.replace(reply.provenance, **changes)
-        return msgspec.structs.replace(reply, provenance=now)
-
-    def _damaged(self, key: str, what: str) -> GradingFailure:
-        remedy = "restore a copy of the cassette, or record it again"
-        return GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"{self.path}: the outcome stored under {key} {what}; {remedy}",
-            {"cassette": str(self.path), "key": key},
-        )
+            outcome = None
+        if outcome is None or row.digest != encoding.compute_checksum(key, row.outcome):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"{self.path}: the outcome stored under {key} does not match its checksum; restore "
+                "a copy of the cassette, or record it again",
+                {"cassette": str(self.path), "key": key},
+            )
+        if isinstance(outcome, Reply):
+            changes = {"latency_s": None, "attempts": 0, "hedged": False}
+            source = "cassette" if self.replays else "cache"
+            kept = msgspec.structs.replace(outcome.provenance, source=source, **changes)
+            return msgspec.structs.replace(outcome, provenance=kept)
+        return outcome
 
     # -- misses ----------------------------------------------------------------------------------
 
@@ -211,7 +198,7 @@ class ReplyCache:
             if nearest is not None:
                 metadata |= {"nearest": nearest, "changed": changes}
                 message += f"; beside the nearest recorded call, {nearest[:12]}: "
-                message += encoding.describe_changes(changes)
+                message += ", ".join([f"{name} ({how})" for name, how in changes.items()][:6])
             else:
                 message += "; it holds no call to compare with"
         return GradingFailure(ErrorKind.UNSUPPORTED, message, metadata)
@@ -219,17 +206,16 @@ class ReplyCache:
     def _compare(self, asked: bytes) -> tuple[str | None, dict[str, str]]:
         """The recorded call that shares most parts with ``asked``, and what differs."""
         if self._parts is None:
-            self._parts = [
-                (key, encoding.hash_parts(call)) for key, call in self._file.calls(_INDEXED)
-            ]
+            recorded = self._file.calls(_INDEXED)
+            self._parts = [(key, encoding.hash_parts(call)) for key, call in recorded]
         parts = encoding.hash_parts(asked)
         nearest, _ = max(self._parts, key=lambda one: len(parts & one[1]), default=(None, None))
-        recorded = None if nearest is None else self._file.read(nearest)
-        if recorded is None or recorded.call is None:
+        row = None if nearest is None else self._file.read(nearest)
+        if row is None or row.call is None:
             return None, {}
-        if sha256(recorded.call).hexdigest() != nearest:
+        if sha256(row.call).hexdigest() != nearest:
             return nearest, {"the recorded call": "its text was altered in the file"}
-        return nearest, encoding.compare_calls(recorded.call, asked)
+        return nearest, encoding.compare_calls(row.call, asked)
 
     # -- storing ---------------------------------------------------------------------------------
 
@@ -240,7 +226,7 @@ class ReplyCache:
         chance is taken to have had no say in the reply. Written within a twentieth of a second,
         with others. Raises ``RuntimeError`` under ``replay``, which writes nothing.
         """
-        if not self._write(key, encoding.encode_reply(reply), call):
+        if self._write(key, reply, call) is None:
             self._report.not_stored += 1
             return
         self._report.stored += 1
@@ -251,37 +237,35 @@ class ReplyCache:
 
         A cancelled call has no outcome and is not stored.
         """
-        if failure.kind in _UNRECORDED_KINDS:
-            return self.forget(key)
-        asked, data = self._out.get(key), encoding.encode_failure(failure)
-        if self._write(key, data, call, failed=True):
+        came = self._out[key].came if key in self._out else None
+        if failure.kind in (ErrorKind.CANCELLED, ErrorKind.BUG):  # no outcome of the call
+            self.forget(key)
+        elif (data := self._write(key, failure, call)) is not None:
             self._report.failures += 1
             if "stream_only" not in failure.metadata:  # then it is asked again, as a stream
-                self._failed[key] = asked and asked.came, data
-        return None
+                self._failed[key] = came, data
 
     def forget(self, key: str) -> None:
         """The call that :meth:`get` knew nothing of has ended without an outcome."""
         self._out.pop(key, None)
 
     def _write(
-        self, key: str, outcome: bytes, call: ChatCall | None, *, failed: bool = False
-    ) -> bool:
-        """Whether the outcome is to be kept, and then write it."""
+        self, key: str, outcome: Reply | GradingFailure, call: ChatCall | None
+    ) -> bytes | None:
+        """Write an outcome; its bytes, or ``None`` where it is not to be kept."""
         if self.replays:
             raise RuntimeError(f"mode {self.mode!r} stores nothing")
         asked = self._out.pop(key, None)
         sampled = call is not None and encoding.is_sampled(call)
         if sampled and not self.sampled:
-            return False
+            return None
+        data, failed = encoding.encode_outcome(outcome), isinstance(outcome, GradingFailure)
         written = judge = None
         if asked is not None and call is not None:
             written, judge = asked.call, encoding.encode_judge(call, asked.provider)
-        digest = encoding.compute_checksum(key, outcome)
-        self._file.add(
-            CassetteRow(bytes.fromhex(key), failed, sampled, judge, digest, outcome, written)
-        )
-        return True
+        digest = encoding.compute_checksum(key, data)
+        self._file.add(CassetteRow(key, failed, sampled, judge, digest, data, written))
+        return data
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -304,11 +288,9 @@ class ReplyCache:
             if report.never_asked:
                 _log.warning("%s: %d recorded calls were not used", self.path, report.never_asked)
             if report.not_stored and not report.stored:
-                _log.warning(
-                    "%s: none of %d replies was stored: their temperature is above 0 or not given. "
-                    "Set temperature = 0.0, or cache_sampled = true, in the judge's table (in "
-                    "Python: sampled=True).",
-                    self.path,
-                    report.not_stored,
+                problem = (
+                    f"none of {report.not_stored} replies was stored: their temperature is above 0 "
+                    "or not given. Set it to 0.0, or cache_sampled = true (in Python: sampled=True)"
                 )
+                _log.warning("%s: %s.", self.path, problem)
         return self._final

@@ -29,16 +29,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.text import encode_exactly
 
-CALL_PARTS = (
-    "provider",
-    "model",
-    "messages",
-    "schema",
-    "choices",
-    "logprobs",
-    "sampling",
-    "draw",
-)
+CALL_PARTS = ("provider", "model", "messages", "schema", "choices", "logprobs", "sampling", "draw")
 """What a key is made of, in the order of the canonical JSON array."""
 
 
@@ -97,7 +88,7 @@ def _encode(value: Any, *, in_order: bool = False) -> bytes:
         try:
             return _in_order(value) if in_order else _sorted(value)
         except UnicodeEncodeError:
-            return _dump(value, _to_builtin, sort_keys=not in_order)
+            return _dump(value, _to_builtin, by_key=not in_order)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         problem = f"the call cannot be written as JSON: {type(error).__name__}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, problem) from None
@@ -109,14 +100,14 @@ def is_sampled(call: ChatCall) -> bool:
     return temperature is None or temperature != 0
 
 
-def _dump(value: Any, default: Callable[[Any], Any], *, sort_keys: bool = False) -> bytes:
-    """``value`` as JSON with all texts and numbers."""
-    form: dict[str, Any] = {"sort_keys": sort_keys, "separators": (",", ":"), "default": default}
-    return encode_exactly(json.dumps(value, ensure_ascii=False, **form))
-
-
 def _type_name(value: Any) -> str:
     return type(value).__name__
+
+
+def _dump(value: Any, default: Callable[[Any], Any] = _type_name, *, by_key: bool = False) -> bytes:
+    """``value`` as JSON with all texts and numbers."""
+    form: Any = {"sort_keys": by_key, "separators": (",", ":"), "default": default}
+    return encode_exactly(json.dumps(value, ensure_ascii=False, **form))
 
 
 def _load(data: bytes, kind: type[T]) -> T:
@@ -132,27 +123,24 @@ def decode_judge(data: bytes) -> tuple[str, str, dict[str, Any]]:
     return _load(data, tuple[str, str, dict[str, Any]])
 
 
-def encode_reply(reply: Reply) -> bytes:
-    """``reply`` as JSON from which :func:`decode_reply` makes an equal one, bit for bit."""
-    return _dump(msgspec.to_builtins(reply), _type_name)
+def encode_outcome(outcome: Reply | GradingFailure) -> bytes:
+    """A reply or failure as JSON from which :func:`decode_outcome` makes an equal one.
 
-
-def decode_reply(data: bytes) -> Reply:
-    """The reply that :func:`encode_reply` wrote; raises ``ValueError`` for any other bytes."""
-    return _load(data, Reply)
-
-
-def encode_failure(failure: GradingFailure) -> bytes:
-    """``failure`` as JSON: kind, message and metadata (of what JSON cannot hold, its type)."""
+    Of what JSON cannot hold in the metadata of a failure, its type is written.
+    """
+    if isinstance(outcome, Reply):
+        return _dump(msgspec.to_builtins(outcome))
     try:
-        return _dump((failure.kind, str(failure), failure.metadata), _type_name)
+        return _dump((outcome.kind, str(outcome), outcome.metadata))
     except (TypeError, ValueError, RecursionError):  # nobody's reply depends on the metadata
-        return _dump((failure.kind, str(failure), {}), _type_name)
+        return _dump((outcome.kind, str(outcome), {}))
 
 
-def decode_failure(data: bytes) -> GradingFailure:
-    """A new failure equal to what :func:`encode_failure` wrote; else ``ValueError``."""
-    return GradingFailure(*_load(data, tuple[ErrorKind, str, dict[str, Any]]))
+def decode_outcome(data: bytes, *, failed: bool) -> Reply | GradingFailure:
+    """What :func:`encode_outcome` wrote, a new object; raises ``ValueError`` for other bytes."""
+    if failed:
+        return GradingFailure(*_load(data, tuple[ErrorKind, str, dict[str, Any]]))
+    return _load(data, Reply)
 
 
 def compute_checksum(key: str, outcome: bytes) -> bytes:
@@ -163,7 +151,6 @@ def compute_checksum(key: str, outcome: bytes) -> bytes:
 # -- how two calls differ ----------------------------------------------------------------------
 
 _MISSING = object()
-_SHOWN = 6
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
@@ -235,11 +222,3 @@ def _describe_value(name: str, value: Any) -> str:
     if isinstance(value, str):
         return f"{len(value):,} characters"
     return f"{type(value).__name__} of {len(value)}"
-
-
-def describe_changes(changes: dict[str, str]) -> str:
-    """Differences as one line of text."""
-    shown = [f"{name} ({change})" for name, change in list(changes.items())[:_SHOWN]]
-    if len(changes) > _SHOWN:
-        shown.append(f"{len(changes) - _SHOWN} more")
-    return ", ".join(shown)

@@ -1,6 +1,6 @@
 """The SQLite file behind the reply cache: one table, written in batches, shared by processes.
 
-The table ``calls`` has one row a call: key (32 bytes), whether it failed and whether chance had a
+The table ``calls`` has one row a call: key, whether it failed and whether chance had a
 say, its judge, the checksum and the JSON of its outcome, the JSON of the call. The row with the
 empty key holds the fence key. Texts are JSON in BLOBs, which carry what SQLite's own text cannot
 (NUL, lone surrogates).
@@ -44,10 +44,10 @@ _ATTEMPTS = 500
 _ROWS_A_STATEMENT = 500
 _CREATE = """BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS calls (
-    key BLOB PRIMARY KEY, failed INTEGER NOT NULL, sampled INTEGER NOT NULL, judge BLOB,
+    key TEXT PRIMARY KEY, failed INTEGER NOT NULL, sampled INTEGER NOT NULL, judge BLOB,
     digest BLOB NOT NULL, outcome BLOB NOT NULL, call BLOB
 );
-INSERT OR IGNORE INTO calls VALUES (x'', 0, 0, NULL, x'', x'{}', NULL);
+INSERT OR IGNORE INTO calls VALUES ('', 0, 0, NULL, x'', x'{}', NULL);
 PRAGMA user_version = {};
 COMMIT"""
 _INSERT = """INSERT INTO calls (key, failed, sampled, judge, digest, outcome, call) VALUES {}
@@ -56,18 +56,11 @@ ON CONFLICT (key) DO UPDATE SET
     digest = excluded.digest, outcome = excluded.outcome, call = coalesce(excluded.call, call)
 WHERE calls.failed"""
 _PLACES = "(?, ?, ?, ?, ?, ?, ?)"
-# CAST and hex: SQLite columns hold values of any type, and the file may come from anywhere.
-_SELECT_ROW = (
-    "SELECT key, failed, sampled, judge, digest, CAST(outcome AS BLOB), CAST(call AS BLOB)"
-    " FROM calls WHERE key = ?"
-)
-_SELECT_CALLS = (
-    "SELECT lower(hex(key)), CAST(call AS BLOB) FROM calls WHERE call IS NOT NULL"
-    " ORDER BY rowid LIMIT ?"
-)
-_SELECT_JUDGES = (
-    "SELECT DISTINCT CAST(judge AS BLOB) AS one FROM calls WHERE judge IS NOT NULL ORDER BY one"
-)
+# CAST: SQLite columns hold values of any type, and the file may come from anywhere.
+_SELECT_ROW = """SELECT key, failed, sampled, judge, digest, CAST(outcome AS BLOB),
+CAST(call AS BLOB) FROM calls WHERE key = ?"""
+_SELECT_CALLS = "SELECT key, CAST(call AS BLOB) FROM calls WHERE call IS NOT NULL LIMIT ?"
+_SELECT_JUDGES = "SELECT DISTINCT CAST(judge AS BLOB) FROM calls WHERE judge IS NOT NULL"
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +71,7 @@ class CassetteRow(NamedTuple):
     ``failed``: ``outcome`` is a failure. A later outcome takes its place.
     """
 
-    key: bytes
+    key: str
     failed: bool
     sampled: bool
     judge: bytes | None
@@ -105,9 +98,8 @@ def open_cassette(path: Path, *, writable: bool) -> tuple[sqlite3.Connection, by
             return _connect(path, writable)
         except sqlite3.Error as error:
             if not _is_busy(error) or not left:
-                raise ConfigError(
-                    f"{path}: cannot be used as a cassette: {error}. Record it again."
-                ) from error
+                problem = f"cannot be used as a cassette: {error}. Record it again."
+                raise ConfigError(f"{path}: {problem}") from error
             time.sleep(0.01)  # switching the journal mode does not wait for others by itself
     raise RuntimeError("unreachable: the last attempt raises")
 
@@ -140,7 +132,7 @@ def _connect(path: Path, writable: bool) -> tuple[sqlite3.Connection, bytes]:
         if writable and not tables:
             connection.executescript(_CREATE.format(secrets.token_hex(32), FORMAT))
         (found,) = connection.execute("PRAGMA user_version").fetchone()
-        rows = connection.execute(_SELECT_ROW, (b"",)).fetchall() if found == FORMAT else []
+        rows = connection.execute(_SELECT_ROW, ("",)).fetchall() if found == FORMAT else []
         if not rows:
             raise sqlite3.DatabaseError(f"its format is not known (found {found}, not {FORMAT})")
         if writable:
@@ -174,7 +166,7 @@ class CassetteFile:
         """Begin anew, as a forked child: without the parent's handles and its pending rows."""
         _inherited.extend((self._reader, self._writer))
         self._reader = self._writer = None
-        self._pending: dict[bytes, CassetteRow] = {}
+        self._pending: dict[str, CassetteRow] = {}
         self._guard = threading.Lock()  # of what is pending; never held for long
         self._writing, self._reading = self.locks = threading.RLock(), threading.RLock()
         self._stop = threading.Event()
@@ -184,10 +176,9 @@ class CassetteFile:
 
     def read(self, key: str) -> CassetteRow | None:
         """The row of a call, written or pending."""
-        raw = bytes.fromhex(key)
-        if (pending := self._pending.get(raw)) is not None:
+        if (pending := self._pending.get(key)) is not None:
             return pending
-        rows = self._rows(_SELECT_ROW, raw)
+        rows = self._rows(_SELECT_ROW, key)
         return CassetteRow(*rows[0]) if rows else None
 
     def calls(self, limit: int) -> list[tuple[str, bytes]]:
@@ -202,7 +193,7 @@ class CassetteFile:
         """JSON of provider, model and sampling for every combination that was recorded."""
         return [judge for (judge,) in self._rows(_SELECT_JUDGES)]
 
-    def _rows(self, query: str, *values: bytes | int) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
         with self._reading:
             if self._closed:
                 raise ConfigError(f"{self.path}: this cache was closed")
@@ -211,10 +202,8 @@ class CassetteFile:
             try:
                 return self._reader.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                raise ConfigError(
-                    f"{self.path}: cannot be read to its end: {error}. Restore a copy of the "
-                    "cassette, or record it again."
-                ) from error
+                problem = f"cannot be read to its end: {error}. Restore a copy, or record it again."
+                raise ConfigError(f"{self.path}: {problem}") from error
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -266,18 +255,13 @@ class CassetteFile:
         if self._writer is None:
             self._writer, _ = open_cassette(self.path, writable=True)
         self._writer.execute(f"PRAGMA busy_timeout = {wait_ms}")
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
+        with self._writer:  # which commits, or rolls back
+            self._writer.execute("BEGIN IMMEDIATE")
             # Few statements: after each, this thread queues up for the interpreter behind a loop.
             for start in range(0, len(rows), _ROWS_A_STATEMENT):
                 some = rows[start : start + _ROWS_A_STATEMENT]
                 query = _INSERT.format(", ".join([_PLACES] * len(some)))
                 self._writer.execute(query, [value for row in some for value in row])
-            self._writer.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # some errors have ended it already
-                self._writer.execute("ROLLBACK")
-            raise
 
     def close(self) -> None:
         """Write what is pending and close; the last one to close leaves one plain file.

@@ -13,9 +13,6 @@ from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
 from adjudge.judges.cassette.cache import CacheReport, ReplyCache
 
-_UNKNOWN = PRESETS["openai"]
-"""A provider that is known by its address only, and may have been sent no choices."""
-
 
 class RecordedModel(ChatModel):
     """Gives back recorded replies, bit for bit; a call that was not recorded fails.
@@ -70,7 +67,8 @@ class RecordedModel(ChatModel):
         self.sampling = _common_sampling(of_this) if sampling is None else dict(sampling)
         # An embedded judge's name is followed by the digest of its model.
         name = "embedded" if self.provider.startswith("embedded ") else self.provider
-        self.features = resolve_features(PRESETS.get(name, _UNKNOWN), features)
+        # One that is known by its address only may have been sent no choices.
+        self.features = resolve_features(PRESETS.get(name, PRESETS["openai"]), features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"control_tokens": self.control_tokens}
@@ -88,8 +86,8 @@ class RecordedModel(ChatModel):
 
     async def answer(self, call: ChatCall) -> Reply:
         """The recorded reply to this call; see the class for what is raised."""
-        reply = self._cassette.get(self._cassette.key(call, self.provider))
-        return cast("Reply", reply)  # a replay answers or raises
+        key = self._cassette.key(call, self.provider)
+        return cast("Reply", self._cassette.get(key))  # a replay answers or raises
 
     def report(self) -> CacheReport:
         """Hits, misses and calls never asked, of all models that share this cassette here."""
@@ -102,10 +100,7 @@ _cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDic
 def _open_cassette(path: Path) -> ReplyCache:
     """The process's one replay of ``path``, open as long as a model uses it."""
     path = path.absolute()
-    cassette = _cassettes.get(path)
-    if cassette is None:
-        cassette = _cassettes[path] = ReplyCache(path, "replay")
-    return cassette
+    return _cassettes.setdefault(path, _cassettes.get(path) or ReplyCache(path, "replay"))
 
 
 def _choose_judge(
