@@ -80,10 +80,10 @@ class ReplyCache:
     a say, that is whose temperature is above 0 or not given; ``replay`` answers whatever was
     recorded.
 
-    Two processes that ask one call at once each keep their own reply, and the file the first.
-    Pickling carries path and settings; a forked child opens its own handle. Usable from several
-    threads. Raises :class:`~adjudge.errors.ConfigError` for a mode that does not exist and a file
-    that cannot serve.
+    Of two processes that ask one call at once, the file keeps the reply of the first. Pickling
+    carries path and settings; a forked child opens its own handle. Usable from several threads.
+    Raises :class:`~adjudge.errors.ConfigError` for a mode that does not exist and a file that
+    cannot serve.
     """
 
     def __init__(
