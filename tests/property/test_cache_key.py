@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,13 +22,11 @@ from adjudge.judges.cassette.encoding import (
     CALL_PARTS,
     canonical_call,
     compare_calls,
-    decode_failure,
     decode_judge,
-    decode_reply,
-    encode_failure,
+    decode_outcome,
     encode_judge,
-    encode_reply,
-    split_call,
+    encode_outcome,
+    flatten_call,
 )
 from adjudge.types import Provenance, Usage
 
@@ -219,9 +218,12 @@ def test_nesting_without_end_is_refused(text: str) -> None:
 @unhurried
 @given(calls, texts)
 def test_a_call_is_read_back_from_its_bytes(call: ChatCall, provider: str) -> None:
-    parts, messages = split_call(key(call, provider))
-    assert list(parts) == [part for part in CALL_PARTS if part != "messages"]
-    assert len(messages) == len(call.messages)
+    parts = flatten_call(key(call, provider))
+    assert exact(parts["provider"]) == exact(provider)
+    assert parts["messages"] == len(call.messages)
+    for place, message in enumerate(call.messages):
+        for field, value in message.items():
+            assert exact(parts[f"messages[{place}].{field}"]) == exact(value)
     judge = decode_judge(encode_judge(call, provider))
     assert exact(judge) == exact((provider, call.model, call.sampling))
 
@@ -240,7 +242,7 @@ def test_differences_are_named_exactly_when_there_are_some(one: ChatCall, two: C
 @example(b"[" * 3000)
 @example(b"{}")
 def test_foreign_bytes_are_refused(data: bytes) -> None:
-    for read in (decode_reply, split_call, decode_judge):
+    for read in (partial(decode_outcome, failed=False), flatten_call, decode_judge):
         with pytest.raises(ValueError):
             read(data)
 
@@ -248,7 +250,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 @unhurried
 @given(replies)
 def test_any_reply_comes_back_bit_for_bit(reply: Reply) -> None:
-    back = decode_reply(encode_reply(reply))
+    back = decode_outcome(encode_outcome(reply), failed=False)
     assert repr(back) == repr(reply)
 
 
@@ -272,14 +274,16 @@ def failure_parts(failure: GradingFailure) -> tuple[ErrorKind, str, dict[str, An
 @unhurried
 @given(failures)
 def test_any_failure_comes_back_as_it_was(failure: GradingFailure) -> None:
-    assert failure_parts(decode_failure(encode_failure(failure))) == failure_parts(failure)
+    back = decode_outcome(encode_outcome(failure), failed=True)
+    assert isinstance(back, GradingFailure)
+    assert failure_parts(back) == failure_parts(failure)
 
 
 @unhurried
 @given(st.binary() | st.sampled_from([b"{}", b'{"kind":"none","message":"","metadata":{}}']))
 def test_foreign_bytes_are_no_failure(data: bytes) -> None:
     with pytest.raises(ValueError):
-        decode_failure(data)
+        decode_outcome(data, failed=True)
 
 
 @settings(max_examples=25, deadline=None)
@@ -298,7 +302,7 @@ def test_a_replay_has_the_last_outcome_of_each_call(asks: list[tuple[int, Any]])
                 put(at, outcome, call)
                 last[at] = outcome
         cache.close()
-        replay = ReplyCache(path, "strict")
+        replay = ReplyCache(path, "replay")
         for at, outcome in last.items():
             if isinstance(outcome, Reply):
                 again = replay.get(at)
@@ -326,7 +330,7 @@ def test_a_replay_after_reopening_is_bit_identical(pairs: list[tuple[ChatCall, R
                 first[at] = reply
         now = {at: cache.get(at) for at in first}
         cache.close()
-        replay = ReplyCache(path, "strict")
+        replay = ReplyCache(path, "replay")
         for at, reply in first.items():
             again = replay.get(at)
             assert again is not None

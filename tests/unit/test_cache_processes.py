@@ -134,7 +134,7 @@ def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: 
         cassette.BATCH_S = 3600
 
         def handles():
-            return [cache._file._connection, cache._file._writer._connection]
+            return [cache._file._reader, cache._file._writer]
 
         async def main():
             put(cache, 0)
@@ -143,10 +143,11 @@ def test_a_forked_child_opens_its_own_handles_and_leaves_the_parents_rows(path: 
             inherited = handles()
             child = os.fork()
             if not child:
-                assert handles() == [None, None] and not cache._file._writer._pending
+                assert handles() == [None, None] and not cache._file._pending
                 cache._file.flush()
                 put(cache, 2)
-                assert cache._file.flush()
+                cache._file.flush()
+                assert not cache._file._pending
                 assert not has(cache, 7)  # in the file: nobody has asked it
                 assert None not in handles() and not set(handles()) & set(inherited)
                 assert set(inherited) <= set(cassette._inherited)
@@ -169,7 +170,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
         from adjudge.judges.cassette import file as cassette
         cassette.BATCH_S = 0.0
         cache = ReplyCache(path)
-        busy, insert = [], cassette.CassetteWriter._insert
+        busy, insert = [], cassette.CassetteFile._commit
 
         def slow(self, *arguments):
             busy.append(1)
@@ -177,7 +178,7 @@ def test_forks_while_batches_are_written_wait_for_them_and_lose_nothing(path: Pa
             time.sleep(0.002)
             busy.pop()
 
-        cassette.CassetteWriter._insert = slow
+        cassette.CassetteFile._commit = slow
 
         async def main():
             children, forked_busy = [], 0
@@ -209,7 +210,7 @@ def test_a_killed_process_loses_what_was_pending_and_leaves_a_whole_file(path: P
             for number in range(500):
                 put(cache, number)
                 await asyncio.sleep(0)
-            while cache._file._writer._pending:
+            while cache._file._pending:
                 await asyncio.sleep(0.001)
             cassette.BATCH_S = 3600
             for number in range(500, 510):

@@ -414,4 +414,4 @@ def test_a_cache_opened_from_a_path_is_written_and_closed(
     asyncio.run(main())
     assert files() == [path.name]
     with contextlib.closing(ReplyCache(path, "replay")) as cache:
-        assert len(cache._file.recorded()) == 3
+        assert cache._file.count() == 3

@@ -32,6 +32,9 @@ _KNOWN = """
 <|fim-prefix|> <|end|> <|return|> <|observation|> <extra_id_1> <|endoftext|> <|end_of_text|>
 <｜begin▁of▁sentence｜> <ctrl99> <end_of_utterance> <SPECIAL_11> <|start_of_role|> <|im_sep|>
 <end_of_system> [SEP] <<SYS>> <</SYS>> [SYSTEM_PROMPT] [/AVAILABLE_TOOLS] [TOOL_CALLS]
+◁think▷ ◁/think▷ <role> </role> <hy_place▁holder▁no▁2> <[begin▁of▁sentence]> ｜DSML｜ <seed:think>
+<seed:cot_budget_reflect> <longcat_user> </longcat_s> <C_Q> <C_A> <IMG_CONTEXT> <mask:1> [@BOS@]
+[start_header_id] [TRANSCRIBE] [STREAMING_PAD] <[SYS_never_used_51bce0c7]> <think_never_used_51bc>
 """
 _ALIKE = """
 <|python_tag|> <|eom_id|> <|reserved_special_token_17|> <|plamo:msg|> <|用户|>
@@ -41,6 +44,8 @@ _ALIKE = """
 <start_of_image> <endoftext> <fim_prefix> <fim-middle> <_user> <IMAGE_TOKEN> <tool_call_end>
 <file_sep> [CLS] [PAD] [sMASK] [EOA] [MODEL_SETTINGS] [TOOL_CONTENT] [IMG_BREAK] [control_8]
 [UNUSED_TOKEN_9] ]!p~[ ]!d~[ ]<]image[>[ ]~!x]
+◁begin_of_turn▷ <hy_think> <tool▁call▁end> <[PAD▁TOKEN]> </seed:tool_call> <minimax:role> [@EOS@]
+[end_header_id] <mask:12> <longcat_tool_declare>
 """
 KNOWN, ALIKE = _KNOWN.split(), _ALIKE.split()
 
@@ -65,6 +70,8 @@ def test_what_looks_like_a_control_token_is_parted_after_its_first_sign(token: s
         r"\[ x \] $[a, b)$ \left[ E \right] \begin{array}{c|c} |x|<1 ||v||>0 M[A]~b [A|B]",
         "Dear [NAME], [YOUR ADDRESS], [INSERT DATE], [EDIT], [TODO], [PDF], [INFO] started",
         "I <3 you >_< <- -> <= >= <=> << >> <<x>> <<title>> <https://a.b> <me@example.org>",
+        "<Role>x</Role> role> <roles>N ◁ G {'role': '<r>'} H◁K▷L ◁ back ▷ ｜标题｜a｜",
+        "Box<[String]> <masked:1> <seed> <hy> <C_B> [TRANSCRIPT] [STREAM] [header_id] [@name] a▁b",
         "<thinking>", "a ~ b] c", "]b]", "[a~", "x<-y|>f()",
     ],
 )  # fmt: skip
@@ -72,7 +79,7 @@ def test_text_stays_as_it_is(text: str) -> None:
     assert clean_text(text) == text
 
 
-SIGNS = "<>[]|｜/~!eosb_INSTofnd09 "
+SIGNS = "<>[]|｜/~!eosb_INSTofnd09 ◁▷▁"
 
 
 @given(st.text(SIGNS) | st.lists(st.sampled_from([*KNOWN, *ALIKE, *SIGNS])).map("".join))
@@ -109,7 +116,9 @@ def test_one_character_cannot_be_parted() -> None:
     assert break_control_tokens("a\ue000b\ue000", frozenset({"\ue000", "<x>"})) == "a\ufffdb\ufffd"
 
 
-@pytest.mark.parametrize("unit", ["<|", "<", "[", "]~", "]<]a", "<end_of_end_of_", "[A_A_", "a"])
+@pytest.mark.parametrize(
+    "unit", ["<|", "<", "<▁▁▁", "[", "]~", "]<]a", "<end_of_end_of_", "[A_A_", "a"]
+)
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = unit * (400_000 // len(unit)) + ">]"
     break_control_tokens(

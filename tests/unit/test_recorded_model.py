@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.cassettes import refuses_file
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.recorded import RecordedModel
@@ -116,15 +117,15 @@ def test_one_of_several_judges_must_be_named(path: Path) -> None:
 
 
 def test_a_cassette_that_cannot_serve_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="cassette does not exist"):
+    with refuses_file(path):
         RecordedModel(path)
     ReplyCache(path).close()
     with refuses("path"):
         RecordedModel(path)
     record(path)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE judges SET judge = '[1]'")
-    with pytest.raises(ConfigError, match="list of judges is damaged"):
+        connection.execute("UPDATE calls SET judge = '[1]'")
+    with refuses_file(path):
         RecordedModel(path)
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of a sample. Every grader is here by its class name, imported when used."""
+"""What can be asked of a sample: graders by their class names, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
     from adjudge.graders.instructions.grader import IFEvalGrader
     from adjudge.graders.llm.comparison import ListwiseGrader, PairwiseGrader
-    from adjudge.graders.llm.judge_grader import JudgeGrader
+    from adjudge.graders.llm.judge_grader import JudgeGrader, ask_judge
     from adjudge.graders.llm.llm_grader import LLMGrader
     from adjudge.graders.llm.multi_judge import MultiJudge
     from adjudge.graders.llm.numeric_scores import ExpectedScoreGrader, ScalarGrader
+    from adjudge.graders.llm.reply_forms import FieldsForm, ScoreForm
     from adjudge.graders.llm.rubric import RubricGrader
     from adjudge.graders.llm.shipped_graders import (
         CorrectnessGrader,
@@ -67,6 +68,7 @@ __all__ = [
     "CodeExecutionGrader",
     "CorrectnessGrader",
     "ExpectedScoreGrader",
+    "FieldsForm",
     "FunctionGrader",
     "HallucinationGrader",
     "HarmfulnessGrader",
@@ -96,6 +98,7 @@ __all__ = [
     "RubricGrader",
     "RuleGrader",
     "ScalarGrader",
+    "ScoreForm",
     "SimilarityGrader",
     "SoftOverlongPunishmentGrader",
     "StringMatchGrader",
@@ -109,15 +112,19 @@ __all__ = [
     "TrajectoryComprehensiveGrader",
     "TrajectoryStepEfficiencyGrader",
     "VerIFGrader",
+    "ask_judge",
 ]
 
 
 _UNLISTED = {
     "BaseGrader": "adjudge.graders.base",
+    "FieldsForm": "adjudge.graders.llm.reply_forms",
     "FunctionGrader": "adjudge.graders.base",
     "JudgeGrader": "adjudge.graders.llm.judge_grader",
     "MultiJudge": "adjudge.graders.llm.multi_judge",
     "RuleGrader": "adjudge.graders.base",
+    "ScoreForm": "adjudge.graders.llm.reply_forms",
+    "ask_judge": "adjudge.graders.llm.judge_grader",
 }
 """Those that no ``type`` of a spec means."""
 

@@ -37,11 +37,13 @@ _WORDS = (
     r"fim[_-][a-z]+>",
     r"_(?:user|bot|system|observation|start|end|pad)>",
     r"(?i:reserved|unused|extra|special|ctrl|control|dummy|placeholder)[A-Za-z_]*\d+>",
+    r"/?role>|/?(?:seed:|minimax:|longcat_|hy_)\w+>|C_[AQ]>|IMG_[A-Z]+>|mask:\d+>",
 )
 _ANGLE = re.compile(
     r"<(?=\|(?:[^\s<>|]{1,64}\||\w[\w.-]{0,63})>"  # <|im_end|> <|turn>
     r"|｜[^\s<>｜]{1,64}｜>"
     r"|</?SYS>>"
+    r"|[^\s<>]{0,64}?(?:▁|_never_used)[^\s<>]{0,64}>"  # <hy_place▁holder▁no▁2> <[PAD▁TOKEN]>
     r"|/?s>"
     rf"|(?=/?[\w:.-]{{3,64}}+\|?>)(?:{'|'.join(_WORDS)}))"
 )
@@ -51,13 +53,17 @@ _CAPITALS = (
     r"/?(?:[A-Z]+_){1,4}(?:TOKEN|PROMPT|TURN|SETTINGS)(?:_?\d+)?",
     r"[gs]MASK",
     r"(?:reserved|unused|control)[a-z_]*\d+",
+    r"TRANSCRIBE|STREAMING_[A-Z]+|(?:start|end)_header_id",
 )
 _SQUARE = re.compile(
     r"\[(?=\|\w{1,64}\|\]"  # [|assistant|]
-    rf"|(?=/?[A-Zcgrsu]\w{{2,64}}\])(?:{'|'.join(_CAPITALS)})\]"
+    r"|@[A-Z]{2,16}@\]"  # [@BOS@]
+    rf"|(?=/?[A-Zcegrsu]\w{{2,64}}\])(?:{'|'.join(_CAPITALS)})\]"
     r"|[a-z]~\[)"  # [e~[
 )
 _BACKWARD = re.compile(r"\](?=~!?[a-z][\[\]]|![a-z]~\[|<\][^\[\]<>\n]{1,64}\[>\[)")  # ]~b] ]~!b[
+_TRIANGLE = re.compile(r"◁(?=/?[A-Za-z_]{2,64}▷)")  # ◁think▷
+_BARS = re.compile(r"｜(?=DSML｜)")
 
 
 def break_token_patterns(text: str) -> str:
@@ -72,6 +78,10 @@ def break_token_patterns(text: str) -> str:
         text = _SQUARE.sub("[ ", text)
     if "]" in text and ("~" in text or "]<]" in text):
         text = _BACKWARD.sub("] ", text)
+    if "▷" in text:
+        text = _TRIANGLE.sub("◁ ", text)
+    if "｜" in text:
+        text = _BARS.sub("｜ ", text)
     return text
 
 

@@ -173,7 +173,7 @@ def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None
         return None
     from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
 
-    return ReplyCache(path, "strict") if record is None else ReplyCache(path, sampled=True)
+    return ReplyCache(path, "replay") if record is None else ReplyCache(path, sampled=True)
 
 
 def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:

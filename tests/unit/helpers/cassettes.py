@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import GradingFailure
+from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.base import ChatCall, Reply
 from adjudge.judges.cassette.cache import CacheMode, ReplyCache
 from adjudge.types import Provenance, Usage
@@ -44,8 +44,8 @@ def a_reply(text: str = '{"score": 4}') -> Reply:
     )
 
 
-def record(path: Path, *calls: ChatCall, text: str = "", mode: CacheMode = "record") -> list[str]:
-    cache = ReplyCache(path, mode, sampled=True)
+def record(path: Path, *calls: ChatCall, text: str = "") -> list[str]:
+    cache = ReplyCache(path, sampled=True)
     keys = [cache.key(call, "openai") for call in calls]
     for number, (key, call) in enumerate(zip(keys, calls, strict=True)):
         cache.put(key, a_reply(text or f"reply {number}"), call)
@@ -65,7 +65,16 @@ def opened(path: Path, mode: CacheMode = "record", **options: Any) -> Iterator[R
 def stored(path: Path) -> int:
     """How many replies another process would find."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+        return int(
+            connection.execute(
+                "SELECT count(*) FROM calls WHERE NOT failed AND key != ''"
+            ).fetchone()[0]
+        )
+
+
+def refuses_file(path: Path) -> pytest.RaisesExc[ConfigError]:
+    """The block raises a `ConfigError` about this file."""
+    return pytest.raises(ConfigError, check=lambda error: error.where == str(path))
 
 
 def files(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ prefix caches hit on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, ClassVar, Literal, cast
 
@@ -517,6 +517,48 @@ def resolve_template(
                 f"template: lacks the field {{{field}}}, which the judge must see. Add it."
             )
     return template
+
+
+async def ask_judge(
+    model: ChatModel,
+    template: PromptTemplate | str,
+    fields: Mapping[str, Any],
+    form: JudgeReplyForm,
+    *,
+    language: LanguageEnum | str = LanguageEnum.EN,
+    draw: int = 0,
+    group: str | None = None,
+) -> JudgeOutcome:
+    """Ask a judge one question from a grader of your own.
+
+    Args:
+        model: the judge that the grader's constructor gets as ``model``.
+        template: the question, with ``{fields}`` and, where the judge should read how to reply,
+            ``{reply_form}``.
+        fields: a value for each field of the template; each goes into a fence.
+        form: what the reply must be: :class:`ScoreForm` (a number on a scale) or
+            :class:`FieldsForm` (an object with the keys of a JSON Schema).
+        language: that of a template with several, and of the words about the form.
+        draw: the grader's own parameter ``draw``, so that draws and votes are calls of their own.
+        group: the sample's field ``group``: calls of a group go to one replica.
+
+    Returns:
+        What the judge said: ``verdict.value``, ``verdict.reason`` and ``provenance``.
+
+    Raises:
+        GradingFailure: ``unparsable``, ``out_of_range`` or ``truncated`` where two replies have no
+            verdict in the form; the call's own failure; ``invalid_input`` for an absent field.
+        ConfigError: the template lacks ``{reply_form}`` or shows a field in a system message.
+    """
+    asker = JudgeGrader(model, "ask_judge", language=language)
+    return await asker._ask(  # noqa: SLF001  (the same class's, from outside a grader)
+        _own_template(template), fields, form, draw=draw, group=group
+    )
+
+
+@lru_cache(maxsize=64)
+def _own_template(given: PromptTemplate | str) -> PromptTemplate:
+    return resolve_template(given, "", (REPLY_FORM,))
 
 
 def parse_ending(verdict: Any, template: PromptTemplate) -> Ending | None:

@@ -2,18 +2,15 @@
 
 =============  ====================================================================================
 ``record``     answer stored replies, store what is new; a call that failed is asked again
-``replay``     answer from the file only; a call that is not in it fails
-``strict``     ``replay``, and a failure says what changed; the report lists what was never asked
-``refresh``    answer nothing, store everything (a call that fails now loses its old reply), and
-               count the replies whose text changed
+``replay``     answer from the file only; a call that is not in it fails and says what changed, and
+               the report counts what was never asked
 =============  ====================================================================================
 
 A stored reply comes back bit for bit (text, reasoning, finish reason, log-probabilities, usage,
-model). Its provenance says ``cache`` (``record``) or ``cassette`` (``replay``, ``strict``), no
-latency and no attempts, since nothing was sent. A call that failed for good (refused, cut off,
-timed out after all retries, not affordable, …) has its failure in the file until a reply comes, so
-a replay fails in the same place for the same reason. The file is described in
-:mod:`adjudge.judges.cassette.file`.
+model). Its provenance says ``cache`` (``record``) or ``cassette`` (``replay``), no latency and no
+attempts, since nothing was sent. A call that failed for good (refused, cut off, timed out after all
+retries, not affordable, …) has its failure in the file until a reply comes, so a replay fails in
+the same place for the same reason. The file is described in :mod:`adjudge.judges.cassette.file`.
 
 A replay repeats its run only if equal calls of one run ended alike. So while it records, a call
 that failed is answered with its failure to whoever asks the same in the same
@@ -23,130 +20,102 @@ that failed is answered with its failure to whoever asks the same in the same
 from __future__ import annotations
 
 import logging
-import sqlite3
-from collections import OrderedDict
+import weakref
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, call_round
-from adjudge.judges.cassette.encoding import (
-    CallIndex,
-    canonical_call,
-    compare_calls,
-    compute_checksum,
-    decode_failure,
-    decode_judge,
-    decode_reply,
-    describe_call,
-    describe_changes,
-    encode_failure,
-    encode_judge,
-    encode_reply,
-    is_sampled,
-)
+from adjudge.judges.cassette import encoding
 from adjudge.judges.cassette.file import CassetteFile, CassetteRow
-from adjudge.types import Provenance
 
-CacheMode = Literal["record", "replay", "strict", "refresh"]
+CacheMode = Literal["record", "replay"]
 
-_MEMORY = 4096
-_RECENT = 256
+_COMPARED = 100
+"""Misses of a replay that are compared with what was recorded, which takes milliseconds each."""
 _INDEXED = 20_000
-_LISTED = 20
 
-_FAILED = 65_536
-"""Failures that are remembered before they are settled."""
-_UNRECORDED_KINDS = frozenset({ErrorKind.CANCELLED, ErrorKind.BUG})
-"""What is no outcome of the call."""
+_SETTLED = object()
+"""The round of failures that are final."""
 
 _log = logging.getLogger(__name__)
 
 
-class CacheReport(msgspec.Struct, frozen=True, kw_only=True):
+class CacheReport(msgspec.Struct, kw_only=True):
     """What a cache did in this process.
 
     ``failures``: failed calls that were stored. ``not_stored``: replies at a temperature above 0
-    (or the server's own), which nobody asked to keep. ``compared`` and ``changed``: under
-    ``refresh``, calls that were recorded before, and the keys of those whose text is another now.
-    ``never_asked``: under ``strict``, how many recorded calls nobody asked for, with the first 20
-    described (model, sizes, draw); ``None`` elsewhere.
+    (or the server's own), which nobody asked to keep. ``never_asked``: how many recorded calls
+    nobody asked for in a replay.
     """
 
     path: str
     mode: CacheMode
-    hits: int
-    misses: int
-    stored: int
-    not_stored: int
+    hits: int = 0
+    misses: int = 0
+    stored: int = 0
+    not_stored: int = 0
     failures: int = 0
-    compared: int = 0
-    changed: tuple[str, ...] = ()
     never_asked: int | None = None
-    never_asked_calls: tuple[str, ...] = ()
+
+
+class _Asked(NamedTuple):
+    """A call that is out: its canonical bytes, who answers, and the round in which it was asked."""
+
+    call: bytes
+    provider: str
+    came: object | None = None
 
 
 class ReplyCache:
-    """Replies by the hash of their call, in memory (the last 4,096) and in one SQLite file.
+    """Replies by the hash of their call, in one SQLite file.
 
     ``path``: the cassette; created with access for its owner only, because it holds prompts and
     replies. ``mode``: see the module. ``sampled``: also store and answer calls in which chance has
-    a say, that is whose temperature is above 0 or not given; ``replay`` and ``strict`` answer
-    whatever was recorded.
+    a say, that is whose temperature is above 0 or not given; ``replay`` answers whatever was
+    recorded.
 
-    Two processes that ask one call at once each keep their own reply, and the file the first.
-    Pickling carries path and settings; a forked child opens its own handle. Usable from several
-    threads. Raises :class:`~adjudge.errors.ConfigError` for a mode that does not exist and a file
-    that cannot serve.
+    Of two processes that ask one call at once, the file keeps the reply of the first. Pickling
+    carries path and settings; a forked child opens its own handle. Usable from several threads.
+    Raises :class:`~adjudge.errors.ConfigError` for a mode that does not exist and a file that
+    cannot serve.
     """
 
     def __init__(
-        self,
-        path: Path | str,
-        mode: CacheMode = "record",
-        *,
-        sampled: bool = False,
+        self, path: Path | str, mode: CacheMode = "record", *, sampled: bool = False
     ) -> None:
         check_allowed("mode", mode, get_args(CacheMode))
         self.path = Path(path)
         self.mode: CacheMode = mode
         self.sampled = sampled
-        self.replays = mode in {"replay", "strict"}
+        self.replays = mode == "replay"
         """Answers from the file alone: nothing is ever sent."""
-        self._source = "cassette" if self.replays else "cache"
-        self._file = CassetteFile(self.path, writable=not self.replays, replace=mode == "refresh")
-        self._memory: OrderedDict[str, Reply | bytes] = OrderedDict()  # bytes: of a failure
-        self._failed: OrderedDict[str, tuple[object | None, bytes]] = OrderedDict()
-        self._settled: dict[str, bytes] = {}
-        self._rounds: dict[str, object] = {}  # of calls that are out
-        self._providers: dict[str, None] = {}
-        self._asked: set[str] | None = set() if mode == "strict" else None
-        self._recent: OrderedDict[str, tuple[ChatCall, str]] = OrderedDict()
-        self._index: CallIndex | None = None
-        self._hits = self._misses = self._stored = self._not_stored = 0
-        self._failures = 0
+        self._file = CassetteFile(self.path, writable=not self.replays)
+        weakref.finalize(self, self._file.close)  # also at the exit
+        self.fence_key = self._file.fence_key
+        """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
+        self._report = CacheReport(path=str(path), mode=mode)
+        self._out: dict[str, _Asked] = {}
+        self._failed: dict[str, tuple[object | None, bytes]] = {}
+        self._used: set[str] = set()
+        self._parts: list[tuple[str, frozenset[int]]] | None = None
         self._final: CacheReport | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ReplyCache, sampled=self.sampled), (self.path, self.mode)
 
-    @property
-    def fence_key(self) -> bytes:
-        """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
-        return self._file.fence_key
-
     def judges(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Every (provider, model, sampling) that was recorded."""
         try:
-            return [decode_judge(judge) for judge in self._file.judges()]
+            return [encoding.decode_judge(judge) for judge in self._file.judges()]
         except ValueError:
             raise ConfigError(
-                f"{self.path}: the list of judges is damaged. Record it again."
+                f"{self.path}: the name of a judge is damaged. Record it again."
             ) from None
 
     # -- asking ----------------------------------------------------------------------------------
@@ -157,252 +126,171 @@ class ReplyCache:
         ``provider`` names who answers, the same at recording and at replaying. Raises
         ``GradingFailure(invalid_input)`` for a call that JSON cannot express.
         """
-        key = sha256(canonical_call(call, provider)).hexdigest()
-        if self._asked is not None:
-            self._recent[key] = (call, provider)
-            if len(self._recent) > _RECENT:
-                self._recent.popitem(last=False)
-        elif provider not in self._providers:
-            self._providers[provider] = None  # put() is not told
+        data = encoding.canonical_call(call, provider)
+        key = sha256(data).hexdigest()
+        self._out[key] = _Asked(data, provider)
         return key
 
     def get(self, key: str) -> Reply | None:
         """The stored reply, or ``None`` when the call is to be sent; a stored failure is raised.
 
-        ``record`` and ``refresh`` raise failures of this process only, and only in the round where
-        they came or once they are settled. ``refresh`` says ``None`` otherwise. ``replay`` and
-        ``strict`` never do: a call that is not in the cassette raises
-        ``GradingFailure(unsupported)``, under ``strict`` with the names of what changed since
-        (``metadata["changed"]``). A stored outcome that does not match its checksum raises
-        ``GradingFailure(invalid_input)`` in every mode but ``refresh``.
+        ``record`` raises failures of this process only, and only in the round where they came or
+        once they are settled. ``replay`` raises ``GradingFailure(unsupported)`` for a call that is
+        not in the cassette, with the names of what changed since (``metadata["changed"]``). A
+        stored outcome that does not match its checksum raises ``GradingFailure(invalid_input)``.
         """
-        found = self._memory.pop(key, None)
-        if found is None:
-            found = None if self.mode == "refresh" else self._from_file(key)
-        elif isinstance(found, Reply) and found.provenance.source != self._source:
-            found = self._stamped(found)
-        if found is None:
-            found = self._failed_before(key)
-        else:
-            self._remember(key, found)
-        if found is None:
-            self._misses += 1
+        outcome = self._stored(key) or self._failed_before(key)
+        if outcome is None:
+            self._report.misses += 1
+            asked = self._out.get(key)
             if self.replays:
-                raise self._not_recorded(key)
-            if (now := call_round.get()) is not None:
-                self._rounds[key] = now  # the outcome comes in whatever context
+                raise self._not_recorded(key, self._out.pop(key, None))
+            if asked is not None:  # the outcome comes in whatever context
+                self._out[key] = asked._replace(came=call_round.get())
             return None
-        self._hits += 1
-        if self._asked is not None:
-            self._asked.add(key)
-        if isinstance(found, bytes):
-            raise decode_failure(found)  # a new one each time: callers add to its metadata
-        return found
+        self._report.hits += 1
+        self._used.add(key)
+        self._out.pop(key, None)
+        if isinstance(outcome, GradingFailure):
+            raise outcome
+        return outcome
 
-    def _failed_before(self, key: str) -> bytes | None:
+    def _failed_before(self, key: str) -> Reply | GradingFailure | None:
         """The failure of an equal call that ended in this round, or for good."""
-        if (settled := self._settled.get(key)) is not None:
-            return settled
         came, failure = self._failed.get(key, (None, b""))
-        return failure if came is not None and came is call_round.get() else None
+        if came is None or came not in (_SETTLED, call_round.get()):
+            return None
+        return encoding.decode_outcome(failure, failed=True)
 
     def keep_failures(self) -> None:
         """What failed so far has failed for good: equal calls fail alike from now on."""
-        self._settled.update((key, failure) for key, (_, failure) in self._failed.items())
-        self._failed.clear()
+        self._failed = {key: (_SETTLED, failure) for key, (_, failure) in self._failed.items()}
 
-    def _from_file(self, key: str) -> Reply | bytes | None:
-        try:
-            row = self._file.read(key)
-        except sqlite3.Error as error:
-            raise self._damaged(key, f"cannot be read: {error}") from error
-        if row is None:
-            return None
-        digest, sampled, data, failed = row
-        if failed and not self.replays:
-            return None
-        if digest != compute_checksum(key, data):
-            raise self._damaged(key, "does not match its checksum")
-        if sampled and not self.sampled and not self.replays:
+    def _stored(self, key: str) -> Reply | GradingFailure | None:
+        row = self._file.read(key)
+        if row is None or (not self.replays and (row.failed or (row.sampled and not self.sampled))):
             return None
         try:
-            if failed:
-                decode_failure(data)
-                return data
-            return self._stamped(decode_reply(data))
+            outcome = encoding.decode_outcome(row.outcome, failed=row.failed)
         except ValueError:
-            raise self._damaged(key, "is no reply of this version") from None
-
-    def _damaged(self, key: str, what: str) -> GradingFailure:
-        remedy = "delete that row, or ask again with mode 'refresh'"
-        return GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"{self.path}: the reply stored under {key} {what}; {remedy}",
-            {"cassette": str(self.path), "key": key},
-        )
-
-    def _stamped(self, reply: Reply) -> Reply:
-        live = reply.provenance
-        provenance = Provenance(
-            source=self._source,
-            model=live.model,
-            prompt_hash=live.prompt_hash,
-            usage=live.usage,
-            attempts=0,
-        )
-        return msgspec.structs.replace(reply, provenance=provenance)
-
-    def _remember(self, key: str, outcome: Reply | bytes) -> None:
-        self._memory[key] = outcome
-        if len(self._memory) > _MEMORY:
-            self._memory.popitem(last=False)
+            outcome = None
+        if outcome is None or row.digest != encoding.compute_checksum(key, row.outcome):
+            raise GradingFailure(
+                ErrorKind.INVALID_INPUT,
+                f"{self.path}: the outcome stored under {key} does not match its checksum; restore "
+                "a copy of the cassette, or record it again",
+                {"cassette": str(self.path), "key": key},
+            )
+        if isinstance(outcome, Reply):
+            changes = {"latency_s": None, "attempts": 0, "hedged": False}
+            source = "cassette" if self.replays else "cache"
+            kept = msgspec.structs.replace(outcome.provenance, source=source, **changes)
+            return msgspec.structs.replace(outcome, provenance=kept)
+        return outcome
 
     # -- misses ----------------------------------------------------------------------------------
 
-    def _not_recorded(self, key: str) -> GradingFailure:
+    def _not_recorded(self, key: str, asked: _Asked | None) -> GradingFailure:
         message = f"not in the cassette {self.path} (call {key[:12]})"
         metadata: dict[str, Any] = {"cassette": str(self.path), "key": key}
-        if self._asked is not None and key in self._recent:
-            nearest, changes = self._changes(*self._recent[key])
+        if asked is not None and self._report.misses <= _COMPARED:
+            nearest, changes = self._compare(asked.call)
             if nearest is not None:
                 metadata |= {"nearest": nearest, "changed": changes}
-                told = describe_changes(changes)
-                message += f"; beside the nearest recorded call, {nearest[:12]}: {told}"
+                message += f"; beside the nearest recorded call, {nearest[:12]}: "
+                message += ", ".join([f"{name} ({how})" for name, how in changes.items()][:6])
             else:
                 message += "; it holds no call to compare with"
         return GradingFailure(ErrorKind.UNSUPPORTED, message, metadata)
 
-    def _changes(self, call: ChatCall, provider: str) -> tuple[str | None, dict[str, str]]:
-        """The nearest recorded call, and how the one that was asked differs from it."""
-        if self._index is None:
-            self._index = CallIndex(self._file.calls(_INDEXED))
-        asked = canonical_call(call, provider)
-        nearest = self._index.nearest(asked)
-        recorded = self._file.read_call(nearest) if nearest is not None else None
-        if recorded is None:
+    def _compare(self, asked: bytes) -> tuple[str | None, dict[str, str]]:
+        """The recorded call that shares most parts with ``asked``, and what differs."""
+        if self._parts is None:
+            recorded = self._file.calls(_INDEXED)
+            self._parts = [(key, encoding.hash_parts(call)) for key, call in recorded]
+        parts = encoding.hash_parts(asked)
+        nearest, _ = max(self._parts, key=lambda one: len(parts & one[1]), default=(None, None))
+        row = None if nearest is None else self._file.read(nearest)
+        if row is None or row.call is None:
             return None, {}
-        if sha256(recorded).hexdigest() != nearest:
+        if sha256(row.call).hexdigest() != nearest:
             return nearest, {"the recorded call": "its text was altered in the file"}
-        return nearest, compare_calls(recorded, asked)
+        return nearest, encoding.compare_calls(row.call, asked)
 
     # -- storing ---------------------------------------------------------------------------------
 
     def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
         """Store ``reply`` under ``key``, the key that :meth:`key` gave for ``call``.
 
-        ``call`` is stored too, so that a strict replay can say what changed; without it chance is
-        taken to have had no say in the reply. Written within a twentieth of a second, with others.
-        Raises ``RuntimeError`` under ``replay`` and ``strict``, which write nothing.
+        ``call`` as it was asked is stored too, so that a replay can say what changed; without it
+        chance is taken to have had no say in the reply. Written within a twentieth of a second,
+        with others. Raises ``RuntimeError`` under ``replay``, which writes nothing.
         """
-        if self.replays:
-            raise RuntimeError(f"mode {self.mode!r} stores nothing")
-        self._rounds.pop(key, None)
-        sampled = call is not None and is_sampled(call)
-        if sampled and not self.sampled:
-            self._not_stored += 1
+        if self._write(key, reply, call) is None:
+            self._report.not_stored += 1
             return
-        self._write(key, encode_reply(reply), call, sampled, failed=False)
-        self._stored += 1
+        self._report.stored += 1
         self._failed.pop(key, None)
-        if self.mode == "record":
-            self._remember(key, reply)
 
     def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
         """Store that ``call`` failed for good, until there is a reply; else as :meth:`put`.
 
         A cancelled call has no outcome and is not stored.
         """
-        if self.replays:
-            raise RuntimeError(f"mode {self.mode!r} stores nothing")
-        sampled = call is not None and is_sampled(call)
-        came = self._rounds.pop(key, None)
-        if failure.kind in _UNRECORDED_KINDS or (sampled and not self.sampled):
-            return
-        data = encode_failure(failure)
-        self._write(key, data, call, sampled, failed=True)
-        self._failures += 1
-        if "stream_only" not in failure.metadata:  # then it is asked again at once, as a stream
-            self._failed[key] = came, data
-            if len(self._failed) > _FAILED:
-                self._failed.popitem(last=False)
-
-    def _write(
-        self, key: str, data: bytes, call: ChatCall | None, sampled: bool, *, failed: bool
-    ) -> None:
-        digest = compute_checksum(key, data)
-        written, judge = self._described(key, call)
-        self._file.write_later(
-            CassetteRow(bytes.fromhex(key), digest, sampled, data, written, judge, failed)
-        )
+        came = self._out[key].came if key in self._out else None
+        if failure.kind in (ErrorKind.CANCELLED, ErrorKind.BUG):  # no outcome of the call
+            self.forget(key)
+        elif (data := self._write(key, failure, call)) is not None:
+            self._report.failures += 1
+            if "stream_only" not in failure.metadata:  # then it is asked again, as a stream
+                self._failed[key] = came, data
 
     def forget(self, key: str) -> None:
         """The call that :meth:`get` knew nothing of has ended without an outcome."""
-        self._rounds.pop(key, None)
+        self._out.pop(key, None)
 
-    def _described(self, key: str, call: ChatCall | None) -> tuple[bytes | None, bytes | None]:
-        """The call and its judge as bytes.
-
-        Nothing when the call is not the one of ``key`` (any more: messages are the caller's, and
-        may have grown since).
-        """
-        if call is None:
-            return None, None
-        for provider in self._providers:
-            data = canonical_call(call, provider)
-            if sha256(data).hexdigest() == key:
-                return data, encode_judge(call, provider)
-        return None, None
+    def _write(
+        self, key: str, outcome: Reply | GradingFailure, call: ChatCall | None
+    ) -> bytes | None:
+        """Write an outcome; its bytes, or ``None`` where it is not to be kept."""
+        if self.replays:
+            raise RuntimeError(f"mode {self.mode!r} stores nothing")
+        asked = self._out.pop(key, None)
+        sampled = call is not None and encoding.is_sampled(call)
+        if sampled and not self.sampled:
+            return None
+        data, failed = encoding.encode_outcome(outcome), isinstance(outcome, GradingFailure)
+        written = judge = None
+        if asked is not None and call is not None:
+            written, judge = asked.call, encoding.encode_judge(call, asked.provider)
+        digest = encoding.compute_checksum(key, data)
+        self._file.add(CassetteRow(key, failed, sampled, judge, digest, data, written))
+        return data
 
     # -- the end ---------------------------------------------------------------------------------
 
     def report(self) -> CacheReport:
         """What this cache did so far, in this process."""
         self._file.flush()
-        never = None
-        if self._asked is not None:
-            asked = self._asked
-            never = [key for key in self._file.recorded() if key not in asked]
-        return CacheReport(
-            path=str(self.path),
-            mode=self.mode,
-            hits=self._hits,
-            misses=self._misses,
-            stored=self._stored,
-            not_stored=self._not_stored,
-            failures=self._failures,
-            compared=self._file.compared,
-            changed=tuple(self._file.changed),
-            never_asked=None if never is None else len(never),
-            never_asked_calls=tuple(
-                describe_call(key, self._file.read_call(key)) for key in (never or [])[:_LISTED]
-            ),
-        )
+        never = self._file.count() - len(self._used) if self.replays else None
+        return msgspec.structs.replace(self._report, never_asked=never)
 
     def close(self) -> CacheReport:
         """Write what is pending, let go of the file, and report; closing twice is no error.
 
-        A warning is logged when recorded calls were never asked (``strict``), and when nothing was
+        A warning is logged when recorded calls were never asked (``replay``), and when nothing was
         stored because every call was sampled. Raises :class:`~adjudge.errors.ConfigError` when
         replies could not be written.
         """
         if self._final is None:
-            self._final = self.report()
+            self._final = report = self.report()
             self._file.close()
-            _warn_unused(self._final)
+            if report.never_asked:
+                _log.warning("%s: %d recorded calls were not used", self.path, report.never_asked)
+            if report.not_stored and not report.stored:
+                problem = (
+                    f"none of {report.not_stored} replies was stored: their temperature is above 0 "
+                    "or not given. Set it to 0.0, or cache_sampled = true (in Python: sampled=True)"
+                )
+                _log.warning("%s: %s.", self.path, problem)
         return self._final
-
-
-def _warn_unused(report: CacheReport) -> None:
-    if report.never_asked:
-        calls = "; ".join(report.never_asked_calls)
-        _log.warning(
-            "%s: %d recorded calls were not used: %s", report.path, report.never_asked, calls
-        )
-    if report.not_stored and not report.stored:
-        _log.warning(
-            "%s: none of %d replies was stored: their temperature is above 0 or not given. "
-            "Set temperature = 0.0, or cache_sampled = true, in the judge's table (in Python: "
-            "sampled=True).",
-            report.path,
-            report.not_stored,
-        )

@@ -9,13 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
 from adjudge.judges.cassette.cache import CacheReport, ReplyCache
-
-_UNKNOWN = PRESETS["openai"]
-"""A provider that is known by its address only, and may have been sent no choices."""
 
 
 class RecordedModel(ChatModel):
@@ -28,7 +24,7 @@ class RecordedModel(ChatModel):
     before them. ``features``: what it was said to honour, where that was not the provider's
     default (of an address: all but ``choices``); prompts depend on it.
 
-    Replays strictly: :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
+    :meth:`achat` raises ``GradingFailure(unsupported)`` for a call that is not
     in the cassette and names what changed since; :meth:`report` lists what was never asked. Models
     of one process share one opened cassette. Pickling carries the arguments only. Raises
     :class:`~adjudge.errors.ConfigError` when the file cannot serve or the judge is not in it.
@@ -71,7 +67,8 @@ class RecordedModel(ChatModel):
         self.sampling = _common_sampling(of_this) if sampling is None else dict(sampling)
         # An embedded judge's name is followed by the digest of its model.
         name = "embedded" if self.provider.startswith("embedded ") else self.provider
-        self.features = resolve_features(PRESETS.get(name, _UNKNOWN), features)
+        # One that is known by its address only may have been sent no choices.
+        self.features = resolve_features(PRESETS.get(name, PRESETS["openai"]), features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"control_tokens": self.control_tokens}
@@ -89,8 +86,8 @@ class RecordedModel(ChatModel):
 
     async def answer(self, call: ChatCall) -> Reply:
         """The recorded reply to this call; see the class for what is raised."""
-        reply = self._cassette.get(self._cassette.key(call, self.provider))
-        return cast("Reply", reply)  # a strict cassette answers or raises
+        key = self._cassette.key(call, self.provider)
+        return cast("Reply", self._cassette.get(key))  # a replay answers or raises
 
     def report(self) -> CacheReport:
         """Hits, misses and calls never asked, of all models that share this cassette here."""
@@ -101,12 +98,9 @@ _cassettes: weakref.WeakValueDictionary[Path, ReplyCache] = weakref.WeakValueDic
 
 
 def _open_cassette(path: Path) -> ReplyCache:
-    """The process's one strict cache of ``path``, open as long as a model uses it."""
+    """The process's one replay of ``path``, open as long as a model uses it."""
     path = path.absolute()
-    cassette = _cassettes.get(path)
-    if cassette is None:
-        cassette = _cassettes[path] = ReplyCache(path, "strict")
-    return cassette
+    return _cassettes.setdefault(path, _cassettes.get(path) or ReplyCache(path, "replay"))
 
 
 def _choose_judge(
@@ -116,17 +110,16 @@ def _choose_judge(
     fitting = [
         judge for judge in recorded if provider in {None, judge[0]} and model in {None, judge[1]}
     ]
-    if len(fitting) == 1:
-        return fitting[0]
     if not recorded:
         raise ConfigError(f"path: {path} has no recorded calls")
-    holds = ", ".join(f"{name!r} of provider {by!r}" for by, name in recorded)
-    if fitting:
-        which = "model" if len({name for _, name in fitting}) > 1 else "provider"
-        raise ConfigError(f"{which}: {path} has several (found {holds}). Name the one to replay.")
-    hint = suggest_name(model, [name for _, name in recorded]) if model is not None else ""
-    found = f"model {model!r}" + (f" of provider {provider!r}" if provider is not None else "")
-    raise ConfigError(f"model: {path} has no {found}{hint} (allowed: {holds})")
+    if len(fitting) != 1:
+        key = "provider" if len({name for _, name in fitting}) == 1 else "model"
+        holds = ", ".join(f"{name!r} of provider {by!r}" for by, name in recorded)
+        raise ConfigError(
+            f"{key}: must name one of the judges in {path} (found model {model!r} of provider "
+            f"{provider!r}; allowed: {holds})"
+        )
+    return fitting[0]
 
 
 def _common_sampling(samplings: list[dict[str, Any]]) -> dict[str, Any]:
