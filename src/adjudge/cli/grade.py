@@ -50,6 +50,7 @@ from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
     calls_table,
+    describe_prompts,
     describe_spending,
     endpoint_tables,
     estimate_calls,
@@ -94,7 +95,8 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
         raise typer.Exit(2)
     console.print(
         f"{rows:,} samples, estimated from the first {len(samples):,}; tokens out and cost are "
-        "upper bounds by max_tokens, without retries and prefix caches"
+        "upper bounds by max_tokens, without retries; new: of the tokens in, what a server with a "
+        "prefix cache must read"
     )
     console.print(_scenario_table(found, rows))
     for name, one in asked.items():
@@ -111,18 +113,21 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
 
 def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
     per_many = f"USD per {COST_UNIT_EPISODES:,} episodes"
-    columns = numeric("calls", "tokens in", "tokens out", "USD a sample", per_many, "USD in all")
+    columns = numeric(
+        "calls", "tokens in", "new", "tokens out", "USD a sample", per_many, "USD in all"
+    )
     cells = [
         [
             row["scenario"],
             f"{row['calls']:.2f}",
             f"{row['input_tokens']:,.0f}",
+            f"{row['new_input_tokens']:,.0f}",
             f"≤ {row['output_tokens']:,.0f}",
             *(_usd_cell(row["cost_usd"], times) for times in (1, COST_UNIT_EPISODES, rows)),
         ]
         for row in found
     ]
-    dear = ("USD a sample", per_many, "tokens out", "tokens in")
+    dear = ("USD a sample", per_many, "tokens out", "new", "tokens in")
     return Table(["", *columns], cells, drop=dear, keep=("calls", "USD in all"))
 
 
@@ -150,8 +155,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]warning:[/] {clean(warning)}")
     for table in endpoint_tables(summary):
         console.print(calls_table(table))
-    if spent := describe_spending(summary):
-        console.print(spent, soft_wrap=True)
+    for sentence in filter(None, (describe_spending(summary), describe_prompts(summary))):
+        console.print(sentence, soft_wrap=True)
     for name, grader in summary["graders"].items():
         if grader.get("unscaled"):
             console.print(f"[dim]{clean(name)}: {UNSCALED}[/]")
