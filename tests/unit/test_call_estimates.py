@@ -105,3 +105,13 @@ def test_an_estimate_needs_no_key(
     assert json.loads(found.stdout)
     if words[0] == "grade":
         assert "the environment variable OPENAI_API_KEY" in found.stderr
+
+
+def test_an_equal_beginning_is_new_once(folder: Path) -> None:
+    """Two prompts by three answers: of the later ones the answer alone is new."""
+    long = " ".join(map(str, range(400)))
+    rows = [{"prompt": f"{n}: {long}", "response": "yes"} for n in (1, 2, 1, 2, 1, 2)]
+    (folder / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    _, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
+    read, new = (found["graders"]["quality"][f"{key}input_tokens"] for key in ("", "new_"))
+    assert read / 8 < new < read / 3

@@ -138,6 +138,7 @@ class BatchGrader:
             of_scope = self._event if entry.scope == "event" else self._outcome
             bound = self._group if is_listwise(config.grader) else of_scope
             bound.append(BoundGrader(entry.name, config))
+        self._names = [entry.name for entry in spec.graders]
         # All questions of a call are one stream, so the concurrency is the call's.
         self._pool = WorkerPool(spec.max_concurrency, journal, tally, stop_on_auth=True)
 
@@ -223,8 +224,17 @@ class BatchGrader:
                 one.events = failed("events")
                 continue
             contents.append((one, sample.fields()))
-        for draw in range(self.draws):  # what makes rewards is asked first
+        for draw in range(self.draws):
             self._add_draw(call, contents, Ask(draw))
+        # What makes rewards is asked first; then what begins alike is asked next to each other,
+        # since servers cache the beginnings of prompts.
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        places = {name: place for place, name in enumerate(self._names)}
+
+        def order(item: WorkItem) -> tuple[int, int, int]:
+            return item.ask.draw, numbers[item.owner[0][0].group], places[item.place]
+
+        call.items.sort(key=order)
         return call
 
     def _add_draw(

@@ -13,7 +13,7 @@ import logging
 import sqlite3
 import threading
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -25,6 +25,7 @@ import msgspec
 from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
 from adjudge.judges.call_log import JudgeCall
+from adjudge.runs.prefixes import PromptTree
 from adjudge.text import encode_exactly, has_surrogates
 from adjudge.types import Sample
 
@@ -431,6 +432,9 @@ class TranscriptKeeper:
         self._failures_left = 0 if self._groups is None else self._most_failures
         self._window: dict[int, Sample] = {}
         self._kept: set[int] = set()
+        self._prompts = PromptTree()
+        self.prompts = Counter[str]()
+        """Input tokens of the prompts that servers read, and how many of them were known before."""
         store.note_fact("rule", self.rule)
 
     @property
@@ -452,6 +456,7 @@ class TranscriptKeeper:
     def begin_window(self, samples: Iterable[Sample], groups: Iterable[str]) -> None:
         """These samples are graded next."""
         self._window, self._kept = {}, set()
+        self._prompts.clear()
         for sample, group in zip(samples, groups, strict=True):
             if self._groups is None or group in self._groups:
                 self._kept.add(sample.original_index)
@@ -463,6 +468,12 @@ class TranscriptKeeper:
         self, samples: Sequence[int], grader: str, calls: list[JudgeCall], *, failed: bool
     ) -> None:
         """See :class:`~adjudge.rewards.batch_grader.TranscriptListener`."""
+        for call in calls:
+            if call.source == "live" and call.usage is not None:
+                read = call.usage.input_tokens
+                self.prompts["input_tokens"] += read
+                self.prompts["cached_tokens"] += call.usage.cached_tokens
+                self.prompts["new_input_tokens"] += round(read * self._prompts.add(call.messages))
         if failed:
             self._keep_failures(samples)
         if kept := [index for index in samples if index in self._kept]:
