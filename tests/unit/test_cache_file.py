@@ -19,7 +19,6 @@ from tests.unit.helpers.cassettes import (
 )
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall
 from adjudge.judges.cassette.cache import CacheMode, ReplyCache
 
 
@@ -68,22 +67,6 @@ def test_a_file_with_a_damaged_page_is_one_message(path: Path, mode: CacheMode) 
         except ConfigError as error:
             refused.add(error.where)
     assert refused == {str(path)}
-
-
-def record_failure(path: Path, call: ChatCall) -> None:
-    with opened(path) as cache:
-        failure = GradingFailure(ErrorKind.REFUSED, "the model refused")
-        cache.put_failure(cache.key(call, "openai"), failure, call)
-
-
-def test_an_altered_failure_is_never_served(path: Path) -> None:
-    record_failure(path, a_call())
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE calls SET outcome = replace(outcome, 'refused', 'timeout')")
-    with opened(path, "replay") as cache:
-        failure = failure_of(cache, a_call())
-    assert failure.kind is ErrorKind.INVALID_INPUT
-    assert "checksum" in str(failure)
 
 
 def test_a_reply_moved_to_another_row_is_never_served(path: Path) -> None:

@@ -93,20 +93,6 @@ def test_processes_that_share_a_file_lose_nothing(path: Path) -> None:
     )
 
 
-def test_what_is_pending_at_the_exit_is_written(path: Path) -> None:
-    code = """
-        cache = ReplyCache(path)
-
-        async def main():
-            for number in range(5):
-                put(cache, number)
-
-        asyncio.run(main())
-    """
-    finish(start(code, path))
-    assert stored(path) == 5
-
-
 def test_what_is_pending_on_a_running_loop_at_the_exit_is_written(path: Path) -> None:
     code = """
         import threading

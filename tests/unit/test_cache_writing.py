@@ -117,15 +117,6 @@ def test_a_batch_survives_its_loop(path: Path) -> None:
     assert stored(path) == 3
 
 
-def test_a_loop_that_ended_holds_nothing_back(path: Path) -> None:
-    async def main(cache: ReplyCache) -> None:
-        put_many(cache, range(1))
-
-    with opened(path) as cache:
-        asyncio.run(main(cache))
-        asyncio.run(until_stored(path, 1))
-
-
 def test_an_idle_cache_has_no_thread_and_a_forgotten_one_is_written(path: Path) -> None:
     async def main(cache: ReplyCache) -> None:
         put_many(cache, range(1))

@@ -14,7 +14,6 @@ import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.cassettes import refuses_file
 
-from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, Reply, TokenLogprobs
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.models.recorded import RecordedModel
@@ -72,16 +71,6 @@ def test_who_is_known_by_an_address_only_is_not_said_to_hold_replies_to_choices(
     record(path, provider=provider)
     assert ("choices" in RecordedModel(path).features) is holds
     assert "choices" in RecordedModel(path, features=["choices"]).features
-
-
-def test_a_call_that_was_not_recorded_fails_and_names_what_changed(path: Path) -> None:
-    record(path)
-    model = RecordedModel(path)
-    with pytest.raises(GradingFailure) as failure:
-        ask(model, draw=1)
-    assert failure.value.kind is ErrorKind.UNSUPPORTED
-    assert failure.value.metadata["changed"] == {"draw": "0 → 1"}
-    assert "Which" not in str(failure.value)
 
 
 def test_sampling_is_what_all_recorded_calls_have_in_common(path: Path) -> None:

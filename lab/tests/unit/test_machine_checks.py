@@ -109,7 +109,7 @@ def test_what_is_replayed_needs_no_key(tmp_path: Path) -> None:
     with_key = ReplyCache(tmp_path / "cassette.db")
     with_key.close()
     spec = RewardSpec.from_dict(keyed())
-    cassette = ReplyCache(tmp_path / "cassette.db", "strict")
+    cassette = ReplyCache(tmp_path / "cassette.db", "replay")
     check_machine(spec, spec.build_graders(spec.build_judges(cassette)))
     cassette.close()
 

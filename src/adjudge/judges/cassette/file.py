@@ -80,7 +80,7 @@ class CassetteRow(NamedTuple):
     call: bytes | None
 
 
-def open_cassette(path: Path, *, writable: bool) -> tuple[sqlite3.Connection, bytes]:
+def _open_cassette(path: Path, *, writable: bool) -> tuple[sqlite3.Connection, bytes]:
     """A connection to the cassette at ``path``, and its fence key.
 
     ``writable`` creates the file, readable by its owner only, unless there is one, and puts it in
@@ -159,7 +159,7 @@ class CassetteFile:
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self.begin()
-        self._reader, self.fence_key = open_cassette(path, writable=writable)
+        self._reader, self.fence_key = _open_cassette(path, writable=writable)
         _files.add(self)
 
     def begin(self) -> None:
@@ -198,7 +198,7 @@ class CassetteFile:
             if self._closed:
                 raise ConfigError(f"{self.path}: this cache was closed")
             if self._reader is None:  # in a forked child
-                self._reader, _ = open_cassette(self.path, writable=self._writable)
+                self._reader, _ = _open_cassette(self.path, writable=self._writable)
             try:
                 return self._reader.execute(query, values).fetchall()
             except sqlite3.Error as error:
@@ -253,7 +253,7 @@ class CassetteFile:
 
     def _commit(self, rows: list[CassetteRow], wait_ms: int) -> None:
         if self._writer is None:
-            self._writer, _ = open_cassette(self.path, writable=True)
+            self._writer, _ = _open_cassette(self.path, writable=True)
         self._writer.execute(f"PRAGMA busy_timeout = {wait_ms}")
         with self._writer:  # which commits, or rolls back
             self._writer.execute("BEGIN IMMEDIATE")
