@@ -125,6 +125,11 @@ def test_a_judge_that_follows_position_alone_is_all_noise() -> None:
     assert run.summary["asks"] == {"draw": 12, "first": 4}
 
 
+def test_a_panel_asks_no_more_often_than_its_members() -> None:
+    run = pairs({"type": "scripted", "script": "hm"}, panel={"votes": 2})
+    assert run.summary["asks"] == {"first": 4, "draw": 4, "repair": 8, "redraw": 8}
+
+
 BAD, GOOD, LEAKED = (
     "hm",
     '{"reason": "", "better": "A"}',

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
+from adjudge.errors import LACKED, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
 from adjudge.judges.ask import AskReason, asking
 from adjudge.judges.base import Reply
 from adjudge.judges.call_log import note_unreadable
@@ -162,8 +162,9 @@ def join_failures(
     passing = all(is_passing(failure.kind, failure.metadata) for failure in failures)
     kind = kinds[0] if shared or passing else otherwise
     metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
-    if shared and "status" in failures[0].metadata:
-        metadata["status"] = failures[0].metadata["status"]
+    if shared:
+        first = failures[0].metadata
+        metadata |= {key: first[key] for key in ("status", LACKED) if key in first}
     return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
 
 
