@@ -81,7 +81,7 @@ class AskPolicy(NamedTuple):
     def _next(
         self, failure: GradingFailure, made: Sequence[AskReason], *, replied: bool
     ) -> AskReason | None:
-        if replied and self.repairs and "repair" not in made and failure.kind in _REPAIRED_KINDS:
+        if replied and self.repairs and "repair" not in made:
             return "repair"
         if self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
             return "redraw"
@@ -91,9 +91,6 @@ class AskPolicy(NamedTuple):
 ASK_ONCE = AskPolicy(repairs=False, redraws=False)
 
 _LONGEST_WAIT_S = 30.0
-_REPAIRED_KINDS = frozenset(
-    {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
-)
 
 
 def compute_wait(asks: int) -> float:
