@@ -103,21 +103,21 @@ class MultiJudge(BaseGrader):
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
         check_integer(self.name, "votes", votes, 1, _MOST_VOTES)
-        self.votes, self._graders = votes, list(graders.values())
-        self.members = [
+        self.votes, self.members = votes, list(graders.values())
+        self._voters = [
             (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
             for label, grader in graders.items()
             for vote in range(votes)
         ]
-        self.asks_again = all(member.asks_again for _, member in self.members)
-        if votes > 1 and not all(member.takes_draw for _, member in self.members):
+        self.asks_again = all(member.asks_again for _, member in self._voters)
+        if votes > 1 and not all(member.takes_draw for _, member in self._voters):
             raise ConfigError(
                 f"{self.name}: votes: the grader takes no draw, so all votes would be the same. "
                 "Leave it out."
             )
         if quorum is not None:
-            check_integer(self.name, "quorum", quorum, 1, len(self.members))
-        self.quorum = len(self.members) if quorum is None else quorum
+            check_integer(self.name, "quorum", quorum, 1, len(self._voters))
+        self.quorum = len(self._voters) if quorum is None else quorum
         marks = [
             f"{label}:{getattr(grader, 'fingerprint', '')}" for label, grader in graders.items()
         ]
@@ -140,12 +140,12 @@ class MultiJudge(BaseGrader):
 
     def check_machine(self) -> None:
         """What each member needs is here."""
-        for grader in self._graders:
+        for grader in self.members:
             grader.check_machine()
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         """Raise :class:`ConfigError` for a field that a member's question lacks."""
-        for _, member in self.members[:: self.votes]:
+        for _, member in self._voters[:: self.votes]:
             member.check_fields(fields)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
@@ -155,10 +155,10 @@ class MultiJudge(BaseGrader):
             with call_part(member.name):
                 return _raise_failure(await member.ask(fields, draw * self.votes + vote))
 
-        found = await ask_all(partial(ask, *member) for member in self.members)
+        found = await ask_all(partial(ask, *member) for member in self._voters)
         given: dict[str, _MemberAnswer] = {}
         missing: dict[str, GradingFailure] = {}
-        for (_, member), one in zip(self.members, found, strict=True):
+        for (_, member), one in zip(self._voters, found, strict=True):
             if isinstance(one, GradingFailure):
                 missing[member.name] = one
             else:
@@ -167,7 +167,7 @@ class MultiJudge(BaseGrader):
             raise self._short(given, missing)
         metadata: dict[str, Any] = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
-            "asked": len(self.members),
+            "asked": len(self._voters),
             "answered": len(given),
         }
         if missing:
@@ -205,7 +205,7 @@ class MultiJudge(BaseGrader):
         """Too few answered."""
         why = ", ".join(f"{label}: {failure.kind}" for label, failure in missing.items())
         message = (
-            f"{len(given)} of {len(self.members)} answered, {self.quorum} needed ({why}); "
+            f"{len(given)} of {len(self._voters)} answered, {self.quorum} needed ({why}); "
             f"the first failure: {next(iter(missing.values()))}"
         )
         metadata = {

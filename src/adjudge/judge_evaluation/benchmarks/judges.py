@@ -137,7 +137,7 @@ def grader_judge(grader: Any, name: str = "", mapper: Any = None) -> BenchmarkJu
     pairwise graders (it does not say what each order gave), and for a pairwise one with a mapper.
     """
     label = name or getattr(grader, "name", "") or type(grader).__name__
-    members = [getattr(member, "grader", None) for member in getattr(grader, "members", ())]
+    members = getattr(grader, "members", ())
     if any(isinstance(member, PairJudge) for member in members):
         raise ConfigError(f"grader {label!r}: is a panel of pairwise graders. Name one of them.")
     if isinstance(grader, PairJudge):
