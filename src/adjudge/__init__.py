@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from adjudge.api import grade, make_reward
     from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
     from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader
+    from adjudge.graders.binding import GraderConfig
     from adjudge.graders.llm.comparison import PairwiseGrader
     from adjudge.graders.llm.llm_grader import LLMGrader
     from adjudge.graders.llm.rubric import RubricGrader
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from adjudge.rewards.function import SpecRewardFunction
     from adjudge.rewards.spec import RewardSpec
     from adjudge.rubrics.rubric import Rubric
-    from adjudge.runner.binding import GraderConfig
     from adjudge.runner.journal import Journal
     from adjudge.runner.runner import GradingRunner
     from adjudge.runs.graded_run import GradedRun
@@ -101,7 +101,7 @@ _HOME = {
     "adjudge.rewards.function": ("SpecRewardFunction",),
     "adjudge.rewards.spec": ("RewardSpec",),
     "adjudge.rubrics.rubric": ("Rubric",),
-    "adjudge.runner.binding": ("GraderConfig",),
+    "adjudge.graders.binding": ("GraderConfig",),
     "adjudge.runner.journal": ("Journal",),
     "adjudge.runner.runner": ("GradingRunner",),
     "adjudge.runs.graded_run": ("GradedRun",),

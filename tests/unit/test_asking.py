@@ -20,6 +20,7 @@ from adjudge import (
 from adjudge.graders.registry import SHIPPED, load_grader_class
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import ChatCall, ChatModel, TokenLogprobs
+from adjudge.mock.behaviours import minimal_instance
 from adjudge.runner.progress import Tally
 from adjudge.types import GraderMode
 
@@ -52,27 +53,16 @@ class Chance(ChatModel):
     async def answer(self, call: ChatCall) -> Reply | str:
         chance = random.Random(repr((call.messages, call.draw, call.attempt)))
         if call.choices is None:
-            return json.dumps(fill(call.schema or {}, chance))
+            found = minimal_instance(call.schema or {}, chance.random())
+            if "places" in found:
+                found["places"] = dict(
+                    zip(found["places"], chance.sample(range(1, 5), 4), strict=True)
+                )
+            if "better" in found:
+                found["better"] = chance.choice("AB")
+            return json.dumps(found)
         said = chance.choice(call.choices)
         return Reply(text=said, logprobs=[TokenLogprobs(said, -0.01, {said: -0.01})])
-
-
-def fill(schema: Mapping[str, Any], chance: random.Random) -> Any:
-    if "enum" in schema:
-        return chance.choice(schema["enum"])
-    if "places" in schema.get("properties", {}):
-        names = [*schema["properties"]["places"]["properties"]]
-        return {
-            "reason": "",
-            "places": dict(zip(names, chance.sample(range(1, 5), 4), strict=True)),
-        }
-    if "properties" in schema:
-        return {name: fill(one, chance) for name, one in schema["properties"].items()}
-    if schema.get("type") == "array":
-        return [fill(schema["items"], chance) for _ in range(schema.get("minItems", 1))]
-    if schema.get("type") in ("integer", "number"):
-        return chance.randint(int(schema["minimum"]), int(schema["maximum"]))
-    return "so"
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -129,6 +119,11 @@ def test_a_judge_that_follows_position_alone_is_all_noise() -> None:
     noise = run.summary["noise"]["graders"]["pair"]
     assert (noise["value"], noise["pairs_right"]) == (1.0, 0.5)
     assert run.summary["asks"] == {"draw": 12, "first": 4}
+
+
+def test_a_panel_asks_no_more_often_than_its_members() -> None:
+    run = pairs({"type": "scripted", "script": "hm"}, panel={"votes": 2})
+    assert run.summary["asks"] == {"first": 4, "draw": 4, "repair": 8, "redraw": 8}
 
 
 BAD, GOOD, LEAKED = (

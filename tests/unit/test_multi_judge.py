@@ -158,7 +158,8 @@ def test_a_refused_key_stops_even_where_the_quorum_is_met() -> None:
 def test_what_is_no_score_of_the_scale_never_enters(answer: Any) -> None:
     found = grade(MultiJudge(panel(2.0, answer, 4.0), quorum=2))
     assert found.score == 3.0
-    assert found.metadata["missing"]["judge2"]["kind"] == "out_of_range"
+    kind = "out_of_range" if isinstance(answer, float) else "bug"
+    assert found.metadata["missing"]["judge2"]["kind"] == kind
 
 
 def test_an_error_result_is_a_failure() -> None:
@@ -167,7 +168,7 @@ def test_an_error_result_is_a_failure() -> None:
 
 
 def test_a_bug_in_a_grader_is_a_bug() -> None:
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         grade(MultiJudge(panel(2.0, ZeroDivisionError()), quorum=1))
 
 

@@ -142,14 +142,15 @@ def test_a_comparison_is_asked_for_as_in_training(
         (Reply(text="<score>", reasoning="so", finish_reason="length"), ErrorKind.TRUNCATED),
     ],
 )
-def test_any_other_reply_is_missing_and_not_asked_about(
+def test_any_other_reply_is_missing_and_never_corrected(
     tmp_path: Path, reply: Any, kind: ErrorKind
 ) -> None:
     listening = Listening(reply)
     with pytest.raises(GradingFailure) as caught:
         rated(folder(tmp_path, POINTWISE), listening)
     assert caught.value.kind is kind
-    assert len(listening.asked) == 1
+    redrawn = kind is not ErrorKind.OUT_OF_RANGE
+    assert listening.asked == [listening.asked[0]] * (1 + redrawn)
     assert caught.value.metadata["raw"]
     assert caught.value.provenance is not None
     assert caught.value.provenance.prompt_hash == POINTWISE.template

@@ -19,6 +19,7 @@ from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import is_listwise
+from adjudge.graders.binding import BoundGrader, GraderConfig
 from adjudge.graders.llm.asking import compute_wait
 from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
@@ -26,7 +27,6 @@ from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
 from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch, find_missing
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runner.binding import BoundGrader, GraderConfig
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import CallListener, WorkerPool, WorkItem

@@ -135,13 +135,11 @@ class JudgeWatch:
                 result = table[name]
                 if not isinstance(result, GraderError) or LACKED not in result.metadata:
                     continue
-                metadata = {**result.metadata}
-                columns = metadata.pop(LACKED)
-                applies = name not in self._unapplied or any(
-                    known.setdefault(column, _is_column(column, rows)) for column in columns
-                )
-                kind = ErrorKind.NOT_APPLICABLE if applies else result.kind
-                table[name] = structs.replace(result, kind=kind, metadata=metadata)
+                if name not in self._unapplied or any(
+                    known.setdefault(column, _is_column(column, rows))
+                    for column in result.metadata[LACKED]
+                ):
+                    table[name] = structs.replace(result, kind=ErrorKind.NOT_APPLICABLE)
 
     # --- answers --------------------------------------------------------------------------------
 

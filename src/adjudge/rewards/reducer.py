@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import LACKED, ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
@@ -308,10 +308,10 @@ class RewardReducer:
                 why = "no grader had anything to judge"
                 nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
                 failed = (one for one in results.values() if isinstance(one, GraderError))
-                return _blame_sample(next(filter(_is_lacking, failed), nothing))
+                return _blame_sample(next(filter(_is_lacking, failed), nothing), results)
             if not terms:
                 return 0.0  # the other scope makes the reward
-        return _blame_sample(self._to_number(results, terms))
+        return _blame_sample(self._to_number(results, terms), results)
 
     def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
         """The missing policy and the group step, in place.
@@ -587,14 +587,12 @@ def _is_lacking(result: GraderResult) -> bool:
     return isinstance(result, GraderError) and result.kind is ErrorKind.NOT_APPLICABLE
 
 
-_OWN_NAMES = ("group", "aggregate")
-
-
-def _blame_sample(part: RewardPart) -> RewardPart:
+def _blame_sample(part: RewardPart, results: Mapping[str, GraderResult]) -> RewardPart:
     """A reward that is missing for lack of a field is missing for what the sample is."""
-    if not isinstance(part, GraderError) or part.name in _OWN_NAMES or not _is_lacking(part):
+    if not isinstance(part, GraderError) or part.kind is not ErrorKind.NOT_APPLICABLE:
         return part
-    return structs.replace(part, kind=ErrorKind.INVALID_INPUT)
+    lacks = any(isinstance(one, GraderError) and LACKED in one.metadata for one in results.values())
+    return structs.replace(part, kind=ErrorKind.INVALID_INPUT) if lacks else part
 
 
 def _has_failed(result: GraderResult) -> bool:

@@ -553,7 +553,7 @@ def _grader_fingerprints(name: str, grader: Any) -> list[str]:
 
 def _judge_fingerprints(grader: Any) -> list[str]:
     """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
-    members = [member.grader for member in getattr(grader, "members", ())]
+    members = getattr(grader, "members", ())
     models = [getattr(one, "model", None) for one in (grader, *members)]
     return [
         # What ships has a fingerprint of its own, which a class derived from it may not know of.

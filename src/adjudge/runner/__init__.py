@@ -1,6 +1,6 @@
 """Many samples through many graders at once."""
 
-from adjudge.runner.binding import GraderConfig
+from adjudge.graders.binding import GraderConfig
 from adjudge.runner.journal import Journal
 from adjudge.runner.runner import GradingRunner, RunnerResult
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
+from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
-from adjudge.runner.binding import BoundGrader, GraderConfig, aggregate_row
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
 from adjudge.types import GraderError, GraderResult, Sample

@@ -14,13 +14,13 @@ import msgspec
 
 from adjudge.errors import AdjudgeError
 from adjudge.graders.base import MAX_PLACES, RuleGrader
+from adjudge.graders.binding import ArgumentBinding
 from adjudge.graders.registry import SHIPPED, build_grader
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
 from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
 from adjudge.rubrics import Rubric, parse_rubric
-from adjudge.runner.binding import ArgumentBinding
 from adjudge.types import MISSING, Role, Sample, get_path
 
 _NOT_GRADERS = {"source", "events"}

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
+from adjudge.errors import LACKED, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
 from adjudge.judges.ask import AskReason, asking
 from adjudge.judges.base import Reply
 from adjudge.judges.call_log import note_unreadable
@@ -81,7 +81,7 @@ class AskPolicy(NamedTuple):
     def _next(
         self, failure: GradingFailure, made: Sequence[AskReason], *, replied: bool
     ) -> AskReason | None:
-        if replied and self.repairs and "repair" not in made and failure.kind in _REPAIRED_KINDS:
+        if replied and self.repairs and "repair" not in made:
             return "repair"
         if self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
             return "redraw"
@@ -91,9 +91,6 @@ class AskPolicy(NamedTuple):
 ASK_ONCE = AskPolicy(repairs=False, redraws=False)
 
 _LONGEST_WAIT_S = 30.0
-_REPAIRED_KINDS = frozenset(
-    {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
-)
 
 
 def compute_wait(asks: int) -> float:
@@ -162,8 +159,9 @@ def join_failures(
     passing = all(is_passing(failure.kind, failure.metadata) for failure in failures)
     kind = kinds[0] if shared or passing else otherwise
     metadata = {**metadata, "suspect": any(failure.suspect for failure in failures)}
-    if shared and "status" in failures[0].metadata:
-        metadata["status"] = failures[0].metadata["status"]
+    if shared:
+        first = failures[0].metadata
+        metadata |= {key: first[key] for key in ("status", LACKED) if key in first}
     return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
 
 

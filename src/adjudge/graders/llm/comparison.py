@@ -79,6 +79,13 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def check_against(against: str) -> str:
+    """The name of the field that holds the other response; raises :class:`ConfigError`."""
+    if against in ("", "response"):
+        raise ConfigError(f"against: must name the field of the other response (found {against!r})")
+    return against
+
+
 class PairJudge(JudgeGrader):
     """Asks which of two responses is better; the base of pairwise and tournament.
 
@@ -89,13 +96,15 @@ class PairJudge(JudgeGrader):
     classes.
     """
 
+    mode = GraderMode.POINTWISE
+
     def __init__(
         self,
         model: ChatModel,
         name: str = "",
         *,
-        mode: GraderMode = GraderMode.POINTWISE,
         language: LanguageEnum | str = LanguageEnum.EN,
+        against: str = "reference",
         orders: OrderMode = "both",
         ties: bool = False,
         seed: int = 0,
@@ -104,7 +113,8 @@ class PairJudge(JudgeGrader):
         truncated: TruncationMode = "judge",
         verdict: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(model, name, mode=mode, language=language)
+        super().__init__(model, name, mode=self.mode, language=language)
+        self.against = check_against(against)
         check_choice(self.name, "orders", orders, OrderMode)
         check_flag(self.name, "ties", ties)
         check_integer(self.name, "seed", seed, 0)
@@ -188,13 +198,6 @@ def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
     return {"verdicts": dict(verdicts), "low": low, "high": high}
 
 
-def check_against(against: str) -> str:
-    """The name of the field that holds the other response; raises :class:`ConfigError`."""
-    if against in ("", "response"):
-        raise ConfigError(f"against: must name the field of the other response (found {against!r})")
-    return against
-
-
 class PairwiseGrader(PairJudge):
     """Whether the response is better than another one, asked in both orders.
 
@@ -223,35 +226,6 @@ class PairwiseGrader(PairJudge):
 
     type_name = "pairwise"
     score_range = (0.0, 1.0)
-
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        against: str = "reference",
-        orders: OrderMode = "both",
-        ties: bool = False,
-        seed: int = 0,
-        template: TemplateInput = None,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-        verdict: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            name,
-            language=language,
-            orders=orders,
-            ties=ties,
-            seed=seed,
-            template=template,
-            view=view,
-            truncated=truncated,
-            verdict=verdict,
-        )
-        self.against = check_against(against)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
@@ -18,13 +17,14 @@ from adjudge.graders.base import (
     check_integer,
     is_listwise,
 )
+from adjudge.graders.binding import BoundGrader, GraderConfig
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
-from adjudge.graders.llm.judge_grader import missing_field_failure
 from adjudge.judges.call_log import call_part
 from adjudge.types import (
     GraderError,
     GraderMode,
     GraderRank,
+    GraderResult,
     GraderScore,
     Provenance,
     Reduce,
@@ -103,20 +103,21 @@ class MultiJudge(BaseGrader):
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
         check_integer(self.name, "votes", votes, 1, _MOST_VOTES)
-        self.votes = votes
-        self.members = [
-            _Member.of(label if votes == 1 else f"{label}/{vote + 1}", grader, vote)
+        self.votes, self.members = votes, list(graders.values())
+        self._voters = [
+            (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
             for label, grader in graders.items()
             for vote in range(votes)
         ]
-        if votes > 1 and not all(member.drawn for member in self.members):
+        self.asks_again = all(member.asks_again for _, member in self._voters)
+        if votes > 1 and not all(member.takes_draw for _, member in self._voters):
             raise ConfigError(
                 f"{self.name}: votes: the grader takes no draw, so all votes would be the same. "
                 "Leave it out."
             )
         if quorum is not None:
-            check_integer(self.name, "quorum", quorum, 1, len(self.members))
-        self.quorum = len(self.members) if quorum is None else quorum
+            check_integer(self.name, "quorum", quorum, 1, len(self._voters))
+        self.quorum = len(self._voters) if quorum is None else quorum
         marks = [
             f"{label}:{getattr(grader, 'fingerprint', '')}" for label, grader in graders.items()
         ]
@@ -139,36 +140,34 @@ class MultiJudge(BaseGrader):
 
     def check_machine(self) -> None:
         """What each member needs is here."""
-        for grader in self._questions():
+        for grader in self.members:
             grader.check_machine()
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         """Raise :class:`ConfigError` for a field that a member's question lacks."""
-        for grader in self._questions():
-            if (check := getattr(grader, "check_fields", None)) is not None:
-                check(fields)
-
-    def _questions(self) -> list[BaseGrader]:
-        """The members' graders, each once however often it votes."""
-        return list({id(member.grader): member.grader for member in self.members}.values())
+        for _, member in self._voters[:: self.votes]:
+            member.check_fields(fields)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderAnswer:
         """Ask all members about the same fields; see the class."""
-        found = await ask_all(
-            partial(member.ask, fields, draw * self.votes, self.mode) for member in self.members
-        )
+
+        async def ask(vote: int, member: BoundGrader) -> _MemberAnswer:
+            with call_part(member.name):
+                return _raise_failure(await member.ask(fields, draw * self.votes + vote))
+
+        found = await ask_all(partial(ask, *member) for member in self._voters)
         given: dict[str, _MemberAnswer] = {}
         missing: dict[str, GradingFailure] = {}
-        for member, one in zip(self.members, found, strict=True):
+        for (_, member), one in zip(self._voters, found, strict=True):
             if isinstance(one, GradingFailure):
-                missing[member.label] = one
+                missing[member.name] = one
             else:
-                given[member.label] = one
+                given[member.name] = one
         if len(given) < self.quorum:
             raise self._short(given, missing)
         metadata: dict[str, Any] = {
             "members": {label: _describe_answer(one) for label, one in given.items()},
-            "asked": len(self.members),
+            "asked": len(self._voters),
             "answered": len(given),
         }
         if missing:
@@ -206,7 +205,7 @@ class MultiJudge(BaseGrader):
         """Too few answered."""
         why = ", ".join(f"{label}: {failure.kind}" for label, failure in missing.items())
         message = (
-            f"{len(given)} of {len(self.members)} answered, {self.quorum} needed ({why}); "
+            f"{len(given)} of {len(self._voters)} answered, {self.quorum} needed ({why}); "
             f"the first failure: {next(iter(missing.values()))}"
         )
         metadata = {
@@ -222,66 +221,15 @@ class MultiJudge(BaseGrader):
         )
 
 
-class _Member(NamedTuple):
-    """One judge's vote: its grader, which draw it is, and the fields that it takes."""
-
-    label: str
-    grader: Any
-    vote: int
-    names: frozenset[str] | None
-    required: tuple[str, ...]
-    drawn: bool
-
-    @classmethod
-    def of(cls, label: str, grader: Any, vote: int) -> _Member:
-        function = getattr(grader, "evaluate", grader.aevaluate)
-        given = inspect.signature(function).parameters.values()
-        named = {p.name: p for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        drawn = named.pop("draw", None) is not None
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in given)
-        required = tuple(name for name, p in named.items() if p.default is p.empty)
-        return cls(label, grader, vote, None if takes_all else frozenset(named), required, drawn)
-
-    async def ask(
-        self, fields: Mapping[str, Any], first_draw: int, mode: GraderMode
-    ) -> _MemberAnswer:
-        """The member's answer; raises ``GradingFailure`` when it has none that counts."""
-        wanted = fields.keys() if self.names is None else fields.keys() & self.names
-        arguments = {name: fields[name] for name in wanted}
-        for name in self.required:
-            if name not in arguments:
-                raise missing_field_failure([name], fields)
-        if self.drawn:
-            arguments["draw"] = first_draw + self.vote
-        try:
-            with call_part(self.label):
-                answer = await self.grader.aevaluate(**arguments)
-        except TimeoutError as error:
-            raise GradingFailure(ErrorKind.TIMEOUT, f"{self.label}: {error}") from error
-        except ConnectionError as error:
-            raise GradingFailure(ErrorKind.CONNECTION, f"{self.label}: {error}") from error
-        if isinstance(answer, GraderError):
-            raise GradingFailure(
-                answer.kind, answer.error, dict(answer.metadata), provenance=answer.provenance
-            )
-        if mode is GraderMode.LISTWISE:
-            return _checked_rank(answer)
-        return self._checked_score(answer)
-
-    def _checked_score(self, answer: Any) -> GraderScore:
-        given = answer
-        if not isinstance(given, GraderScore):
-            if not hasattr(given, "__float__") or not math.isfinite(given):
-                raise GradingFailure(
-                    ErrorKind.OUT_OF_RANGE, f"{self.label}: {type(given).__name__} is no score"
-                )
-            given = GraderScore(self.label, float(given))
-        low, high = self.grader.score_range or (None, None)
-        if (low is not None and given.score < low) or (high is not None and given.score > high):
-            raise GradingFailure(
-                ErrorKind.OUT_OF_RANGE, f"score {given.score!r} is not in [{low}, {high}]"
-            )
-        return given
+def _raise_failure(result: GraderResult) -> _MemberAnswer:
+    """A member's answer; its failure is raised, and one that only breaks breaks the whole."""
+    if not isinstance(result, GraderError):
+        return result
+    if result.kind is ErrorKind.BUG and "at" in result.metadata:
+        raise RuntimeError(f"{result.name}: {result.error} ({result.metadata['at']})")
+    raise GradingFailure(
+        result.kind, result.error, dict(result.metadata), provenance=result.provenance
+    )
 
 
 def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
@@ -290,12 +238,6 @@ def _shared_cause(answers: Sequence[_MemberAnswer]) -> dict[str, Any]:
     if causes == {Cause.NOT_APPLICABLE}:
         return {"evaluable": False}
     return {"cause": str(Cause.CANDIDATE)} if causes == {Cause.CANDIDATE} else {}
-
-
-def _checked_rank(answer: Any) -> GraderRank:
-    if not isinstance(answer, GraderRank):
-        raise TypeError(f"must return a GraderRank, got {type(answer).__name__}")
-    return answer
 
 
 def _describe_answer(one: _MemberAnswer) -> dict[str, Any]:

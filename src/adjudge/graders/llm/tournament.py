@@ -126,7 +126,6 @@ class TournamentGrader(PairJudge):
         super().__init__(
             model,
             name,
-            mode=GraderMode.LISTWISE,
             language=language,
             orders=orders,
             ties=ties,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.graders.base import BaseGrader, FunctionGrader, GraderAnswer, is_listwise, view_text
+from adjudge.graders.binding import BoundGrader
 from adjudge.graders.llm.comparison import PairJudge
 from adjudge.graders.llm.judge_grader import conversation_query, read_turns
 from adjudge.graders.llm.numeric_scores import ScalarGrader
@@ -41,7 +42,6 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.models import LocalScalarModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, is_trained_judge
 from adjudge.runner import GraderConfig
-from adjudge.runner.binding import BoundGrader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
@@ -137,7 +137,7 @@ def grader_judge(grader: Any, name: str = "", mapper: Any = None) -> BenchmarkJu
     pairwise graders (it does not say what each order gave), and for a pairwise one with a mapper.
     """
     label = name or getattr(grader, "name", "") or type(grader).__name__
-    members = [getattr(member, "grader", None) for member in getattr(grader, "members", ())]
+    members = getattr(grader, "members", ())
     if any(isinstance(member, PairJudge) for member in members):
         raise ConfigError(f"grader {label!r}: is a panel of pairwise graders. Name one of them.")
     if isinstance(grader, PairJudge):

@@ -64,7 +64,7 @@ class ProbedGrader:
     def __init__(self, grader: Any, *, with_reference: bool | None = None) -> None:
         self.grader = grader
         self.panel = isinstance(grader, MultiJudge)
-        one = grader.members[0].grader if isinstance(grader, MultiJudge) else grader
+        one: Any = grader.members[0] if isinstance(grader, MultiJudge) else grader
         self.single_grader = one
         self.kind: AnswerKind = "scores"
         if is_listwise(grader):

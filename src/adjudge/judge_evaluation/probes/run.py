@@ -21,6 +21,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, JudgeUnavailable
+from adjudge.graders.binding import GraderConfig
 from adjudge.judge_evaluation.probes.bench import (
     ProbeBench,
     ProbedGrader,
@@ -58,7 +59,6 @@ from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine
-from adjudge.runner.binding import GraderConfig
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner

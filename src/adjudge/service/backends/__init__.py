@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.graders.binding import ArgumentBinding
 from adjudge.judges.endpoint.connections import aclose_all
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSpec, check_machine, is_trained_judge
-from adjudge.runner.binding import ArgumentBinding
 from adjudge.service.backend import Backend
 from adjudge.service.backends.conversion import (
     request_error_response,
