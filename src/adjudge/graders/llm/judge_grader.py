@@ -533,8 +533,7 @@ async def ask_judge(
 
     Args:
         model: the judge that the grader's constructor gets as ``model``.
-        template: the question, with ``{fields}`` and, where the judge should read how to reply,
-            ``{reply_form}``.
+        template: the question, with ``{fields}``, and ``{reply_form}`` for how to reply.
         fields: a value for each field of the template; each goes into a fence.
         form: what the reply must be: :class:`ScoreForm` (a number on a scale) or
             :class:`FieldsForm` (an object with the keys of a JSON Schema).
