@@ -25,6 +25,7 @@ from adjudge.graders.base import BaseGrader, View, docstring_summary
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
+    MarkedScoreForm,
     describe_block,
     describe_object,
 )
@@ -454,6 +455,9 @@ def _read_verdict(
     if ours:
         found = read_object(reply.text, block=block, quoted=asked.untrusted, cut=cut)
         read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
+        if isinstance(read, UnreadableReply) and isinstance(form, MarkedScoreForm):
+            marked = form.read(reply.text, quoted=asked.untrusted, cut=cut)
+            read = marked if isinstance(marked, Verdict) else read
     else:
         read = cast("FreeTextForm", form).read(reply.text, quoted=asked.untrusted, cut=cut)
     return unread if isinstance(read, UnreadableReply) and unread is not None else read
