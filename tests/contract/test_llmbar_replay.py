@@ -1,8 +1,9 @@
 """Both-order accuracy of recorded judges, through our own prompt, reader and pairwise grader.
 
 The data stays outside the project: set ``ADJUDGE_DATA`` to the folder that has ``llmbar`` (Zeng et
-al. 2023; two subsets, five judges, three prompt styles, both orders). The completions are replayed
-by what the prompt shows between its fences, so a response in the wrong place would show here.
+al. 2023; two subsets, five judges, three prompt styles, both orders). What the benchmark's pattern
+reads in a completion is replayed as a mark, by what the prompt shows between its fences, so a
+response in the wrong place would show here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.recorded import find_recorded
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.llm.comparison import PairwiseGrader
+from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_reply
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts import clean_text
 
@@ -56,24 +58,13 @@ RECORDED_NEIGHBOR = {
 }
 TABLES = {"natural": RECORDED, "neighbor": RECORDED_NEIGHBOR}
 _OTHER_MENTION = (
-    "open or close with 'Output (x) is better', and the benchmark's reader took a mention of the "
-    "other output for the choice"
+    "replies open or close with 'Output (x) is better', and the benchmark's own reader took a "
+    "mention of the other output for the choice"
 )
-_CUT = "a reply that breaks off after 'Output (a) seems to be a better fit' has no recorded winner"
 # Where ours differ, and why: each of the rows behind this was read by a person.
 DIFFERENCES = {
-    ("natural", "palm2", "cot"): (
-        (76, 84, 71, 82),
-        f"21 replies {_OTHER_MENTION}; one that says both is refused",
-    ),
-    ("natural", "falcon", "cot"): (
-        (50, 65, 15, 15),
-        f"1 of the replies that {_OTHER_MENTION}; one that says both, in two parts, is refused",
-    ),
-    ("neighbor", "palm2", "cot"): ((70, 72, 46, 84), f"30 replies {_OTHER_MENTION}"),
-    ("neighbor", "falcon", "cot"): ((77, 56, 11, 22), f"1 of the replies that {_OTHER_MENTION}"),
-    ("neighbor", "llama2", "cot"): ((57, 43, 28, 90), _CUT),
-    ("neighbor", "llama2", "swap"): ((42, 53, 28, 95), _CUT),
+    ("natural", "palm2", "cot"): ((76, 85, 72, 83), f"21 {_OTHER_MENTION}"),
+    ("neighbor", "palm2", "cot"): ((70, 72, 46, 84), f"30 {_OTHER_MENTION}"),
 }
 
 
@@ -105,8 +96,9 @@ def rows_of(folder: Path, subset: str, judge: str, style: str) -> list[Row]:
 
 
 def replied(row: dict[str, Any], order: str) -> Reply:
-    text, finish = row["results"][-1][order]["completion"]
-    return Reply(text=text, finish_reason=finish or None)
+    text, _ = row["results"][-1][order]["completion"]
+    chosen = read_llmbar_reply(text)
+    return Reply(text=f"[[{chosen}]]" if chosen else "Neither.")
 
 
 def replaying(rows: list[Row]) -> ScriptedModel:

@@ -1,4 +1,4 @@
-"""The verdict reader on real judges' replies, against the verdicts that were recorded with them.
+"""Our readers on real judges' replies, against the verdicts that were recorded with them.
 
 The data stays outside the project: set ``ADJUDGE_DATA`` to a folder that has ``llmbar/`` (five
 judges' comparisons in three prompt styles and both orders, with the winner that their authors read)
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from tests.recorded import find_recorded
 
-from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_choice, read_marks, read_score
+from adjudge.judge_evaluation.benchmarks.readers import read_llmbar_reply
+from adjudge.verdicts import Menu, Verdict, read_choice, read_marks, read_score
 
 pytestmark = pytest.mark.needs
 
@@ -37,47 +36,13 @@ class Comparison(NamedTuple):
     candidates: tuple[str, str]
 
     @property
-    def read(self) -> Verdict | UnreadableReply:
-        return _read_once(self.text, self.finish)
-
-    @property
     def label(self) -> str | None:
-        return label_of(self.read)
+        return read_llmbar_reply(self.text)
 
 
-@cache
-def _read_once(text: str, finish: str) -> Verdict | UnreadableReply:
-    return read_choice(text, PAIR, cut=finish == "length")
-
-
-def label_of(read: Verdict | UnreadableReply) -> str | None:
-    return read.value if isinstance(read, Verdict) else None
-
-
-# Where our reading is not what was recorded, and why ours stands.
-CONTRADICTS_ITSELF = {
-    # "Therefore, Output (a) is better. … Therefore, Output (b) is better.": refused.
-    ("natural", "falcon_cot", 7, 0, "AB"),
-    ("natural", "falcon_swap", 7, 0, "AB"),
-    # "Output (b) is better. … Therefore, Output (a) is better.": refused. The two files record
-    # different winners for this one text.
-    ("natural", "palm2_cot", 35, 0, "BA"),
-    ("natural", "palm2_swap", 35, 0, "BA"),
-}
-CONCLUDES_OTHERWISE = {
-    # "In terms of detail, (a) is better. … Therefore, (b) is better", twice; recorded: (a).
-    ("natural", "falcon_cot", 74, 0, "AB"): "B",
-    ("natural", "falcon_swap", 74, 0, "AB"): "B",
-    # "(a) is better if … (b) is better if … Therefore, Output (b) is better"; recorded: (a).
-    ("neighbor", "falcon_cot", 23, 0, "BA"): "B",
-    ("neighbor", "falcon_swap", 23, 0, "BA"): "B",
-}
-STATED_BEFORE_THE_CUT = {
-    # "Considering …, Output (a) seems to be a better fit. The words …", and the text ends in the
-    # middle of a later sentence; recorded: none.
-    ("neighbor", "llama2_cot", 133, 0, "AB"): "A",
-    ("neighbor", "llama2_swap", 133, 0, "AB"): "A",
-}
+# "Output (b) is better. … Therefore, Output (a) is better.": the two files that have this one text
+# record different winners.
+CONTRADICTS_ITSELF = {("natural", "palm2_swap", 35, 0, "BA")}
 # The file palm2_cot has for 51 replies the winner that the reply does not name; the file palm2_swap
 # has the very same replies, with the winner that they name. (order AB: rows, order BA: rows)
 OTHERWISE_IN_THE_TWIN = {
@@ -119,11 +84,10 @@ def llmbar() -> list[Comparison]:
 def test_every_winner_is_read_as_recorded_or_the_difference_is_judged(
     llmbar: list[Comparison],
 ) -> None:
-    differences = {one.key: one.label for one in llmbar if one.label != one.recorded}
-    judged: dict[Any, str | None] = dict.fromkeys(CONTRADICTS_ITSELF)
-    judged |= CONCLUDES_OTHERWISE | STATED_BEFORE_THE_CUT
-    assert {key: value for key, value in differences.items() if key not in TWINS} == judged
-    assert set(differences) - set(judged) == TWINS
+    assert {one.key for one in llmbar if one.label != one.recorded} == TWINS | CONTRADICTS_ITSELF
+    readable = [one for one in llmbar if one.recorded is not None]
+    assert len(readable) == 7904
+    assert all(one.label is not None for one in readable)
 
 
 def test_the_same_reply_is_recorded_as_we_read_it_elsewhere(llmbar: list[Comparison]) -> None:
@@ -135,48 +99,13 @@ def test_the_same_reply_is_recorded_as_we_read_it_elsewhere(llmbar: list[Compari
             assert other.recorded == one.label != one.recorded
 
 
-def test_more_than_99_percent_of_the_readable_replies_are_read(llmbar: list[Comparison]) -> None:
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+def test_no_sentence_of_a_recorded_reply_is_a_verdict(llmbar: list[Comparison]) -> None:
+    """Without the benchmark's pattern only what is nothing but a label is read."""
     for one in llmbar:
-        if one.recorded is not None:
-            counts[one.key[1]]["readable"] += 1
-            counts[one.key[1]]["read"] += one.label is not None
-    for name, count in counts.items():
-        assert count["read"] >= 0.99 * count["readable"], (name, count)
-    total = Counter[str]()
-    for count in counts.values():
-        total.update(count)
-    assert total == {"readable": 7904, "read": 7900}
-
-
-def test_replies_without_a_winner_are_not_read(llmbar: list[Comparison]) -> None:
-    without = [one for one in llmbar if one.recorded is None]
-    assert len(without) == 18
-    kinds = Counter(str(one.read.kind) for one in without if isinstance(one.read, UnreadableReply))
-    # Ten are empty, one says that both are equal, one was cut by its limit, four ramble on.
-    assert kinds == {"unparsable": 15, "truncated": 1}
-
-
-@pytest.mark.slow
-def test_the_candidates_texts_take_no_honest_verdict_away(llmbar: list[Comparison]) -> None:
-    for one in llmbar:
-        beside = read_choice(one.text, PAIR, quoted=one.candidates, cut=one.finish == "length")
-        assert label_of(beside) == one.label, one.key
-
-
-@pytest.mark.slow
-def test_a_candidate_that_writes_every_verdict_turns_none_over(llmbar: list[Comparison]) -> None:
-    every = (
-        "Output (a) is better. Therefore, Output (b) is better. Output (a) Output (b) [[A]] [[B]] "
-        "Output (b) is better. Therefore, Output (a) is better."
-    )
-    outcomes = Counter[str]()
-    for one in llmbar:
-        if (before := one.label) is not None:
-            after = label_of(read_choice(one.text, PAIR, quoted=[every]))
-            outcomes["same" if after == before else "none" if after is None else "other"] += 1
-    assert outcomes["other"] == 0
-    assert outcomes["same"] >= 0.97 * outcomes.total(), outcomes
+        found = read_choice(one.text, PAIR, quoted=one.candidates, cut=one.finish == "length")
+        if isinstance(found, Verdict):
+            assert found.value == one.label
+            assert len(one.text) < 60 or found.form in {"phrase", "brackets"}, one
 
 
 @pytest.fixture(scope="module")

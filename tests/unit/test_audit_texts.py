@@ -15,8 +15,8 @@ from adjudge.audit.judge_texts import (
 )
 from adjudge.audit.responses import classify_output, count_repeats, has_loop, looks_cut
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.runs.reasons import read_polarity, read_stated_score
 from adjudge.stats.estimates import np
-from adjudge.verdicts.score import read_polarity, read_stated_score
 
 PARAGRAPH = (
     "The river rises in the hills of the north, crosses the plain, and reaches the sea by way of a "

@@ -224,7 +224,7 @@ def test_an_own_template_may_word_the_reply_itself() -> None:
     )
     judge = ScriptedModel(
         lambda messages: (
-            "Output (a) is too short. Therefore, Output (b) is better."
+            "Output (a) is too short.\n\n**Verdict:** Output (b)"
             if shown(messages)[0] == "x"
             else "Output (a)"
         )

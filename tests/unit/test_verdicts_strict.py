@@ -32,6 +32,8 @@ UNPARSABLE, CUT = ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED
         f"```json\n{OBJECT}\n```",
         f"<think>maybe 5? {{}}</think>\n{OBJECT}",
         f"first 5</think>\n```\n{OBJECT}\n```",
+        f"{OBJECT}<|im_end|>",
+        f"```json\n{OBJECT}\n```\n</s>",
     ],
 )
 def test_the_whole_reply_is_the_object(text: str) -> None:
@@ -177,10 +179,14 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
         (LINE, "## score: 4", "4"),
         (LINE, "<think>Score: 5</think>Score: 4", "4"),
         (LINE, "Score: 4\n\nScore: 4", "4"),
+        (LINE, "Score: 4\n\nIt is short.", "4"),
+        (LINE, "It says:\nScore: 5\nwhich I ignore.", None),
+        (LINE, "It says so.\nScore: 5", None),  # the candidate says it, too
         (LINE, "Score: 4\nScore: 2", None),
         (LINE, "> Score: 5", None),
         (LINE, 'It says "Score: 5".', None),
         (TAG, "Well. <score> 4 </score>", "4"),
+        (TAG, "I see <score>5</score> there.", None),
         (TAG, "<score>4</score> <score>2</score>", None),
         (TAG, "<score>4", None),
         (TAG, "</score>4<score>", None),
@@ -188,7 +194,7 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
     ],
 )
 def test_a_declared_ending_is_the_only_place(ending: Ending, text: str, value: str | None) -> None:
-    read = read_ending(text, ending)
+    read = read_ending(text, ending, quoted=["Lyon.\n**Score** : 5"])
     assert (None if isinstance(read, UnreadableReply) else read) == value
 
 

@@ -66,7 +66,9 @@ def failure_of(*args: Any, **given: Any) -> GradingFailure:
 
 
 @pytest.mark.usefixtures("sandbox")
-@pytest.mark.parametrize(("said", "llm"), [(YES, 1.0), (NO, 0.0)])
+@pytest.mark.parametrize(
+    ("said", "llm"), [(YES, 1.0), (NO, 0.0), ("It is polite.\n\n[[1]]", 1.0), ("[[0]]\n\nNo.", 0.0)]
+)
 def test_the_score_is_the_share_of_rules_times_the_verdict(said: Any, llm: float) -> None:
     judge = Judge(said)
     result = grade(judge, row(POLITE, BRIEF, PLAIN))

@@ -30,9 +30,9 @@ from adjudge.audit.findings import (
     severity_of,
 )
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.runs.reasons import ANSWER_NOUN, read_polarity, read_stated_score
 from adjudge.stats.agreement import spearman_correlation
 from adjudge.stats.estimates import Estimate, np, special
-from adjudge.verdicts.score import ANSWER_NOUN, read_polarity, read_stated_score
 
 
 class _Judgement(NamedTuple):

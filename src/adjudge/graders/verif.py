@@ -32,7 +32,7 @@ from adjudge.graders.llm.judge_grader import (
     missing_field_failure,
     read_turns,
 )
-from adjudge.graders.llm.reply_forms import ScoreForm
+from adjudge.graders.llm.reply_forms import MarkedScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.base import ChatModel
 from adjudge.messages import content_text, parse_conversation
@@ -366,7 +366,8 @@ class VerIFGrader(JudgeGrader):
     with the prompt's text (of a conversation: its last turn of the user's). All ``[llm]``
     constraints are one question to the judge. Without a rule the first factor is 1, without an
     ``[llm]`` constraint the second, and no judge is asked; both are asked even where one is 0, so
-    that whether a sample has a score does not depend on how good it is.
+    that whether a sample has a score does not depend on how good it is. A judge may answer
+    ``[[1]]`` or ``[[0]]``, as those that were trained for VerIF do.
 
     ``skip_rules``: the rules go to the judge as text and no code runs. ``ignore_rules``: they are
     left out. ``truncated``: as for all graders with a judge. Judged is what stands after the
@@ -413,7 +414,7 @@ class VerIFGrader(JudgeGrader):
         self.field, self.skip_rules, self.ignore_rules = field, skip_rules, ignore_rules
         self.limits = CheckLimits(deadline_s, check_deadline_s, memory_mb)
         self._showing = CandidateView("final", truncated)
-        self._form = ScoreForm(0, 1)
+        self._form = MarkedScoreForm(0, 1)
         own = trim_shipped_prompt(
             self.type_name, frozenset(("constraints", "query", "response"))
         ).hash

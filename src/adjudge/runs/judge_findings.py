@@ -23,13 +23,13 @@ from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import content_text
 from adjudge.report.elements import format_integer
 from adjudge.rewards.groups import group_step
+from adjudge.runs.reasons import read_polarity, read_stated_score
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.story import read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.stats import mean, mean_and_std
 from adjudge.text import final_text
 from adjudge.types import Sample
-from adjudge.verdicts.score import read_polarity, read_stated_score
 
 MAX_SAMPLES = 20_000
 """Samples that are looked at, from the beginning of the run."""

@@ -1,8 +1,8 @@
 """Reply text to verdict, or why there is none: pure, total, and never a guess.
 
 A prompt that asks for a form of ours is answered in that form or not at all: :func:`read_object`.
-The other readers are for replies that have no form of ours, whose authors word the ending; they
-are imported when the first such reply is read.
+The other readers are for replies that have no form of ours: they read JSON or one mark, and are
+imported when the first such reply is read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from adjudge.verdicts.strict import (
     find_key_fault,
     parse_number,
     places_in,
-    read_ending,
     read_object,
 )
 
 if TYPE_CHECKING:
-    from adjudge.verdicts.choice import CHOICE_KEYS, read_choice
-    from adjudge.verdicts.criterion_marks import read_mark, read_marks
     from adjudge.verdicts.notation import Menu, parse_score
-    from adjudge.verdicts.reply import read_fields
-    from adjudge.verdicts.score import read_ranking, read_score
+    from adjudge.verdicts.readers import (
+        CHOICE_KEYS,
+        read_choice,
+        read_ending,
+        read_fields,
+        read_mark,
+        read_marks,
+        read_ranking,
+        read_score,
+    )
 
 __all__ = [
     "CHOICE_KEYS",
@@ -52,11 +57,11 @@ __all__ = [
     "read_score",
 ]
 
-_LENIENT = ("notation", "reply", "score", "choice", "criterion_marks")
+_WITHOUT_FORM = ("notation", "readers")
 
 
 def __getattr__(name: str) -> Any:
-    for module in _LENIENT if name in __all__ else ():
+    for module in _WITHOUT_FORM if name in __all__ else ():
         found = vars(import_module(f"adjudge.verdicts.{module}"))
         if name in found:
             globals()[name] = found[name]

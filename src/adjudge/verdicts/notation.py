@@ -1,19 +1,18 @@
-"""How judges write what they decide: numbers on a scale, and the labels of a menu.
+"""How judges write a verdict: a number on a scale, or one label of a menu.
 
-Text in its plain form; a number (``3``, ``3.5``, ``3/5``, ``3 out of 5``, ``4 分``), or one label
-of a menu, with the names that labels go by and the nouns before them.
+A number is ``3``, ``3.5``, ``3/5``, ``3 out of 5`` or ``4 分``; a label goes by its names, with a
+noun before them ("Response B").
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 from adjudge.errors import ConfigError
-from adjudge.verdicts.strict import NumberScale, strip_invisible
+from adjudge.verdicts.strict import NumberScale
 
 _FLAT = (
     {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -22,8 +21,15 @@ _FLAT = (
     | dict.fromkeys(map(ord, "‘’‚‛′"), "'")
     | dict.fromkeys(map(ord, "【〖〔"), "[")
     | dict.fromkeys(map(ord, "】〗〕"), "]")
-    | dict.fromkeys(map(ord, "−–—―‐‑"), "-")
-    | {ord("≻"): ">", ord("≺"): "<", ord("。"): "。", ord("／"): "/", ord("⁄"): "/", ord("∶"): ":"}
+    | {
+        ord("−"): "-",
+        ord("≻"): ">",
+        ord("≺"): "<",
+        ord("。"): "。",
+        ord("／"): "/",
+        ord("⁄"): "/",
+        ord("∶"): ":",
+    }
 )
 
 
@@ -36,69 +42,35 @@ def normalize_signs(text: str) -> str:
     return text if text.isascii() else text.translate(_FLAT)
 
 
-def normalize_text(text: str) -> str:
-    """``text`` for comparing: plain, flat, one case, each run of white space one blank."""
-    return " ".join(normalize_signs(strip_invisible(text)).casefold().split())
-
-
-_DIGITS = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})"
-_WORDS = {
-    word: number
-    for number, words in enumerate(
-        ("zero 零", "one 一", "two 二 两", "three 三", "four 四", "five 五", "six 六", "seven 七",
-         "eight 八", "nine 九", "ten 十")
-    )
-    for word in words.split()
-}  # fmt: skip
-_WORD = "|".join(sorted(_WORDS, key=len, reverse=True))
-
-_GOES_ON = r"[\s-]{1,2}(?:hundred|thousand|million|and|point|to|or|half)\b"
-
-NUMBER_PATTERN = (
-    rf"(?P<number>{_DIGITS}|"
-    rf"(?:{_WORD})(?![A-Za-z\u4e00-\u4e02\u4e04-\u5205\u5207-\u9fff]|{_GOES_ON}))"
-    r"(?P<unit>\s{0,3}(?:points?|pts|stars?|分|星)(?![A-Za-z]))?"
-    rf"(?:[*_`]{{0,3}}\s{{0,3}}(?:/|out\s{{1,3}}of|of|[(,，]\s{{0,2}}(?:满分|out\s{{1,3}}of|max\.?))\s{{0,3}}"
-    rf"(?P<scale>{_DIGITS}|(?:{_WORD})(?![A-Za-z]))(?:\s{{0,3}}(?:points?|分|星))?\)?)?"
+_NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|\.[0-9]{1,15})"
+_SCORE = re.compile(
+    # 3, 3.5, **3**, (3), 3 points, 3/5, 3 out of 5, 4 分
+    rf"[\s*_`\"'(\[$]*(?P<number>{_NUMBER})\s?(?:points?|pts|stars?|分|星)?[\s*_`]*"
+    rf"(?:\(?(?:/|out\sof)\s?(?P<scale>{_NUMBER})\s?(?:points?|stars?|分)?)?[\s*_`\"')\].。!$]*",
+    re.IGNORECASE,
 )
-"""The source of a pattern: number, unit, what it is out of. What may follow is its user's."""
-
-_ALONE = re.compile(rf"[\s*_`\"'(\[$]*{NUMBER_PATTERN}[\s*_`\"')\].。!$]*", re.IGNORECASE)
 _YES = frozenset({"true", "yes", "是", "对"})
 _NO = frozenset({"false", "no", "否", "不是"})
 
 
-def parse_amount(found: re.Match[str], scale: NumberScale) -> float | None:
-    """The number of an :data:`NUMBER_PATTERN` match; ``None`` when it is out of another scale."""
-    above = found["scale"]
-    if above is not None and (scale.high is None or _value(above) != scale.high):
-        return None
-    return _value(found["number"])
-
-
-def _value(number: str) -> float:
-    return float(_WORDS.get(number.lower(), number))
-
-
 def parse_score(value: Any, scale: NumberScale) -> float | None:
-    """A JSON value, or the text of a tag, as a score; ``None`` for what is no finite number.
+    """A JSON value, or the text of a mark, as a score; ``None`` for what is no finite number.
 
     >>> [parse_score(v, NumberScale(1, 5)) for v in (3, "3/5", "4/10", True, "four", float("nan"))]
-    [3.0, 3.0, None, None, 4.0, None]
+    [3.0, 3.0, None, None, None, None]
     """
     if isinstance(value, bool):
         return float(value) if scale.boolean else None
     if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
-    if not isinstance(value, str):
+        return float(value) if abs(value) < 1e300 else None  # NaN is below nothing
+    if not isinstance(value, str) or len(value) > 80:
         return None
     text = normalize_signs(value)
-    if len(text) < 80 and (alone := _ALONE.fullmatch(text)) is not None:
-        return parse_amount(alone, scale)
+    if (found := _SCORE.fullmatch(text)) is not None:
+        same = found["scale"] is None or float(found["scale"]) == scale.high
+        return float(found["number"]) if same else None
     word = text.strip(" \t\n*_`\"'.。!").lower()
-    if scale.boolean and word in _YES | _NO:
-        return float(word in _YES)
-    return None
+    return float(word in _YES) if scale.boolean and word in _YES | _NO else None
 
 
 ANSWER_NOUNS = (
@@ -126,8 +98,7 @@ class Menu:
 
     ``names``: how each label may be written, without case; words may be parted by blanks, ``_`` or
     ``-``. ``nouns`` may stand before a name ("Response B"). ``tie``: the label for a tie, if it may
-    be given. Labels that are single letters or digits are *compared*: the phrases of choosing and
-    comparing are understood ("Output (b) is better", "I prefer A over B").
+    be given. Labels that are single letters or digits are *compared*: ``A>B`` is one, too.
     """
 
     def __init__(
@@ -219,12 +190,6 @@ class Menu:
         if folded in self.tie_names:
             return TIE_NOT_ALLOWED if self.tie is None else self.tie
         return None
-
-    def other(self, label: str) -> str | None:
-        """The other label of two."""
-        if len(self.labels) != 2 or label not in self.labels:
-            return None
-        return self.labels[1 - self.labels.index(label)]
 
     @cached_property
     def noun_pattern(self) -> str:

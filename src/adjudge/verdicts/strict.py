@@ -1,7 +1,7 @@
-"""What reading a reply comes to, and the reader of the form that a prompt asked for.
+"""A reply's verdict or why it has none, and the reader of the form that a prompt asked for.
 
-A verdict, or why there is none. Of a form that was asked for nothing outside it is a verdict: the
-reply is the one JSON object, or one block holds it.
+Of a form that was asked for nothing outside it is a verdict: the reply is the one JSON object, or
+one block holds it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.text import SURROGATES, separate_thinking
+from adjudge.intake.rendered import strip_end_tokens
+from adjudge.text import SURROGATES, has_surrogates, replace_surrogates, separate_thinking
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +71,7 @@ _INVISIBLE = re.compile(
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
-# Half a surrogate pair is no character; private-use characters are what the phrase reader puts in
-# the place of names, so a reply must not bring its own.
-_NO_CHARACTER = re.compile(f"[{SURROGATES}\ue000-\uf8ff]")
+_HALF = re.compile(f"[{SURROGATES}]")
 _PLAIN_ASCII = re.compile(r"[\t\n -~]*")
 
 _WIDE, _HIGH = " " * 8, "\n" * 4
@@ -87,7 +85,7 @@ def strip_invisible(text: str) -> str:
     """
     if not _PLAIN_ASCII.fullmatch(text):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _NO_CHARACTER.sub("\ufffd", _INVISIBLE.sub("", text))
+        text = _HALF.sub("\ufffd", _INVISIBLE.sub("", text))
     if _WIDE in text or _HIGH in text:
         text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
     return text
@@ -99,89 +97,43 @@ MAX_REPLY_DEPTH = 48
 MAX_REPLY_DIGITS = 300
 
 
-DUPLICATE_KEY: Any = object()
-"""Stands for the values of a key that an object gives twice with different values."""
+_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
 
 
-class JsonPiece(NamedTuple):
-    """A JSON value in a text: ``text[start:end]``."""
+def parse_json(text: str) -> dict[str, Any] | list[Any] | None:
+    """The JSON object or list that ``text`` is and nothing else, in a code fence or not.
 
-    start: int
-    end: int
-    value: Any
+    ``None`` for anything else: a key twice in an object, more than :data:`MAX_REPLY_DEPTH` levels.
+    """
+    text = text.strip()
+    if (fence := _FENCE.match(text)) is not None and text.endswith("```"):
+        text = text[fence.end() : -3].strip()
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        value = _DECODER.decode(text)
+        if "\\u" in text or has_surrogates(text):
+            value = replace_surrogates(value)
+    except (ValueError, RecursionError):
+        return None
+    deep = text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _is_deep(value)
+    return None if deep else value
 
 
-def iter_levels(value: Any) -> Iterator[list[Any]]:
-    """What stands in ``value`` at each depth, without recursion."""
+def _is_deep(value: Any) -> bool:
     level = [value]
-    while level:
-        yield level
+    for _ in range(MAX_REPLY_DEPTH + 1):
         level = [
             child
             for node in level
             if isinstance(node, dict | list)
             for child in (node.values() if isinstance(node, dict) else node)
         ]
-
-
-_FENCE = re.compile(r"```[A-Za-z0-9]{0,12}\s")
-
-
-def read_single_object(text: str, *, unique: bool = False) -> JsonPiece | None:
-    """The usual reply, one JSON object and nothing else, at the speed of the C decoder.
-
-    With ``unique`` an object that has a key twice is none.
-    """
-    start = len(text) - len(text.lstrip())
-    end = len(text.rstrip())
-    if (fence := _FENCE.match(text, start)) is not None and text.endswith("```", 0, end):
-        inner = text[fence.end() : end - 3]
-        start = fence.end() + len(inner) - len(inner.lstrip())
-        end = fence.end() + len(inner.rstrip())
-    if not text.startswith("{", start) or text[end - 1] != "}":
-        return None
-    try:
-        value = (_UNIQUE if unique else REPLY_DECODER).decode(text[start:end])
-    except (ValueError, RecursionError):
-        return None
-    if text.count("{") + text.count("[") > MAX_REPLY_DEPTH and _deep(value):
-        return None
-    return JsonPiece(start, end, value if "\\u" not in text else _with_characters(value))
-
-
-def _deep(value: Any) -> bool:
-    """Whether ``value`` is nested deeper than :data:`MAX_REPLY_DEPTH`."""
-    deepest = next(islice(iter_levels(value), MAX_REPLY_DEPTH, None), [])
-    return any(isinstance(node, dict | list) for node in deepest)
-
-
-_HALF = re.compile(f"[{SURROGATES}]")
-
-
-def _with_characters(value: Any) -> Any:
-    """``value``, at most :data:`MAX_REPLY_DEPTH` deep, with U+FFFD for halves of pairs."""
-    if isinstance(value, str):
-        return _HALF.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_with_characters(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return _pairs([(_HALF.sub("\ufffd", key), _with_characters(v)) for key, v in value.items()])
+    return bool(level)
 
 
 def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= MAX_REPLY_DIGITS else math.inf
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        made.clear()
-        for key, value in pairs:
-            first = made.get(key, value)
-            same = type(first) is type(value) and first == value
-            made[key] = value if same else DUPLICATE_KEY
-    return made
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,12 +143,9 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-REPLY_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, strict=False)
-_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
-
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_int=_integer, strict=False)
 
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
-_EMPHASIS = str.maketrans("", "", "*`#")
 _LONGEST_LINE = 60
 _LARGEST = 1e300
 _flat = msgspec.json.Decoder(dict[str, Any])
@@ -209,9 +158,10 @@ def read_object(
     r"""The one JSON object that a reply is, or that its tagged ``block`` holds.
 
     Without ``block`` the reply must be the object and nothing else; with it the block must stand
-    there once and hold the object and nothing else. White space, a code fence around the object and
-    thinking tags before it are allowed. An object that has a key twice is none, and neither
-    is one that ``quoted`` (the candidate's texts) holds as it stands.
+    there once and hold the object and nothing else. White space, a code fence around the object,
+    thinking tags before it and a control token that ends the reply (``<|im_end|>``) are allowed. An
+    object that has a key twice is none, and neither is one that ``quoted`` (the candidate's texts)
+    holds as it stands.
 
     Returns the object, or an :class:`UnreadableReply`: ``truncated`` where ``cut`` says that the
     reply ran into its length limit, else ``unparsable``. Raises nothing.
@@ -221,6 +171,7 @@ def read_object(
     >>> read_object('I would say {"score": 4}').why
     'it is not one JSON object and nothing else'
     """
+    text = strip_end_tokens(text)
     body: str | UnreadableReply = text
     found = _object(text) if block is None else None
     if found is None:
@@ -251,8 +202,8 @@ def _object(text: str) -> dict[str, Any] | None:
             flat = {}
         if flat and text.count(":") == len(flat):
             return flat
-    piece = read_single_object(text, unique=True)
-    return None if piece is None else piece.value
+    found = parse_json(text)
+    return found if isinstance(found, dict) else None
 
 
 def _inside(text: str, block: str, cut: bool) -> str | UnreadableReply:
@@ -368,34 +319,9 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ending
 
 
-def read_ending(text: str, ending: Ending, *, cut: bool = False) -> str | UnreadableReply:
-    r"""The text that stands at the place that ``ending`` declares; several must say the same.
-
-    Emphasis is left out, thinking is not searched. Returns an :class:`UnreadableReply` without
-    exactly one such text; raises nothing.
-
-    >>> read_ending("Right, but short.\n**Score:** 4/5", Ending(line="Score:"))
-    '4/5'
-    """
-    shown, _ = separate_thinking(strip_invisible(text))
-    found = _tagged(shown, ending.tag) if ending.tag else _after(shown, ending.line, cut)
-    if not found:
-        return _unread("the place declared for the verdict is not there", cut)
-    if len(set(found)) > 1:
-        return UnreadableReply(why="several verdicts that differ")
-    return found[0]
+def fold_text(text: str) -> str:
+    """``text`` for comparing: one case, without white space, emphasis and quotation marks."""
+    return _BETWEEN.sub("", strip_invisible(text)).casefold()
 
 
-def _tagged(text: str, tag: str) -> list[str]:
-    found = re.findall(rf"<{re.escape(tag)}>([^<]{{0,400}})</{re.escape(tag)}>", text)
-    return [_bare(one) for one in found] if len(found) == text.count(f"<{tag}>") else []
-
-
-def _after(text: str, beginning: str, cut: bool) -> list[str]:
-    beginning = _bare(beginning).casefold()
-    lines = [_bare(line) for line in text.split("\n")[: -1 if cut else None]]
-    return [_bare(one[len(beginning) :]) for one in lines if one.casefold().startswith(beginning)]
-
-
-def _bare(text: str) -> str:
-    return text.translate(_EMPHASIS).strip(" \t\n_")
+_BETWEEN = re.compile(r"[\s*_`#\"'“”‘’|$]+")

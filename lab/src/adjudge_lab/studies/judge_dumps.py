@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +22,8 @@ from adjudge.rollouts.formats.nested import rows_at
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.types import MISSING, get_path
-from adjudge.verdicts import UnreadableReply, read_mark, read_marks, read_score
-from adjudge.verdicts.json_text import find_json_values
-from adjudge.verdicts.strict import read_single_object
+from adjudge.verdicts import UnreadableReply, Verdict, read_marks, read_score
+from adjudge.verdicts.strict import parse_json
 from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
 DUMP_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -197,6 +197,8 @@ REPLY_FORMS = ("marks", "brackets", "score")
 _WORDS = {"PRESENT": True, "NOT_PRESENT": False}
 _LEADING = re.compile(r"\[\[\s?([01])\s?\]\]|([01])\Z")
 _BRACKETS = re.compile(r"\[\[\s{0,4}([^\[\]\n]{1,20}?)\s{0,4}\]\]")
+_FLAT_OBJECT = re.compile(r"\{[^{}]{1,20000}\}")
+_MOST_OBJECTS = 400
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?\Z")
 
 
@@ -291,35 +293,29 @@ def _scored(form: ReplyForm, marks: Mapping[str, Any], how: str) -> ParsedReply:
 
 
 def _strict_marks(text: str, form: ReplyForm) -> ParsedReply | None:
-    piece, rubric = read_single_object(text), form.rubric
-    if piece is None or rubric is None or piece.value.keys() != _ids_by_number(rubric).keys():
+    found, rubric = parse_json(text), form.rubric
+    if not isinstance(found, dict) or rubric is None:
         return None
-    words = list(piece.value.values())
-    if not all(isinstance(word, str) and word in _WORDS for word in words):
+    if found.keys() != _ids_by_number(rubric).keys():
         return None
-    return _scored(form, {n: _WORDS[word] for n, word in piece.value.items()}, "strict")
+    if not all(isinstance(word, str) and word in _WORDS for word in found.values()):
+        return None
+    return _scored(form, {n: _WORDS[word] for n, word in found.items()}, "strict")
 
 
 def _any_marks(text: str, form: ReplyForm, cut: bool) -> ParsedReply:
     assert form.rubric is not None  # noqa: S101  (parse_reply has looked)
     numbers = list(_ids_by_number(form.rubric))
-    for piece in find_json_values(text).pieces:
-        if isinstance(piece.value, dict) and (marks := _complete(piece.value, numbers)) is not None:
-            return _scored(form, marks, "anywhere")
-    found = read_marks(text, numbers, cut=cut)
-    if isinstance(found, UnreadableReply):
-        return _failed(found.kind, found.why)
-    return _scored(form, found.value, "anywhere")
-
-
-def _complete(value: Mapping[str, Any], numbers: list[str]) -> dict[str, bool] | None:
-    if any(number not in value for number in numbers):
-        return None
-    try:
-        marks = {number: read_mark(value[number]) for number in numbers}
-    except ValueError:
-        return None
-    return None if None in marks.values() else {n: bool(mark) for n, mark in marks.items()}
+    complete = [bool] * len(numbers)
+    objects = (found[0] for found in islice(_FLAT_OBJECT.finditer(text), _MOST_OBJECTS))
+    for one in objects:
+        read = read_marks(one, numbers)
+        if isinstance(read, Verdict) and [type(m) for m in read.value.values()] == complete:
+            return _scored(form, read.value, "anywhere")
+    read = read_marks(text, numbers, cut=cut)
+    if isinstance(read, UnreadableReply):
+        return _failed(read.kind, read.why)
+    return _scored(form, read.value, "anywhere")
 
 
 def _strict_brackets(text: str, _: ReplyForm) -> ParsedReply | None:
@@ -339,9 +335,9 @@ def _any_brackets(text: str, _: ReplyForm, cut: bool) -> ParsedReply:
 
 
 def _strict_score(text: str, form: ReplyForm) -> ParsedReply | None:
-    piece = read_single_object(text)
-    value = piece.value.get("score") if piece is not None else None
-    if piece is None and _NUMBER.match(text):
+    found = parse_json(text)
+    value = found.get("score") if isinstance(found, dict) else None
+    if found is None and _NUMBER.match(text):
         value = float(text)
     if not isinstance(value, int | float) or isinstance(value, bool) or not _within(value, form):
         return None

@@ -26,10 +26,10 @@ from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
     JudgeReplyForm,
+    MarkedScoreForm,
     describe_block,
     describe_object,
 )
-from adjudge.intake.rendered import strip_end_tokens
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.messages import content_text
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
@@ -417,7 +417,7 @@ class JudgeGrader(BaseGrader):
     ) -> Verdict | UnreadableReply:
         """The verdict in a reply; ``ours``: the form was asked for, as schema or in ``block``."""
         cut = reply.finish_reason == "length"
-        text = strip_end_tokens(reply.text)
+        text = reply.text
         if not text.strip():
             kind = ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE
             why = "it has only thinking and no verdict" if reply.reasoning else "it is empty"
@@ -425,7 +425,11 @@ class JudgeGrader(BaseGrader):
         if not ours:
             return cast("FreeTextForm", form).read(text, quoted=asked.untrusted, cut=cut)
         found = read_object(text, block=block, quoted=asked.untrusted, cut=cut)
-        return found if isinstance(found, UnreadableReply) else form.verdict_of(found)
+        read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
+        if isinstance(read, UnreadableReply) and isinstance(form, MarkedScoreForm):
+            marked = form.read(text, quoted=asked.untrusted, cut=cut)
+            return marked if isinstance(marked, Verdict) else read
+        return read
 
     async def _put_question(
         self,

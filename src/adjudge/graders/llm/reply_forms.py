@@ -25,7 +25,6 @@ from adjudge.verdicts import (
     find_key_fault,
     parse_number,
     places_in,
-    read_ending,
     read_object,
 )
 
@@ -143,10 +142,16 @@ class KeyForm:
         return Verdict(value=value, reason=extract_reason(found), form="json")
 
     def read_at(
-        self, ending: Ending, text: str, cut: bool, value_in: Callable[[str], Any]
+        self,
+        ending: Ending,
+        text: str,
+        value_in: Callable[[str], Any],
+        *,
+        quoted: Sequence[str],
+        cut: bool,
     ) -> Verdict | UnreadableReply:
         """The verdict that stands where ``ending`` declares; ``value_in`` reads the words there."""
-        written = read_ending(text, ending, cut=cut)
+        written = verdicts.read_ending(text, ending, quoted=quoted, cut=cut)
         value = written if isinstance(written, UnreadableReply) else value_in(written)
         if isinstance(value, UnreadableReply):
             return value
@@ -195,13 +200,18 @@ class ScoreForm(KeyForm):
             return self.read_at(
                 self._ending,
                 text,
-                cut,
                 lambda words: self.value_of(verdicts.parse_score(words, self._scale)),
+                quoted=quoted,
+                cut=cut,
             )
         low, high, integer = self._scale
         return _own_verdict(self, text, quoted) or verdicts.read_score(
             text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
         )
+
+
+class MarkedScoreForm(ScoreForm):
+    """A score that a judge may also give in a form of its own training, a mark: ``[[1]]``."""
 
 
 def _list_points(low: float, high: float, *, integer: bool) -> dict[str, list[int | float]]:
@@ -255,7 +265,7 @@ class ChoiceForm(KeyForm):
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
         if self._ending is not None:
-            return self.read_at(self._ending, text, cut, self._label_in)
+            return self.read_at(self._ending, text, self._label_in, quoted=quoted, cut=cut)
         return _own_verdict(self, text, quoted) or verdicts.read_choice(
             text, self.menu, quoted=quoted, cut=cut
         )

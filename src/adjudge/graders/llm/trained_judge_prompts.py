@@ -4,8 +4,8 @@ It is asked in the same words while it is trained by GRPO and when it serves.
 
 The form of a reply is ``<think>…</think>`` followed by ``<score>N</score>`` (an integer from 0 to
 4) or ``<better>A</better>`` / ``<better>B</better>``. A policy finds every way to what it is
-rewarded for, so these readers guess nothing: where :mod:`adjudge.verdicts` makes the best of what a
-judge wrote, here a reply has the form, sign by sign, or it has no verdict.
+rewarded for, so these readers guess nothing: where :mod:`adjudge.verdicts` takes a mark at the end
+of other words, here a reply has the form, sign by sign, or it has no verdict.
 
 - Thinking comes first, once, and closes. It may be empty: nothing is paid for reasons as such.
 - After it stands one verdict, and only blanks, tabs and line ends stand beside it.
