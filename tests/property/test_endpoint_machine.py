@@ -250,10 +250,9 @@ def test_no_slot_leaks(
     ]
     settings = msgspec.structs.replace(settings, budget_usd=None)
     _, _, endpoint = play(answers, callers, settings)
-    dispatcher = endpoint._dispatcher
-    assert dispatcher is not None
-    assert dispatcher.health.limit.in_flight == 0
-    assert [replica.in_flight for replica in dispatcher.health.replicas] == [0]
-    assert not dispatcher._open
-    assert not dispatcher._live
+    assert endpoint._limit.in_flight == 0
+    assert [server.in_flight for server in endpoint.servers] == [0]
+    assert not endpoint.busy
+    assert not endpoint._open
+    assert not endpoint._live
     assert not endpoint._joinable

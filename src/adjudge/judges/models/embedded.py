@@ -12,6 +12,7 @@ import atexit
 import functools
 import hashlib
 import json
+import math
 import os
 import secrets
 import subprocess
@@ -374,7 +375,7 @@ class EmbeddedChatModel(OpenAIChatModel):
             "max_concurrency": slots,
             "start_concurrency": slots,
             "deadline_s": 86_400.0,
-            "timeout_floor_s": 600.0,
+            "timeout_factor": math.inf,
             "hedge": False,
         }
 
