@@ -19,6 +19,7 @@ from tests.unit.helpers.scripted_provider import (
 
 from adjudge.engine.clock import VirtualLoop, run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
 
 
@@ -94,6 +95,22 @@ def test_retry_after_is_honoured_where_it_fits() -> None:
         error = await failure(line.ask())
         assert error.kind is ErrorKind.RATE_LIMITED
         assert len(line.provider.sends) == 1
+
+    run_virtual(run())
+
+
+def test_a_wait_that_is_longer_than_the_deadline_is_kept() -> None:
+    async def run() -> None:
+        line = Line(Provider((429, {"retry-after": "300"}), 0.0))
+        first, second = await together(line.ask("a"), line.ask("b"))
+        assert {type(first), type(second)} == {GradingFailure, Reply}, "one was out already"
+        for at in (1.0, 100.0):
+            await asyncio.sleep(at)
+            again = await failure(line.ask("a"))
+            assert (again.kind, again.metadata["attempts"]) == (ErrorKind.RATE_LIMITED, 0)
+        await asyncio.sleep(100.0)
+        assert (await line.ask("a")).text == "a", "the deadline is behind what the server asked for"
+        assert [sent > 299 for sent, _, _ in line.provider.sends] == [False, False, True]
 
     run_virtual(run())
 
