@@ -28,6 +28,7 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.settings import EndpointSettings
 
+FEW = 20
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
 HANG_SHARE, HANG_S = 0.005, 60.0
 OUTAGE = (60.0, 120.0)
@@ -42,8 +43,8 @@ def lognormal(server: Server, sigma: float = SIGMA) -> float:
     return MEDIAN_S * math.exp(server.random.gauss(0.0, sigma))
 
 
-def with_hangs(server: Server) -> float:
-    return HANG_S if server.random.random() < HANG_SHARE else lognormal(server)
+def with_hangs(server: Server, share: float = HANG_SHARE) -> float:
+    return HANG_S if server.random.random() < share else lognormal(server)
 
 
 def with_load(server: Server, sigma: float = SIGMA) -> float:
@@ -199,6 +200,22 @@ def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
     return row | {"extra_sends": len(server.times) / CALLS - 1, "peak": server.peak}
 
 
+def small_step(seed: int, warm: bool) -> Row:
+    """20 calls at once, of which one in ten hangs; ``warm``: after a step of 2,000 calls."""
+    server, row = Server(seed), Row()
+
+    async def run() -> None:
+        line = open_line(server)
+        await drive(lambda: line.ask(CALL, WIRE), CALLS if warm else 0)
+        server.latency = partial(with_hangs, share=0.1)
+        before = len(server.times)
+        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE), FEW)
+        row["extra_sends"] = (len(server.times) - before) / FEW - 1
+
+    run_virtual(run())
+    return row
+
+
 def outage_status(server: Server, now: float, down: int) -> int:
     if OUTAGE[0] <= now < OUTAGE[1]:
         return down
@@ -341,6 +358,11 @@ def main() -> None:
     at_once = medians([step("endpoint", with_hangs, seed, workers=CALLS) for seed in seeds])
     report["all calls asked at once"] = {"endpoint": at_once}
     show("all calls asked at once", report["all calls asked at once"])
+    report["small"] = {
+        name: medians([small_step(seed, name == "warm") for seed in seeds])
+        for name in ("cold", "warm")
+    }
+    show(f"{FEW} calls, of which one in ten hangs", report["small"])
     report["outage"] = {
         "refused": medians([outage(seed, 0) for seed in seeds]),
         "hangs": medians([outage(seed, 200) for seed in seeds]),

@@ -610,7 +610,7 @@ class Endpoint:
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
-        idle = limit.in_flight <= limit.limit // 2
+        idle = limit.in_flight <= limit.limit // 2 and self._hedges.ample
         cold_s = self._settings.deadline_s / 4
         for digest in self.latencies.values():
             ages = (now - send.at for send in self._live if send.call.latencies is digest)

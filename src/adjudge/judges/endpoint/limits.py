@@ -257,8 +257,7 @@ class LatencyDigest:
     Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
     copy was preferred (it would have taken longer). Hedges and silence give none. Quantiles up to
     the one at which hedges go out are therefore not biased by hedging. While few calls are done, those that are out
-    for longer count as slower ones; before ``FEW`` are done nothing is slow, and before ``ENOUGH``
-    nothing is given up.
+    for longer count as slower ones, and before ``FEW`` are done nothing is slow.
     """
 
     WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128
@@ -293,9 +292,9 @@ class LatencyDigest:
         total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
         self.hedge_s = max(self._quantile(0.95, total), least)
         self.idle_hedge_s = max(self._quantile(0.75, total), least)
-        if n >= self.ENOUGH:
-            p99 = max(self._quantile(0.99, n), 1e-9)
-            self.give_up_s = max(timeout_factor * p99, 1.0, 2 * max(self._quantile(0.95, n), least))
+        p99, p95 = max(self._quantile(0.99, n), 1e-9), max(self._quantile(0.95, n), least)
+        caution = max(1.0, self.ENOUGH / n)
+        self.give_up_s = caution * max(timeout_factor * p99, 1.0, 2 * p95)
 
     def _quantile(self, share: float, total: int) -> float:
         place = int(share * total)
@@ -316,9 +315,12 @@ class HedgeBudget:
     first copy, being ahead, wins nearly always, and hedging fades to a few probes.
     """
 
+    RESERVE = 8.0
+    """So many hedges are kept for calls that are slow while others wait for a slot."""
+
     def __init__(self, share: float) -> None:
         self._share = self._gain = share
-        self._credit = 8.0 if share > 0 else 0.0
+        self._credit = 2 * self.RESERVE if share > 0 else 0.0
         self.win_rate = 0.5
         """Moving average over about the last 30 hedges."""
         self._learnt_from = 6.0
@@ -328,9 +330,14 @@ class HedgeBudget:
         """Whether a hedge may go out."""
         return self._credit >= 1.0
 
+    @property
+    def ample(self) -> bool:
+        """Whether one may go out beyond the reserve."""
+        return self._credit > self.RESERVE
+
     def earn(self) -> None:
         """A call was completed."""
-        self._credit = min(32.0, self._credit + self._gain)
+        self._credit = min(8 * self.RESERVE, self._credit + self._gain)
 
     def spend(self) -> None:
         """A hedge goes out."""
