@@ -254,13 +254,7 @@ def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> La
     ("n", "out", "hedge_s", "idle_hedge_s", "give_up_s"),
     [
         (4, 0, math.inf, math.inf, math.inf),
-        (
-            16,
-            4,
-            math.inf,
-            0.2,
-            math.inf,
-        ),  # of 20 that were sent
+        (16, 4, math.inf, 0.2, 1.25),  # of 20 that were sent
         (14, 6, math.inf, math.inf, 20 / 14),
         (20, 0, 0.15, 0.15, 1.0),
     ],

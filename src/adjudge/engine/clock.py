@@ -56,12 +56,12 @@ class PeriodicTimer:
     is ordinary scheduling and not taken off.
     """
 
-    __slots__ = ("_action", "_due", "_handle", "_latest", "_period", "lag_max_s", "lag_s", "loop")
+    __slots__ = ("_action", "_due", "_handle", "_latest", "_loop", "_period", "lag_max_s", "lag_s")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, action: Callable[[], bool], period_s: float = 0.02
     ) -> None:
-        self.loop = loop
+        self._loop = loop
         self._action = action
         self._period = period_s
         self._due = self._latest = 0.0
@@ -72,9 +72,9 @@ class PeriodicTimer:
     def wake(self) -> None:
         """See to it that the timer runs."""
         if self._handle is None:
-            self._due = self.loop.time() + self._period
+            self._due = self._loop.time() + self._period
             self._latest = self._due + self._period / 2
-            self._handle = self.loop.call_later(self._period, self._tick)
+            self._handle = self._loop.call_later(self._period, self._tick)
 
     def stop(self) -> None:
         """Stop the timer."""
@@ -84,7 +84,7 @@ class PeriodicTimer:
 
     def now(self) -> float:
         """Seconds on the loop's clock, less the lag measured so far and the one under way."""
-        return self.without_lag(self.loop.time())
+        return self.without_lag(self._loop.time())
 
     def without_lag(self, now: float) -> float:
         """The same for a time of the loop's clock, which must be the present."""
@@ -93,7 +93,7 @@ class PeriodicTimer:
         return now - self.lag_s
 
     def _tick(self) -> None:
-        late = self.loop.time() - self._due
+        late = self._loop.time() - self._due
         self.lag_max_s = max(self.lag_max_s, late)
         self.lag_s += max(0.0, late - self._period / 2)
         self._handle = None

@@ -171,14 +171,14 @@ class Endpoint:
         self._last_failure: GradingFailure | None = None  # since a server answered, of any call
         self._forbidden: list[object] = []  # in a row
         self._forbidden_since = 0.0
-        self._timer: PeriodicTimer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     @property
     def stats(self) -> EndpointStats:
         """Counters so far."""
         stats, limit = self._stats, self._limit
-        if self._timer is not None:
+        if self._loop is not None:
             stats.limit, stats.peak_in_flight, stats.limit_cuts = (
                 limit.limit,
                 limit.peak,
@@ -234,10 +234,11 @@ class Endpoint:
         loop, cache = asyncio.get_running_loop(), self._cache
         if self._closed:
             raise RuntimeError("this endpoint is closed")
-        timer = self._timer
-        if timer is None:
-            timer = self._timer = PeriodicTimer(loop, self._sweep)
-        elif timer.loop is not loop:
+        if self._loop is None:
+            self._loop, self._time = loop, loop.time
+            self._timer = PeriodicTimer(loop, self._sweep)
+            self._timer_time = self._timer.without_lag
+        elif self._loop is not loop:
             raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
         key = cache.key(chat_call, self._provider) if cache is not None and keep else None
         if cache is not None and key is not None and (kept := cache.get(key)) is not None:
@@ -262,14 +263,14 @@ class Endpoint:
         if call is None:
             if (latencies := self.latencies.get(chat_call.model)) is None:
                 latencies = self.latencies[chat_call.model] = LatencyDigest()
-            reserved, now = self._cost.estimate(chat_call, price), timer.now()
+            reserved, now = self._cost.estimate(chat_call, price), self._timer.now()
             end = now + self._settings.deadline_s
             call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
                 self._joinable[join] = call
             self._open[call] = None
             self._new.append(call)
-            timer.wake()
+            self._timer.wake()
         else:
             self._stats.deduplicated += 1
         waiter: asyncio.Future[Reply] = loop.create_future()
@@ -299,7 +300,7 @@ class Endpoint:
             await asyncio.sleep(0)
         for call in list(self._open):
             self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
-        if self._timer is not None:
+        if self._loop is not None:
             self._timer.stop()
         await self.wait_for_cancelled(None)
         await self._transport.aclose()
@@ -455,9 +456,9 @@ class Endpoint:
         """A server said something, if only "no"."""
         self._reached = True
         self._last_failure = None  # what is said after it has another cause
-        was_down = self.outage is not None
-        if send.server.detector.answered(send.probe) and was_down:
+        if send.probe and self.outage is not None:
             self._limit.restart()
+        send.server.detector.answered(send.probe)
 
     def _on_silence(self, send: Send, failure: GradingFailure | None = None) -> None:
         """A server failed, was not reached, or kept silent (no ``failure``)."""
@@ -590,15 +591,6 @@ class Endpoint:
             self._cancel(send, "lost" if isinstance(outcome, Reply) else "left")
 
     # ── time passes ──────────────────────────────────────────────────────────────────────────────
-
-    def _time(self) -> float:
-        """The loop's clock."""
-        return asyncio.get_running_loop().time()
-
-    def _timer_time(self, now: float) -> float:
-        """A present or coming time of the loop's clock without the time that the loop was busy."""
-        assert self._timer is not None
-        return self._timer.without_lag(now)
 
     def _sweep(self) -> bool:
         now, limit = self._timer_time(self._time()), self._limit
