@@ -67,9 +67,7 @@ class Server:
         self.in_flight = self.peak = 0
         self.times: list[float] = []
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         now = asyncio.get_running_loop().time()
         self.times.append(now)
         self.in_flight += 1
@@ -280,9 +278,7 @@ class Instant:
 
     RESPONSE = HttpResponse(status=200, headers={}, body=b"")
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         return self.RESPONSE
 
     async def aclose(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -82,9 +81,7 @@ class Provider:
         self.sends: list[Sent] = []
         self.in_flight = 0
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         loop = asyncio.get_running_loop()
         kind, number = self.answers[len(self.sends) % len(self.answers)]
         sent = Sent(request.body.decode(), loop.time())

@@ -264,7 +264,7 @@ def test_a_wire_of_ones_own(provider: Provider, monkeypatch: pytest.MonkeyPatch)
     assert provider.headers[-1]["x-house-key"] == "sk-1"
     assert model.features == frozenset()
     assert pickle.loads(pickle.dumps(model)).chat(MESSAGES).text == "m:How good is it?"
-    for text, found in (("unreadable", "a Reply .found str"), ("unwritable", "HttpRequest .found")):
+    for text, found in (("unreadable", "Reply .found str"), ("unwritable", "HttpRequest .found")):
         with pytest.raises(TypeError, match=found):
             model.chat([{"role": "user", "content": text}])
     assert model_at(provider).chat(MESSAGES).text == "m:How good is it?", "beside the shipped one"
@@ -379,7 +379,7 @@ def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
         for key, other in others:
             model = model_at(provider, "second", **other)
             waiting = asyncio.ensure_future(first.ask(call))
-            while not any(one.endpoint.busy for one in open_connections()):
+            while not any(one.endpoint.busy for one in open_connections()):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             with refuses(key):
                 await model.ask(call)

@@ -36,7 +36,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -61,6 +61,8 @@ from adjudge.types import Provenance
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
+
+_T = TypeVar("_T")
 
 _MAX_HEDGES = 2
 _BY_CHANCE = 0.6
@@ -234,33 +236,25 @@ class Endpoint:
         loop, cache = asyncio.get_running_loop(), self._cache
         if self._closed:
             raise RuntimeError("this endpoint is closed")
-        if self._loop is None:
-            self._loop, self._time = loop, loop.time
-            self._timer = PeriodicTimer(loop, self._sweep)
-            self._timer_time = self._timer.without_lag
-        elif self._loop is not loop:
-            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
+        if self._loop is not loop:
+            self._bind(loop)
         key = cache.key(chat_call, self._provider) if cache is not None and keep else None
         if cache is not None and key is not None and (kept := cache.get(key)) is not None:
             self._stats.cache_hits += 1
             return kept
         try:
-            if price is None and self._cost.ceilings:
-                unknown = "a spend ceiling is set and the price of this model is unknown"
-                raise GradingFailure(ErrorKind.BUDGET, unknown)
-            if (prepare := getattr(wire, "prepare", None)) is not None:
-                await prepare()
-            request = wire.request(chat_call)
-            if not isinstance(request, HttpRequest):  # a wire of the user's own
-                found = type(request).__name__
-                raise TypeError(f"the wire's request must be an HttpRequest (found {found})")
+            if price is None:
+                self._cost.refuse_unpriced()
+            request = await _prepare(chat_call, wire)
             join = self._deduplication_key(chat_call, request)
         except GradingFailure as failure:
             if cache is not None and key is not None:
                 cache.put_failure(key, failure, chat_call)
             raise
         call = None if join is None else self._joinable.get(join)
-        if call is None:
+        if call is not None:
+            self._stats.deduplicated += 1
+        else:
             if (latencies := self.latencies.get(chat_call.model)) is None:
                 latencies = self.latencies[chat_call.model] = LatencyDigest()
             reserved, now = self._cost.estimate(chat_call, price), self._timer.now()
@@ -271,8 +265,6 @@ class Endpoint:
             self._open[call] = None
             self._new.append(call)
             self._timer.wake()
-        else:
-            self._stats.deduplicated += 1
         waiter: asyncio.Future[Reply] = loop.create_future()
         call.waiters.append(waiter)
         self._pump()
@@ -282,6 +274,13 @@ class Endpoint:
             call.waiters.remove(waiter)
             if not call.waiters and not call.ended:
                 self._end(call, None)
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
+        self._loop, self._time = loop, loop.time
+        self._timer = PeriodicTimer(loop, self._sweep)
+        self._timer_time = self._timer.without_lag
 
     async def wait_for_cancelled(self, timeout_s: float | None = 1.0) -> None:
         """Wait until what was cancelled is counted in :attr:`stats`."""
@@ -393,11 +392,7 @@ class Endpoint:
         self._stats.sends += 1
         call = send.call
         send.response = await self._transport.post(send.server.url, call.request)
-        reply = call.wire.reply(call.chat_call, send.response)
-        if not isinstance(reply, Reply):  # a wire of the user's own
-            found = type(reply).__name__
-            raise TypeError(f"the wire's reply must be a Reply (found {found})")
-        return reply
+        return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
 
     def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
         call = send.call
@@ -697,6 +692,20 @@ def pick_server(
 def _rendezvous_weight(group: str, url: str) -> bytes:
     """Python's own hash differs between processes; the ranks of one run should agree."""
     return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
+
+
+async def _prepare(chat_call: ChatCall, wire: Wire) -> HttpRequest:
+    if (prepare := getattr(wire, "prepare", None)) is not None:
+        await prepare()
+    return _check_made(wire.request(chat_call), HttpRequest)
+
+
+def _check_made(made: object, wanted: type[_T]) -> _T:
+    """What a wire made, which may be a user's own."""
+    if isinstance(made, wanted):
+        return made
+    expected, found = wanted.__name__, type(made).__name__
+    raise TypeError(f"the wire made no {expected} (found {found})")
 
 
 def _kind_of(error: BaseException) -> ErrorKind:

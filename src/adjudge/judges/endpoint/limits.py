@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
     BudgetDecision,
@@ -87,8 +88,7 @@ class AdaptiveLimit:
     def take(self) -> None:
         """Occupy a slot; the caller has checked that ``in_flight < limit``."""
         self.in_flight += 1
-        if self.in_flight > self.peak:
-            self.peak = self.in_flight
+        self.peak = max(self.peak, self.in_flight)
 
     def succeeded(self, now: float) -> None:
         """A call was answered; called while it still holds its slot."""
@@ -192,12 +192,18 @@ class SendCost:
     ) -> None:
         own = None if settings.budget_usd is None else SpendCeiling(settings.budget_usd)
         rates = enumerate((settings.requests_per_minute, settings.tokens_per_minute), 1)
-        self.ceilings = [ceiling for ceiling in (own, budget) if ceiling is not None]
+        self._ceilings = [ceiling for ceiling in (own, budget) if ceiling is not None]
         self._gates: list[tuple[SpendCeiling | RateBucket, int]] = [
-            *((ceiling, 0) for ceiling in self.ceilings),
+            *((ceiling, 0) for ceiling in self._ceilings),
             *((RateBucket(rate), place) for place, rate in rates if rate),
         ]
         self._stats = stats
+
+    def refuse_unpriced(self) -> None:
+        """Raise ``GradingFailure`` where a ceiling is to hold and nobody knows a model's price."""
+        if self._ceilings:
+            unknown = "a spend ceiling is set and the price of this model is unknown"
+            raise GradingFailure(ErrorKind.BUDGET, unknown)
 
     def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
         """The reservation of one send."""
@@ -256,8 +262,9 @@ class LatencyDigest:
 
     Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
     copy was preferred (it would have taken longer). Hedges and silence give none. Quantiles up to
-    the one at which hedges go out are therefore not biased by hedging. While few calls are done, those that are out
-    for longer count as slower ones, and before ``FEW`` are done nothing is slow.
+    the one at which hedges go out are therefore not biased by hedging. Of the first ``MANY`` those
+    that are out for longer count as slower ones. Before ``FEW`` are done nothing is slow, and
+    before ``ENOUGH`` are, less is given up.
     """
 
     WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128
