@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.endpoint.endpoint import Server, pick_server
+from adjudge.judges.endpoint.endpoint import Replica, pick_replica
 from adjudge.judges.endpoint.outages import OutageDetector
 
 
@@ -59,16 +59,16 @@ def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
         assert not (sum(out) and detector.admits(now))
 
 
-def servers(n: int) -> list[Server]:
-    return [Server(f"http://{i}", OutageDetector(1, 1.0)) for i in range(n)]
+def servers(n: int) -> list[Replica]:
+    return [Replica(f"http://{i}", OutageDetector(1, 1.0)) for i in range(n)]
 
 
 def test_a_lost_server_moves_only_its_own_groups() -> None:
     all_four = servers(4)
     groups = [f"group {i}" for i in range(200)]
-    before = {group: pick_server(all_four, 0.0, group, None) for group in groups}
+    before = {group: pick_replica(all_four, 0.0, group, None) for group in groups}
     all_four[2].detector.failed(0.0)
-    after = {group: pick_server(all_four, 0.0, group, None) for group in groups}
+    after = {group: pick_replica(all_four, 0.0, group, None) for group in groups}
     moved = {group for group in groups if before[group] is not after[group]}
     assert moved == {group for group in groups if before[group] is all_four[2]}
     assert 20 < len(moved) < 80
@@ -76,8 +76,8 @@ def test_a_lost_server_moves_only_its_own_groups() -> None:
 
 def test_the_server_to_avoid_is_better_than_none() -> None:
     one, two = both = servers(2)
-    assert pick_server(both, 0.0, None, avoid=one) is two
+    assert pick_replica(both, 0.0, None, avoid=one) is two
     two.detector.failed(0.0)
-    assert pick_server(both, 0.0, None, avoid=one) is one
+    assert pick_replica(both, 0.0, None, avoid=one) is one
     one.detector.failed(0.0)
-    assert pick_server(both, 0.0, None, None) is None
+    assert pick_replica(both, 0.0, None, None) is None

@@ -72,7 +72,7 @@ _MAX_FORBIDDEN_IN_ROW = 8
 """So many different requests are not all ones that a firewall objects to."""
 
 
-class Server:
+class Replica:
     """One base URL: what is in flight there, and whether it works."""
 
     def __init__(self, url: str, detector: OutageDetector) -> None:
@@ -106,7 +106,7 @@ class Call(msgspec.Struct, eq=False):
     unraced: bool = False
     """A send of it was cancelled before another was answered: that one beat none."""
     failure: GradingFailure | None = None
-    avoid: Server | None = None
+    avoid: Replica | None = None
     ended: bool = False
 
 
@@ -117,7 +117,7 @@ class Send(msgspec.Struct, eq=False):
     """
 
     call: Call
-    server: Server
+    server: Replica
     hedge: bool
     probe: bool
     at: float
@@ -156,7 +156,7 @@ class Endpoint:
         self._provider = base_urls[0] if provider is None else provider
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         detectors = [OutageDetector(s.breaker_failures, s.breaker_cooldown_s) for _ in base_urls]
-        self.servers = [*map(Server, base_urls, detectors)]
+        self.servers = [*map(Replica, base_urls, detectors)]
         self.latencies = {} if latencies is None else latencies
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
@@ -328,7 +328,7 @@ class Endpoint:
             if not call.wants:
                 lane.popleft()
                 continue
-            server, failure = self._choose_server(call, now)
+            server, failure = self._choose(call, now)
             if call.sends and (server is None or not self._may_race(call, now)):
                 call.wants = ""
             elif server is not None:
@@ -339,7 +339,7 @@ class Endpoint:
             else:
                 return
 
-    def _choose_server(self, call: Call, now: float) -> tuple[Server | None, GradingFailure | None]:
+    def _choose(self, call: Call, now: float) -> tuple[Replica | None, GradingFailure | None]:
         """Where a call may be sent now, or why it never will be; neither: later."""
         limit = self._limit
         if now < limit.paused_until:
@@ -347,7 +347,7 @@ class Endpoint:
                 return None, None
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             return None, GradingFailure(ErrorKind.RATE_LIMITED, asked)
-        server = pick_server(self.servers, now, call.chat_call.group, call.avoid)
+        server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
         if server is None:
             return None, None if self._may_recover else self.outage
         decision = self._cost.admits(call.reserved, now)
@@ -360,7 +360,7 @@ class Endpoint:
         dropped = any(send.dropped for send in call.sends)
         return not dropped and self._hedges.available and now >= self._limit.cooling_until
 
-    def _launch(self, call: Call, server: Server, now: float) -> None:
+    def _launch(self, call: Call, server: Replica, now: float) -> None:
         hedge = call.wants == "hedges"
         if hedge:
             call.hedges += 1
@@ -421,7 +421,7 @@ class Endpoint:
         self._forbidden.clear()
         if not send.hedge:
             call.latencies.add(now - send.at)
-        usage = self._cost.settle_usage(call.reserved, call.price, reply.usage)
+        usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
         if call.ended:
             return
         if call.hedges and not call.unraced:
@@ -471,9 +471,9 @@ class Endpoint:
         status = failure.metadata.get("status", response.status if response else 0)
         headers = response.headers if response else {}
         if status >= 300 or failure.metadata.get("sent") is False:
-            self._cost.settle(call.reserved, 0.0)
+            self._cost.book(call.reserved, 0.0)
         else:
-            self._cost.settle_unknown(call.reserved)
+            self._cost.book_reservation(call.reserved)
         self._stats.count_send_failure(kind)
         if kind in UNHEALTHY_KINDS:
             self._on_silence(send, failure)
@@ -524,9 +524,9 @@ class Endpoint:
         """A send was cancelled: by us for a reason, or from outside where the loop ends."""
         call, reason = send.call, send.dropped
         if send.left:
-            self._cost.settle_unknown(call.reserved)
+            self._cost.book_reservation(call.reserved)
         else:
-            self._cost.settle(call.reserved, 0.0)
+            self._cost.book(call.reserved, 0.0)
         if send.hedge and not send.left:
             self._stats.count_again("hedges", -1)
             call.hedges -= 1
@@ -662,9 +662,9 @@ class Endpoint:
             self._first.append(call)
 
 
-def pick_server(
-    servers: Sequence[Server], now: float, group: str | None, avoid: Server | None
-) -> Server | None:
+def pick_replica(
+    servers: Sequence[Replica], now: float, group: str | None, avoid: Replica | None
+) -> Replica | None:
     """The server for a call that is sent now; ``None`` while all are down.
 
     One that is due for its probe goes first: otherwise it would never come back. ``avoid`` is

@@ -225,24 +225,24 @@ class SendCost:
         for gate, place in self._gates:
             gate.reserve(reserved[place])
 
-    def settle(self, reserved: Reservation, dollars: float, tokens: int | None = None) -> None:
+    def book(self, reserved: Reservation, dollars: float, tokens: int | None = None) -> None:
         """A send cost so much: nothing, where the server refused it or it never left."""
         used = (dollars, 1, reserved[2] if tokens is None else tokens)
         for gate, place in self._gates:
             gate.release(reserved[place], used[place])
 
-    def settle_unknown(self, reserved: Reservation) -> None:
+    def book_reservation(self, reserved: Reservation) -> None:
         """Nobody can know whether the provider bills a send: book its reservation."""
-        self.settle(reserved, reserved[0])
+        self.book(reserved, reserved[0])
         self._stats.cost_usd += reserved[0]
         self._stats.assumed_usd += reserved[0]
 
-    def settle_usage(
+    def book_usage(
         self, reserved: Reservation, price: Price | None, usage: Usage | None
     ) -> Usage | None:
         """A reply came: book what it used; its usage with the cost filled in."""
         if usage is None:
-            self.settle_unknown(reserved)
+            self.book_reservation(reserved)
             return None
         cost = usage.cost_usd
         if cost is None and price is not None:
@@ -250,7 +250,7 @@ class SendCost:
             usage = msgspec.structs.replace(usage, cost_usd=cost)
         self._stats.spent(usage, cost)
         tokens = usage.input_tokens + usage.output_tokens
-        self.settle(reserved, reserved[0] if cost is None else cost, tokens)
+        self.book(reserved, reserved[0] if cost is None else cost, tokens)
         return usage
 
 
