@@ -181,7 +181,7 @@ PEERS: dict[str, Callable[[Server], Ask]] = {
 OURS: dict[str, dict[str, Any]] = {"endpoint": {}, "endpoint, no hedges": {"hedge": False}}
 
 
-def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
+def step(name: str, latency: Latency, seed: int) -> Row:
     """One step of 2,000 calls by one strategy."""
     server, row = Server(seed, latency), Row()
 
@@ -190,7 +190,7 @@ def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
             row["wall_s"] = await drive(PEERS[name](server))
             return
         line = open_line(server, **OURS[name])
-        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE), workers=workers)
+        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE))
         row["hedges"] = line.stats.hedges / CALLS
         row["hedges_won"] = line.stats.hedge_wins / max(1, line.stats.hedges)
 
@@ -198,13 +198,13 @@ def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
     return row | {"extra_sends": len(server.times) / CALLS - 1, "peak": server.peak}
 
 
-def small_step(seed: int, warm: bool) -> Row:
-    """20 calls at once, of which one in ten hangs; ``warm``: after a step of 2,000 calls."""
+def small_step(seed: int, earlier: int) -> Row:
+    """20 calls at once, of which one in ten hangs, after a step of so many others."""
     server, row = Server(seed), Row()
 
     async def run() -> None:
         line = open_line(server)
-        await drive(lambda: line.ask(CALL, WIRE), CALLS if warm else 0)
+        await drive(lambda: line.ask(CALL, WIRE), earlier)
         server.latency = partial(with_hangs, share=0.1)
         before = len(server.times)
         row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE), FEW)
@@ -286,37 +286,21 @@ class Instant:
 
 
 def overhead(workers: int, n: int = 4_000, repeats: int = 30) -> Row:
-    """CPU µs per call: ours, and one task and one future, which any such endpoint needs."""
+    """CPU µs per call."""
     import uvloop
 
-    best = {"ask_us": math.inf, "task+future_us": math.inf}
+    spent = []
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
         settings = EndpointSettings(max_concurrency=workers, start_concurrency=workers)
         line = Endpoint(["http://a"], Instant(), settings)
-
-        async def floor() -> None:
-            waiter = loop.create_future()
-
-            async def answer() -> None:
-                waiter.set_result(None)
-
-            task = loop.create_task(answer())
-            await waiter
-            await task
-
         for _ in range(repeats):
-            for name, ask in (
-                ("ask_us", lambda: line.ask(CALL, WIRE)),
-                ("task+future_us", floor),
-            ):
-                start = time.process_time()
-                await drive(ask, n, workers)
-                best[name] = min(best[name], (time.process_time() - start) / n * 1e6)
+            start = time.process_time()
+            await drive(lambda: line.ask(CALL, WIRE), n, workers)
+            spent.append((time.process_time() - start) / n * 1e6)
 
     uvloop.run(run())
-    return best
+    return {"ask_us": min(spent)}
 
 
 def medians(rows: list[Row]) -> Row:
@@ -351,12 +335,9 @@ def main() -> None:
             row["vs_gather"] = round(rows["gather"]["wall_s"] / row["wall_s"], 2)
         report[title] = rows
         show(title, rows)
-    at_once = medians([step("endpoint", with_hangs, seed, workers=CALLS) for seed in seeds])
-    report["all calls asked at once"] = {"endpoint": at_once}
-    show("all calls asked at once", report["all calls asked at once"])
+    starts = {"cold": 0, "warm": CALLS}
     report["small"] = {
-        name: medians([small_step(seed, name == "warm") for seed in seeds])
-        for name in ("cold", "warm")
+        name: medians([small_step(seed, n) for seed in seeds]) for name, n in starts.items()
     }
     show(f"{FEW} calls, of which one in ten hangs", report["small"])
     report["outage"] = {
