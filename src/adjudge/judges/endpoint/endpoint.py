@@ -599,12 +599,16 @@ class Endpoint:
         # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
         idle = limit.in_flight <= limit.limit // 2 and self._hedges.ample
         cold_s = self._settings.deadline_s / 4
-        for digest in self.latencies.values():
+        known = self.latencies.values()
+        for digest in known:
             ages = (now - send.at for send in self._live if send.call.latencies is digest)
             digest.refresh(ages, self._settings.timeout_factor)
+        soonest = min(cold_s, *(min(one.idle_hedge_s, one.give_up_s) for one in known))
         for send in self._live:
             call, age = send.call, now - send.at
             digest = call.latencies
+            if age < soonest:
+                break  # the rest is younger still
             late_s = digest.give_up_s * 2.0**call.timeouts
             if send.probe:  # nothing else goes out until it has an outcome
                 late_s = min(late_s, cold_s)
