@@ -21,7 +21,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from adjudge.judges.endpoint.endpoint import Endpoint
     from adjudge.judges.endpoint.limits import LatencyDigest
     from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -322,8 +320,8 @@ class CallCounter:
 
 def start_call_counter() -> CallCounter:
     """A counter of the calls on the engine's loop from now on, for code outside of it."""
-    return run_blocking(_call(CallCounter))
 
+    async def start() -> CallCounter:
+        return CallCounter()
 
-async def _call(function: Callable[[], _T]) -> _T:
-    return function()
+    return run_blocking(start())

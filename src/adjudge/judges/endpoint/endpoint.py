@@ -470,7 +470,8 @@ class Endpoint:
         kind, response = failure.kind, send.response
         status = failure.metadata.get("status", response.status if response else 0)
         headers = response.headers if response else {}
-        if status >= 300 or failure.metadata.get("sent") is False:
+        declined = isinstance(status, int) and status >= 300  # else a user's own wire said it
+        if declined or failure.metadata.get("sent") is False:
             self._cost.book(call.reserved, 0.0)
         else:
             self._cost.book_reservation(call.reserved)
@@ -482,8 +483,8 @@ class Endpoint:
         wait = parse_retry_after(headers)
         if kind is ErrorKind.RATE_LIMITED or status in (503, 529):
             self._limit.throttled(now, wait)
-            if wait is not None and wait >= self._settings.deadline_s:
-                self._limit.keep_waiting(now + wait)
+        if kind is ErrorKind.RATE_LIMITED and (wait or 0.0) >= self._settings.deadline_s:
+            self._limit.keep_waiting(now + (wait or 0.0))  # else who asks again would come early
         call.failure, call.avoid = failure, send.server
         passes = kind in RETRYABLE_KINDS and headers.get("x-should-retry") != "false"
         if call.ended or (call.sends and passes):
