@@ -88,9 +88,8 @@ _registry: _Registry = WeakKeyDictionary()
 _inherited: list[_Registry] = []
 
 
-_MAX_KNOWN_SERVERS = 64
 _latencies: dict[tuple[Any, ...], dict[str, LatencyDigest]] = {}
-"""What is known of each server's models; outlives the endpoint that learns it."""
+"""What the latest endpoint of each server knows of its models."""
 
 
 def _after_fork() -> None:
@@ -147,10 +146,7 @@ def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection
         budget=wanted.budget,
         latencies={model: seen.copy() for model, seen in _latencies.get(server, {}).items()},
     )
-    _latencies.pop(server, None)
-    _latencies[server] = endpoint.latencies  # the latest endpoint's, and of so many servers
-    if len(_latencies) > _MAX_KNOWN_SERVERS:
-        del _latencies[next(iter(_latencies))]
+    _latencies[server] = endpoint.latencies
     return Connection(endpoint, wanted, own)
 
 
