@@ -28,6 +28,7 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.settings import EndpointSettings
 
+FEW = 20
 CALLS, CAP, MEDIAN_S, SIGMA = 2_000, 64, 0.2, 1.288
 HANG_SHARE, HANG_S = 0.005, 60.0
 OUTAGE = (60.0, 120.0)
@@ -42,8 +43,8 @@ def lognormal(server: Server, sigma: float = SIGMA) -> float:
     return MEDIAN_S * math.exp(server.random.gauss(0.0, sigma))
 
 
-def with_hangs(server: Server) -> float:
-    return HANG_S if server.random.random() < HANG_SHARE else lognormal(server)
+def with_hangs(server: Server, share: float = HANG_SHARE) -> float:
+    return HANG_S if server.random.random() < share else lognormal(server)
 
 
 def with_load(server: Server, sigma: float = SIGMA) -> float:
@@ -66,9 +67,7 @@ class Server:
         self.in_flight = self.peak = 0
         self.times: list[float] = []
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         now = asyncio.get_running_loop().time()
         self.times.append(now)
         self.in_flight += 1
@@ -182,7 +181,7 @@ PEERS: dict[str, Callable[[Server], Ask]] = {
 OURS: dict[str, dict[str, Any]] = {"endpoint": {}, "endpoint, no hedges": {"hedge": False}}
 
 
-def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
+def step(name: str, latency: Latency, seed: int) -> Row:
     """One step of 2,000 calls by one strategy."""
     server, row = Server(seed, latency), Row()
 
@@ -191,12 +190,28 @@ def step(name: str, latency: Latency, seed: int, workers: int = CAP) -> Row:
             row["wall_s"] = await drive(PEERS[name](server))
             return
         line = open_line(server, **OURS[name])
-        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE), workers=workers)
+        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE))
         row["hedges"] = line.stats.hedges / CALLS
         row["hedges_won"] = line.stats.hedge_wins / max(1, line.stats.hedges)
 
     run_virtual(run())
     return row | {"extra_sends": len(server.times) / CALLS - 1, "peak": server.peak}
+
+
+def small_step(seed: int, earlier: int) -> Row:
+    """20 calls at once, of which one in ten hangs, after a step of so many others."""
+    server, row = Server(seed), Row()
+
+    async def run() -> None:
+        line = open_line(server)
+        await drive(lambda: line.ask(CALL, WIRE), earlier)
+        server.latency = partial(with_hangs, share=0.1)
+        before = len(server.times)
+        row["wall_s"] = await drive(lambda: line.ask(CALL, WIRE), FEW)
+        row["extra_sends"] = (len(server.times) - before) / FEW - 1
+
+    run_virtual(run())
+    return row
 
 
 def outage_status(server: Server, now: float, down: int) -> int:
@@ -263,9 +278,7 @@ class Instant:
 
     RESPONSE = HttpResponse(status=200, headers={}, body=b"")
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         return self.RESPONSE
 
     async def aclose(self) -> None:
@@ -273,37 +286,21 @@ class Instant:
 
 
 def overhead(workers: int, n: int = 4_000, repeats: int = 30) -> Row:
-    """CPU µs per call: ours, and one task and one future, which any such endpoint needs."""
+    """CPU µs per call."""
     import uvloop
 
-    best = {"ask_us": math.inf, "task+future_us": math.inf}
+    spent = []
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
         settings = EndpointSettings(max_concurrency=workers, start_concurrency=workers)
         line = Endpoint(["http://a"], Instant(), settings)
-
-        async def floor() -> None:
-            waiter = loop.create_future()
-
-            async def answer() -> None:
-                waiter.set_result(None)
-
-            task = loop.create_task(answer())
-            await waiter
-            await task
-
         for _ in range(repeats):
-            for name, ask in (
-                ("ask_us", lambda: line.ask(CALL, WIRE)),
-                ("task+future_us", floor),
-            ):
-                start = time.process_time()
-                await drive(ask, n, workers)
-                best[name] = min(best[name], (time.process_time() - start) / n * 1e6)
+            start = time.process_time()
+            await drive(lambda: line.ask(CALL, WIRE), n, workers)
+            spent.append((time.process_time() - start) / n * 1e6)
 
     uvloop.run(run())
-    return best
+    return {"ask_us": min(spent)}
 
 
 def medians(rows: list[Row]) -> Row:
@@ -338,9 +335,11 @@ def main() -> None:
             row["vs_gather"] = round(rows["gather"]["wall_s"] / row["wall_s"], 2)
         report[title] = rows
         show(title, rows)
-    at_once = medians([step("endpoint", with_hangs, seed, workers=CALLS) for seed in seeds])
-    report["all calls asked at once"] = {"endpoint": at_once}
-    show("all calls asked at once", report["all calls asked at once"])
+    starts = {"cold": 0, "warm": CALLS}
+    report["small"] = {
+        name: medians([small_step(seed, n) for seed in seeds]) for name, n in starts.items()
+    }
+    show(f"{FEW} calls, of which one in ten hangs", report["small"])
     report["outage"] = {
         "refused": medians([outage(seed, 0) for seed in seeds]),
         "hangs": medians([outage(seed, 200) for seed in seeds]),

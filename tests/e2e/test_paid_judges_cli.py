@@ -167,7 +167,7 @@ def test_a_run_full_of_faults_replays_bit_for_bit(
         start_mock_here(scores, seed=seed) as url,
         start_mock_here(criteria, seed=seed + 1) as marks,
     ):
-        quick = "retry_base_s = 0.001, breaker_failures = 1000, cooldown_s = 0"
+        quick = "breaker_failures = 1000"
         endpoint = f"max_attempts = {attempts}, {quick}"
         settings = {"workers": workers, "endpoint": endpoint, "stream": stream}
         (tmp_path / "spec.toml").write_text(PANELS.format(url=url, marks=marks, **settings))
@@ -328,7 +328,7 @@ def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> N
 
 def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
     more = f"""{PRICE}
-endpoint = {{ max_attempts = 2, retry_base_s = 0.001, breaker_failures = 1000 }}
+endpoint = {{ max_attempts = 2, breaker_failures = 1000 }}
 
 [missing]
 max_missing = 1.0

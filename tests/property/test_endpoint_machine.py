@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -82,9 +81,7 @@ class Provider:
         self.sends: list[Sent] = []
         self.in_flight = 0
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         loop = asyncio.get_running_loop()
         kind, number = self.answers[len(self.sends) % len(self.answers)]
         sent = Sent(request.body.decode(), loop.time())
@@ -250,10 +247,9 @@ def test_no_slot_leaks(
     ]
     settings = msgspec.structs.replace(settings, budget_usd=None)
     _, _, endpoint = play(answers, callers, settings)
-    dispatcher = endpoint._dispatcher
-    assert dispatcher is not None
-    assert dispatcher.health.limit.in_flight == 0
-    assert [replica.in_flight for replica in dispatcher.health.replicas] == [0]
-    assert not dispatcher._open
-    assert not dispatcher._live
+    assert endpoint._limit.in_flight == 0
+    assert [server.in_flight for server in endpoint.servers] == [0]
+    assert not endpoint.busy
+    assert not endpoint._open
+    assert not endpoint._live
     assert not endpoint._joinable

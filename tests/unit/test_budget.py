@@ -19,12 +19,7 @@ from adjudge.judges.endpoint.settings import (
     SpendCeiling,
     estimate_tokens,
 )
-from adjudge.judges.endpoint.stats import (
-    EndpointStats,
-    HedgeBudget,
-    LatencyDigest,
-    LatencyHistogram,
-)
+from adjudge.judges.endpoint.stats import EndpointStats, LatencyHistogram
 from adjudge.types import Usage
 
 
@@ -110,7 +105,7 @@ def test_spend_never_passes_the_ceiling(
         ("requests_per_minute", 0.0),
         ("timeout_factor", 0.5),
         ("hedge_budget", -0.1),
-        ("retry_base_s", math.nan),
+        ("deadline_s", math.nan),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: float) -> None:
@@ -149,61 +144,6 @@ def test_a_summary_is_plain_data() -> None:
     assert summary["p99_s"] == pytest.approx(1.0, rel=0.02)
     assert summary["cost_usd"] == 0.0
     assert "latencies" not in summary
-
-
-def test_a_cold_digest_gives_nothing_up() -> None:
-    digest = LatencyDigest(cold_hedge_s=30.0)
-    for _ in range(19):
-        digest.add(0.1)
-    digest.refresh()
-    assert (digest.hedge_s, digest.give_up_s) == (30.0, math.inf)
-    digest.add(0.1)
-    digest.refresh()
-    assert digest.hedge_s == pytest.approx(0.15)
-    assert digest.give_up_s == 1.0  # the floor
-
-
-@given(st.lists(st.floats(0.001, 100.0), min_size=20, max_size=300))
-def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
-    digest = LatencyDigest()
-    for sample in samples:
-        digest.add(sample)
-    digest.refresh()
-    assert 0.05 <= digest.soonest(True) <= digest.soonest(False) <= digest.give_up_s / 2
-    assert digest.give_up_s >= 1.0
-
-
-def test_hedges_are_bounded_by_completed_calls() -> None:
-    budget = HedgeBudget(0.1)
-    sent = 0
-    for _ in range(1_000):
-        budget.earn()
-        available = budget.available
-        copy = budget.spend()
-        assert copy == available
-        sent += copy
-        if copy:
-            budget.learn(True)
-    assert sent <= 0.1 * 1_000 + 8
-    assert not HedgeBudget(0.0).available
-
-
-def test_the_hedge_budget_shrinks_with_losses_and_recovers_with_wins() -> None:
-    budget = HedgeBudget(0.1, burst=1e9)
-
-    def earned(n: int) -> float:
-        before = budget._tokens
-        for _ in range(n):
-            budget.earn()
-        return budget._tokens - before
-
-    assert earned(100) == pytest.approx(10.0)
-    for _ in range(100):
-        budget.learn(False)
-    assert earned(100) == pytest.approx(0.5)
-    for _ in range(100):
-        budget.learn(True)
-    assert earned(100) == pytest.approx(10.0)
 
 
 # ── clocks ───────────────────────────────────────────────────────────────────────────────────────

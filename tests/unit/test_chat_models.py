@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.cassette.cache import ReplyCache
 from adjudge.judges.endpoint import connections
-from adjudge.judges.endpoint.connections import aclose_all
+from adjudge.judges.endpoint.connections import aclose_all, open_connections
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.models.http import AnthropicChatModel, OpenAIChatModel
 
@@ -263,7 +264,7 @@ def test_a_wire_of_ones_own(provider: Provider, monkeypatch: pytest.MonkeyPatch)
     assert provider.headers[-1]["x-house-key"] == "sk-1"
     assert model.features == frozenset()
     assert pickle.loads(pickle.dumps(model)).chat(MESSAGES).text == "m:How good is it?"
-    for text, found in (("unreadable", "a Reply .found str"), ("unwritable", "HttpRequest .found")):
+    for text, found in (("unreadable", "Reply .found str"), ("unwritable", "HttpRequest .found")):
         with pytest.raises(TypeError, match=found):
             model.chat([{"role": "user", "content": text}])
     assert model_at(provider).chat(MESSAGES).text == "m:How good is it?", "beside the shipped one"
@@ -363,18 +364,36 @@ def test_sampling_is_spread_out(provider: Provider) -> None:
     }
 
 
-def test_models_of_one_endpoint_must_agree(provider: Provider) -> None:
-    model_at(provider, "first", settings=EndpointSettings(max_concurrency=7)).chat(MESSAGES)
-    model_at(provider, "no-opinion").chat(MESSAGES)
-    model_at(provider, "same", settings=EndpointSettings(max_concurrency=7)).chat(MESSAGES)
-    other = model_at(provider, "second", settings=EndpointSettings(max_concurrency=8))
-    with pytest.raises(ConfigError) as caught:
-        other.chat(MESSAGES)
-    said = str(caught.value)
-    assert "openai:first" in said
-    assert "openai:second" in said
-    assert "max_concurrency 7 and 8" in said
-    assert model_at(provider, "third", api_key_env="OTHER_KEY").chat(MESSAGES).text
+def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
+    provider: Provider, tmp_path: Path
+) -> None:
+    first = model_at(provider, "first", settings=EndpointSettings(max_concurrency=7))
+    others: list[tuple[str, dict[str, Any]]] = [
+        ("endpoint", {"settings": EndpointSettings(max_concurrency=8)}),
+        ("endpoint", {"settings": EndpointSettings(deadline_s=20.0, requests_per_minute=900.0)}),
+        ("cache", {"cache": tmp_path / "x.sqlite"}),
+    ]
+    call = ChatCall(model="m", messages=MESSAGES)
+
+    async def cells() -> None:
+        for key, other in others:
+            model = model_at(provider, "second", **other)
+            waiting = asyncio.ensure_future(first.ask(call))
+            while not any(one.endpoint.busy for one in open_connections()):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            with refuses(key):
+                await model.ask(call)
+            assert (await waiting).text
+            assert (await model.ask(call)).text
+            known = open_connections()[0].endpoint.latencies["m"]
+            assert len(known._sorted) >= 2, "what the first endpoint learnt"
+            assert (await model_at(provider, "no-opinion", **cache_of(other)).ask(call)).text
+        assert (await model_at(provider, api_key_env="OTHER_KEY").ask(call)).text
+
+    def cache_of(other: dict[str, Any]) -> dict[str, Any]:
+        return {"cache": other["cache"]} if "cache" in other else {}
+
+    asyncio.run(cells())
 
 
 def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> None:
@@ -386,11 +405,10 @@ def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> Non
     assert len(provider.asked) == 2
     again = model_at(provider, "again", temperature=0.0, cache=ReplyCache(path))
     again.chat(MESSAGES)
-    with pytest.raises(ConfigError, match="no cache"):
-        model_at(provider).chat(MESSAGES)
-    asyncio.run(aclose_all())
+    model_at(provider).chat(MESSAGES, draw=2)
+    assert len(provider.asked) == 4
     assert model.chat(MESSAGES).provenance.source == "cache"
-    assert len(provider.asked) == 3
+    assert len(provider.asked) == 4
 
 
 @pytest.mark.parametrize("by", ["the loop's shutdown", "aclose_all"])

@@ -206,7 +206,7 @@ def test_one_request_that_the_service_refuses_does_not_take_the_others_along() -
         service = Service()
         post = service.post
 
-        async def refusing(base_url: str, request: Any, on_chunk: Any = None) -> Any:
+        async def refusing(base_url: str, request: Any) -> Any:
             response = await post(base_url, request)
             if b'"poison"' in request.body:
                 body = b'{"error": {"kind": "invalid_input", "message": "item 3"}}'

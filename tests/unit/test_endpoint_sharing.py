@@ -185,18 +185,16 @@ def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(status: int) -> Non
     async def run() -> None:
         cache = Cache(sampled=True)
         line = Line(Provider(), cache=cache)
-        kept: list[int] = []
+        equal: list[asyncio.Task[Reply]] = []
 
         async def post(*_: object) -> HttpResponse:
-            # Runs after the call has ended and before who asked goes on.
-            asyncio.get_running_loop().call_soon(
-                lambda: kept.append(len(cache.kept) + len(cache.failed))
-            )
+            equal.append(asyncio.ensure_future(line.ask(temperature=1)))
             return HttpResponse(status=status, headers={}, body=b"come")
 
         line.provider.post = post  # type: ignore[assignment,method-assign]
         await together(line.ask(temperature=1))
-        assert kept == [1]
+        await asyncio.wait(equal)
+        assert (len(equal), len(cache.kept) + len(cache.failed)) == (1, 1)
 
     run_virtual(run())
 

@@ -28,10 +28,8 @@ class Line:
         self.sent: list[GroupRequest] = []
         self.headers: list[Any] = []
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
-        assert (base_url, request.path, on_chunk) == ("http://judge:8888", "/group_judge", None)
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
+        assert (base_url, request.path) == ("http://judge:8888", "/group_judge")
         asked = msgspec.json.decode(request.body, type=GroupRequest)
         self.sent.append(asked)
         self.headers.append(request.headers)

@@ -190,7 +190,6 @@ def test_a_name_is_public_by_its_name() -> None:
         "adjudge.graders.code.candidate",
         "adjudge.graders.code.tester",
         "adjudge.graders.code.values",
-        "adjudge.judges.endpoint.endpoint",
         "adjudge.trainers.verifiers",
         "adjudge_lab.judge_training.verl.register",
     }

@@ -1,12 +1,16 @@
-"""The limit that learns, the rate buckets, and what response headers ask for."""
+"""The limit that learns, the rate buckets, what response headers ask for, and what is slow."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.endpoint.capacity import AdaptiveLimit, RateBucket, parse_retry_after
+from adjudge.judges.endpoint.limits import AdaptiveLimit, HedgeBudget, LatencyDigest, RateBucket
+from adjudge.judges.endpoint.settings import BudgetDecision
+from adjudge.judges.wire.common import parse_retry_after
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
@@ -37,7 +41,7 @@ def test_it_grows_only_while_it_is_used() -> None:
 
 
 def test_refusals_cut_once_per_cooldown() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=100, maximum=200)
     for at in (0.0, 1.0, 14.9):
         limit.throttled(at, None)
         limit.succeeded(at)
@@ -47,7 +51,7 @@ def test_refusals_cut_once_per_cooldown() -> None:
 
 
 def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=100, maximum=200)
     limit.throttled(0.0, None)
     limit.succeeded(0.1)
     limit.throttled(0.2, None)
@@ -57,7 +61,7 @@ def test_a_server_that_refuses_more_than_it_answers_is_cut_again_at_once() -> No
 
 
 def test_an_answer_ends_a_pause_that_nobody_asked_for() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=100, maximum=200)
     for _ in range(3):
         limit.throttled(0.0, None)
     assert limit.paused_until == 1.0
@@ -70,7 +74,7 @@ def test_an_answer_ends_a_pause_that_nobody_asked_for() -> None:
 
 
 def test_the_server_may_ask_for_a_longer_cooldown() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=100, maximum=200)
     limit.throttled(0.0, 60.0)
     rounds(limit, 3, now=59.9)
     limit.throttled(59.9, None)
@@ -80,7 +84,7 @@ def test_the_server_may_ask_for_a_longer_cooldown() -> None:
 
 
 def test_after_a_cut_it_grows_by_a_twentieth_a_round() -> None:
-    limit = AdaptiveLimit(start=100, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=100, maximum=200)
     limit.throttled(0.0, None)
     rounds(limit, 5, now=14.0)
     assert limit.limit == 80
@@ -126,7 +130,7 @@ def test_without_a_word_from_the_server_pauses_double_until_a_success() -> None:
 
 
 def test_after_an_outage_it_starts_slowly_up_to_where_it_was() -> None:
-    limit = AdaptiveLimit(start=10, maximum=200, cooldown_s=15)
+    limit = AdaptiveLimit(start=10, maximum=200)
     rounds(limit, 3)
     limit.throttled(0.0, None)
     assert limit.limit == 64
@@ -149,8 +153,8 @@ def test_a_bucket_never_lets_more_through_than_rate_and_burst(
     now, taken = 0.0, []
     for wait, units in asks:
         now += wait
-        if bucket.admits(units, now):
-            bucket.take(units)
+        if bucket.decide(units, now) is BudgetDecision.YES:
+            bucket.reserve(units)
             taken.append((now, units))
     burst = max(1.0, 6 * rate)
     for i, (start, _) in enumerate(taken):
@@ -161,14 +165,13 @@ def test_a_bucket_never_lets_more_through_than_rate_and_burst(
 
 def test_a_bucket_serves_calls_larger_than_itself_and_takes_leftovers_back() -> None:
     bucket = RateBucket(60)  # one a second, six at once
-    assert bucket.admits(100, 0.0)
-    bucket.take(100)
-    assert not bucket.admits(1, 94.0)
-    assert bucket.admits(1, 95.0)
-    bucket.take(1)
-    bucket.take(-3)
-    assert bucket.admits(3, 95.0)
-    assert not bucket.admits(4, 95.0)
+    yes, wait = BudgetDecision.YES, BudgetDecision.WAIT
+    assert bucket.decide(100, 0.0) is yes
+    bucket.reserve(100)
+    assert [bucket.decide(1, at) for at in (94.0, 95.0)] == [wait, yes]
+    bucket.reserve(4)
+    bucket.release(4, used=1)
+    assert [bucket.decide(units, 98.0) for units in (3, 4)] == [yes, wait]
 
 
 @pytest.mark.parametrize(
@@ -229,8 +232,64 @@ def test_no_header_breaks_it(headers: dict[str, str]) -> None:
 
 
 def test_it_is_never_cut_below_its_minimum() -> None:
-    limit = AdaptiveLimit(start=20, maximum=64, minimum=4)
+    limit = AdaptiveLimit(start=20, maximum=64)
     for i in range(50):
         limit.throttled(i * 100.0, None)
     assert limit.limit == 4
-    assert AdaptiveLimit(start=2, maximum=2, minimum=4).limit == 2
+    assert AdaptiveLimit(start=2, maximum=2).limit == 2
+
+
+# ── what is slow ─────────────────────────────────────────────────────────────────────────────────
+
+
+def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> LatencyDigest:
+    digest = LatencyDigest()
+    for sample in samples:
+        digest.add(sample)
+    digest.refresh(out, factor)
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("n", "out", "hedge_s", "idle_hedge_s", "give_up_s"),
+    [
+        (4, 0, math.inf, math.inf, math.inf),
+        (16, 4, math.inf, 0.2, 1.25),  # of 20 that were sent
+        (14, 6, math.inf, math.inf, 20 / 14),
+        (20, 0, 0.15, 0.15, 1.0),
+    ],
+)
+def test_what_a_cold_digest_says(
+    n: int, out: int, hedge_s: float, idle_hedge_s: float, give_up_s: float
+) -> None:
+    digest = digest_of([0.1] * n, [5.0] * out)
+    found = (digest.hedge_s, digest.idle_hedge_s, digest.give_up_s)
+    assert found == pytest.approx((hedge_s, idle_hedge_s, give_up_s))
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=20, max_size=300))
+def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
+    digest = digest_of(samples, [])
+    assert 0.05 <= digest.idle_hedge_s <= digest.hedge_s <= digest.give_up_s / 2
+    assert digest.give_up_s >= 1.0
+    assert digest_of(samples, [], math.inf).give_up_s == math.inf
+
+
+def test_old_latencies_are_forgotten() -> None:
+    assert digest_of([9.0] * 1_000 + [0.1] * 1_000, []).hedge_s == pytest.approx(0.15)
+
+
+def test_hedges_are_bounded_by_completed_calls() -> None:
+    def sent(outcome: bool) -> int:
+        budget, count = HedgeBudget(0.1), 0
+        for _ in range(2_000):
+            budget.earn()
+            if budget.available:
+                budget.spend()
+                budget.learn(outcome)
+                count += 1
+        return count
+
+    assert 200 <= sent(True) <= 0.1 * 2_000 + 16
+    assert sent(False) < 60, "hedging fades where hedges never win"
+    assert not HedgeBudget(0.0).available

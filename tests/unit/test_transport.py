@@ -227,27 +227,6 @@ def test_cookies_are_not_kept() -> None:
     asyncio.run(run())
 
 
-def test_chunks_of_a_stream_are_announced_as_they_come() -> None:
-    async def drip(seen: Server, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for part in (b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"):
-            writer.write(b"%x\r\n%b\r\n" % (len(part), part))
-            await writer.drain()
-            await asyncio.sleep(0.02)
-        writer.write(b"0\r\n\r\n")
-
-    async def run() -> tuple[HttpResponse, int]:
-        heard: list[None] = []
-        async with serving(drip) as server, opened() as transport:
-            response = await transport.post(server.url, REQUEST, lambda: heard.append(None))
-        return response, len(heard)
-
-    response, heard = asyncio.run(run())
-    assert response.body == b"data: 1\n\ndata: 2\n\ndata: 3\n\n"
-    assert not response.cut
-    assert heard >= 3
-
-
 def test_compressed_bodies_are_unpacked() -> None:
     packed = gzip.compress(b'{"a": 1}')
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)

@@ -61,7 +61,6 @@ def test_the_plain_request() -> None:
     assert request.path == "/chat/completions"
     assert request.headers["authorization"] == "Bearer sk-secret"
     assert request.headers["content-type"] == "application/json"
-    assert not request.stream
     assert json.loads(request.body) == {
         "model": "m",
         "messages": MESSAGES,
@@ -153,7 +152,6 @@ def test_features_decide_what_is_sent() -> None:
 def test_streams_ask_for_usage() -> None:
     request = OpenAIWire(stream=True).request(call())
     body = json.loads(request.body)
-    assert request.stream
     assert body["stream"] is True
     assert body["stream_options"] == {"include_usage": True}
     bare = OpenAIWire(stream=True, features=frozenset())

@@ -27,7 +27,7 @@ from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import ChatCall, Reply, Wire
-from adjudge.judges.endpoint.calls import full_jitter
+from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.wire import JudgeResponse
 
 MAX_WAITING = 10_000
@@ -263,7 +263,7 @@ class RequestBatcher:
             return
         item.answers += 1
         item.failure = failure
-        delay = full_jitter(item.answers, _RETRY_BASE_S, _RETRY_CAP_S, self._rng)
+        delay = full_jitter(item.answers, self._rng, _RETRY_BASE_S, _RETRY_CAP_S)
         left = item.started + self._settings.timeout - self._sweeper.now()
         passes = is_passing(failure.kind, failure.metadata)
         if not passes or item.answers > self._settings.max_retries or delay >= left:

@@ -167,14 +167,13 @@ def collect_metrics(
 
 def _breaker_metrics(endpoint: Endpoint) -> dict[str, Any]:
     now = asyncio.get_running_loop().time()
-    for breaker in endpoint.breakers:
-        ago = None if breaker.failed_at is None else now - breaker.failed_at
-        return {
-            "state": breaker.state(now).upper(),
-            "failure_count": breaker.failures,
-            "last_failure_time": None if ago is None else time.time() - ago,
-        }
-    return {"state": "CLOSED", "failure_count": 0, "last_failure_time": None}
+    detector = endpoint.servers[0].detector
+    ago = None if detector.failed_at is None else now - detector.failed_at
+    return {
+        "state": detector.state(now).upper(),
+        "failure_count": detector.failures,
+        "last_failure_time": None if ago is None else time.time() - ago,
+    }
 
 
 _key_encoder = msgspec.json.Encoder(order="deterministic")

@@ -131,14 +131,12 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_concurrency=self.max_concurrent_requests,
             start_concurrency=self.max_concurrent_requests,
             max_attempts=self.max_retries + 1,
-            retry_cap_s=10.0,
             # A batch leaves up to batch_timeout after its first request came.
             deadline_s=max(self.timeout - self.batch_timeout, self.timeout / 2),
-            timeout_floor_s=self.timeout / 2,
+            timeout_factor=math.inf,
             hedge=False,
             breaker_failures=self.circuit_breaker_threshold,
             breaker_cooldown_s=self.circuit_breaker_timeout,
-            breaker_max_cooldown_s=self.circuit_breaker_timeout,
             breaker_waits=self.breaker_waits,
             dedupe=False,
         )

@@ -289,12 +289,11 @@ def _fits_schema(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One POST; ``path`` is appended to the base URL, ``stream`` asks to be told of each chunk."""
+    """One POST; ``path`` is appended to the base URL."""
 
     path: str
     headers: Mapping[str, str]
     body: bytes
-    stream: bool = False
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,10 +311,8 @@ class Transport(Protocol):
     ``metadata["sent"]`` of the failure is false where the request never left.
     """
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
-        """The response, whatever its status; ``on_chunk`` is called as parts of a stream arrive."""
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
+        """The response, whatever its status."""
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -185,8 +185,7 @@ def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
         "judge_upstream_up", "0 while a judge's breakers let nothing through", labels=("endpoint",)
     )
     for endpoint, one in _number_endpoints(connections):
-        breakers = one.endpoint.breakers  # none before the first call
-        up.add_metric((endpoint,), not breakers or any(each.closed for each in breakers))
+        up.add_metric((endpoint,), one.endpoint.outage is None)
         limit.add_metric((endpoint,), one.endpoint.stats.limit)
         for kind, count in one.endpoint.stats.failures.items():
             failures.add_metric((endpoint, str(kind)), count)

@@ -29,12 +29,9 @@ PRICE = Price(input=0.0, output=1_000_000.0)  # a dollar per output token: sums 
 class Wire:
     """The text of the first message travels as the body and comes back as the reply."""
 
-    def __init__(self, stream: bool = False) -> None:
-        self.stream = stream
-
     def request(self, call: ChatCall) -> HttpRequest:
         body = call.messages[0]["content"].encode()
-        return HttpRequest(path="/chat", headers={}, body=body, stream=self.stream)
+        return HttpRequest(path="/chat", headers={}, body=body)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
         status = response.status
@@ -54,18 +51,15 @@ Answer = float | int | tuple[int, Mapping[str, str]] | Exception | None
 class Provider:
     """Answers the n-th send with ``script[n]``, and all after the script with its last line."""
 
-    def __init__(self, *script: Answer, chunks: Sequence[float] = ()) -> None:
+    def __init__(self, *script: Answer) -> None:
         self.script = script
-        self.chunks = chunks
         self.sends: list[tuple[float, str, str]] = []
         self.cancelled: list[tuple[float, int]] = []
         self.in_flight = self.peak = 0
         self.closed = False
         self.plan: Callable[[float, str, int], Answer] | None = None
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         n, now = len(self.sends), asyncio.get_running_loop().time()
         self.sends.append((now, base_url, request.body.decode()))
         self.in_flight += 1
@@ -74,10 +68,6 @@ class Provider:
             answer = self.script[min(n, len(self.script) - 1)] if self.script else 0.0
             if self.plan is not None:
                 answer = self.plan(now, base_url, n)
-            for gap in self.chunks if n == 0 else ():
-                await asyncio.sleep(gap)
-                assert on_chunk is not None
-                on_chunk()
             return await self._answer(answer, request)
         except asyncio.CancelledError:
             self.cancelled.append((asyncio.get_running_loop().time(), n))
@@ -131,10 +121,9 @@ class Line:
     async def warm(self, seconds: float = 1.0, n: int = 40) -> None:
         """Make the usual latency known, then forget the sends."""
         script, self.provider.script = self.provider.script, (seconds,)
-        chunks, self.provider.chunks = self.provider.chunks, ()
         plan, self.provider.plan = self.provider.plan, None
         await together(*(self.ask(f"warm {i}") for i in range(n)))
-        self.provider.script, self.provider.chunks, self.provider.plan = script, chunks, plan
+        self.provider.script, self.provider.plan = script, plan
         self.provider.sends.clear()
 
 

@@ -29,9 +29,7 @@ class Service:
         self.cancelled = 0
         self.in_flight = self.peak = 0
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         payload = json.loads(request.body)
         many = request.path == "/batch_judge"
         requests = payload["requests"] if many else [payload]

@@ -401,7 +401,7 @@ def connect_endpoint(
 def _build_embedded_model(target: PolicyTarget, slots: int, max_tokens: int) -> ChatModel:
     own = EmbeddedChatModel.endpoint_defaults(slots)
     # On a busy machine a long reply is no failure, and is not generated twice because it is long.
-    own |= {"timeout_floor_s": own["deadline_s"], "dedupe": False}
+    own["dedupe"] = False
     length = max(_EMBEDDED_TOKENS, _PROMPT_TOKENS + max_tokens)
     settings = EndpointSettings(**own)
     return EmbeddedChatModel(target.place, slots=slots, max_length=length, settings=settings)

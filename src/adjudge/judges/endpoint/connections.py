@@ -1,16 +1,15 @@
-"""Which endpoint a model's calls go through, and what the calls of a stretch of time came to.
+"""Which endpoint a model's calls go through.
 
 There is one endpoint per provider, address and key, on each loop. Models hold configuration only.
-The endpoint, with its connections, limits and breaker, belongs to the running event loop and is
-shared by all models of the process that name the same addresses and key; so ten graders on one
-account respect one limit. Two models that want different settings (or caches) for it contradict
-each other: the first to call opens the endpoint, the other gets a ``ConfigError`` that names both.
-A model without settings takes what is there.
+The endpoint, with its connections, limits and detectors of outages, belongs to the running event
+loop and is shared by all models of the process that name the same addresses and key; so ten graders
+on one account respect one limit. A model that wants other settings (or another cache) gets a new
+endpoint in its place where nobody waits for the old one; else a ``ConfigError`` that names both
+models. A model without settings takes what is there. What was learnt of a server's latencies goes
+from one endpoint to the next.
 
 Endpoints close when their loop shuts down, or by :func:`aclose_all`. A forked child starts with
 none and touches nothing that it inherited.
-
-What the calls of a stretch of time came to is counted endpoint by endpoint: a run's table of calls.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from adjudge.engine.loop import run_blocking, run_on_engine
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from adjudge.judges.base import Transport
     from adjudge.judges.cassette.cache import ReplyCache
     from adjudge.judges.endpoint.endpoint import Endpoint
+    from adjudge.judges.endpoint.limits import LatencyDigest
     from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,10 @@ _registry: _Registry = WeakKeyDictionary()
 _inherited: list[_Registry] = []
 
 
+_latencies: dict[tuple[Any, ...], dict[str, LatencyDigest]] = {}
+"""What the latest endpoint of each server knows of its models."""
+
+
 def _after_fork() -> None:
     global _registry  # noqa: PLW0603  (the one process-wide registry)
     _inherited.append(_registry)
@@ -103,25 +105,20 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     """The running loop's connection for ``wanted`` and ``key``, opened if need be.
 
     Who brings a budget or an open cassette along (a run) gets a connection of its own.
-    Raises ``ConfigError`` when another model has opened it with other settings or another cache.
+    Raises ``ConfigError`` while somebody waits for one with other settings or another cache.
     """
     here = await _loop_connections()
-    digest = hashlib.sha256((key or "").encode()).digest()
-    place = (
-        wanted.provider,
-        wanted.base_urls,
-        wanted.key_env,
-        digest,
-        wanted.trust_env,
-        id(wanted.budget),
-        None if isinstance(wanted.cache, str | None) else id(wanted.cache),
-        wanted.transport,
-    )
-    found = here.connections.get(place)
-    if found is None:
-        found = here.connections[place] = _open_connection(wanted)
-    elif problem := _describe_conflict(found.endpoint_key, wanted):
-        raise ConfigError(problem)
+    server = (wanted.provider, wanted.base_urls, hashlib.sha256((key or "").encode()).digest())
+    own_cache = None if isinstance(wanted.cache, str | None) else id(wanted.cache)
+    how = (wanted.key_env, wanted.trust_env, id(wanted.budget), own_cache, wanted.transport)
+    while (found := here.connections.get((server, how))) is not None:
+        problem = _describe_conflict(found.endpoint_key, wanted)
+        if problem is None:
+            return found
+        if found.endpoint.busy:
+            raise ConfigError(problem)
+        await aclose_one(found)
+    found = here.connections[server, how] = _open_connection(wanted, server)
     return found
 
 
@@ -132,7 +129,7 @@ def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
     return ReplyCache(path, sampled=sampled)
 
 
-def _open_connection(wanted: EndpointKey) -> Connection:
+def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection:
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
     from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415
@@ -147,7 +144,9 @@ def _open_connection(wanted: EndpointKey) -> Connection:
         cache=cache,
         provider=wanted.cache_name,
         budget=wanted.budget,
+        latencies={model: seen.copy() for model, seen in _latencies.get(server, {}).items()},
     )
+    _latencies[server] = endpoint.latencies
     return Connection(endpoint, wanted, own)
 
 
@@ -163,23 +162,20 @@ def _describe_cache(cache: str | ReplyCache | None) -> str:
 
 def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
     """What two models of one endpoint disagree about, in words; ``None`` when they agree."""
-    both = f"judges {first.owner} and {second.owner} share {', '.join(second.base_urls)}"
+    both = (
+        f"judges {first.owner} and {second.owner} share {', '.join(second.base_urls)} and its key"
+    )
+    ends = "Ask the second one when no call of the first one is in flight, or write the same."
     caches = _describe_cache(first.cache), _describe_cache(second.cache)
     if caches[0] != caches[1]:
-        return f"{both} and its key, so they must use one cache (found {caches[0]} and {caches[1]})"
+        return f"cache: {both}: must be one (found {caches[0]} and {caches[1]}). {ends}"
     if second.settings is None:
         return None
-    asked = second.settings
-    opened = first.settings or type(asked)()
-    differing = [
-        f"{name} {getattr(opened, name)!r} and {getattr(asked, name)!r}"
-        for name in asked.__struct_fields__
-        if getattr(opened, name) != getattr(asked, name)
-    ]
-    if not differing:
-        return None
-    found = ", ".join(differing)
-    return f"{both} and its key, so they must have the same endpoint settings (found {found})"
+    opened = first.settings or type(second.settings)()
+    pairs = ((name, getattr(opened, name), getattr(second.settings, name))
+             for name in opened.__struct_fields__)  # fmt: skip
+    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in pairs if one != other)
+    return f"endpoint: {both}: must be the same (found {found}). {ends}" if found else None
 
 
 async def _loop_connections() -> _LoopConnections:
@@ -289,7 +285,7 @@ class CallCounter:
     """
 
     def __init__(self) -> None:
-        self._before = {id(one): one.endpoint.stats.since(None) for one in open_connections()}
+        self._before = {one: one.endpoint.stats.since(None) for one in open_connections()}
 
     def table(self) -> list[dict[str, Any]]:
         """One entry per endpoint that was asked, in the order of opening.
@@ -301,7 +297,7 @@ class CallCounter:
         """
         entries = []
         for one in open_connections():
-            stats = one.endpoint.stats.since(self._before.get(id(one)))
+            stats = one.endpoint.stats.since(self._before.get(one))
             if stats.calls:
                 urls, models = list(one.endpoint_key.base_urls), sorted(one.models)
                 found = {"classifiers": dict(one.classifiers)} if one.classifiers else {}
@@ -320,8 +316,8 @@ class CallCounter:
 
 def start_call_counter() -> CallCounter:
     """A counter of the calls on the engine's loop from now on, for code outside of it."""
-    return run_blocking(_call(CallCounter))
 
+    async def start() -> CallCounter:
+        return CallCounter()
 
-async def _call(function: Callable[[], _T]) -> _T:
-    return function()
+    return run_blocking(start())

@@ -1,14 +1,25 @@
-"""Where a call begins: the cache, equal calls in flight, and then the dispatcher.
+"""The line to one provider: a call from its question to its one outcome.
 
 ::
 
-    ask ──► kept in the cache? ──► an equal call in flight? ──► a new Call ──► its outcome
-              yes: the reply         yes: waits with it          │                ▲
-                                                                 ▼                │
-                                     :mod:`adjudge.judges.endpoint.dispatcher` ───┘
+    ask ──► kept in the cache? ──► an equal call in flight? ──► a new call waits for a slot
+              yes: the reply         yes: waits with it            │
+                                                                   ▼
+        a reply ◄──────────────────────────────────────────────── sent ◄──┐
+                                     slower than most: sent twice │       │ again, first in line
+        a failure ◄── no retry helps, or attempts, deadline used up       │
+                                     it failed, and may pass: waits ──────┤
+                                     silent for too long ─────────────────┘
 
-To read one call from its question to its outcome: this file, ``dispatcher`` (the states of a call),
-``calls`` (what a call and an attempt are), ``capacity`` (what may go out now).
+====================  =============================================================================
+:meth:`Endpoint.ask`  takes over a call, and waits for its outcome
+``_pump``             sends what waits, while there are slots, rates, money and a server that works
+``_post``             is one send, and the only asyncio task; ``_on_end`` sorts its ends
+``_on_reply``         the first complete reply wins; another send of the call is cancelled
+``_on_failure``       waits for a retry, or fails, unless another send of the call goes on
+``_on_cancelled``     is sent again after silence
+``_sweep``            whatever time brings: retries, second copies, silence, the deadline
+====================  =============================================================================
 
 A call ends in exactly one way: a reply, a failure that no retry cures, its attempts used up, its
 deadline, or its caller's cancellation.
@@ -17,44 +28,104 @@ deadline, or its caller's cancellation.
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
+import heapq
+import itertools
 import random
+from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
+from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, Reply, Transport, Wire
+from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
 from adjudge.judges.cassette.encoding import encode_reply_form
-from adjudge.judges.endpoint.calls import Call, CircuitBreaker
-from adjudge.judges.endpoint.dispatcher import Dispatcher
-from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
+from adjudge.judges.endpoint.limits import (
+    AdaptiveLimit,
+    HedgeBudget,
+    LatencyDigest,
+    Reservation,
+    SendCost,
+    full_jitter,
+)
+from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
+from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.judges.wire.common import parse_retry_after
+from adjudge.text import encode_exactly
+from adjudge.types import Provenance
 
-__all__ = ["Endpoint", "EndpointSettings", "ReplyStore"]
+if TYPE_CHECKING:
+    from adjudge.judges.cassette.cache import ReplyCache
+
+_T = TypeVar("_T")
+
+_MAX_HEDGES = 2
+_BY_CHANCE = 0.6
+"""Where so many hedges win, a call is slow by chance, and its first copy may lose its slot."""
+
+_MAX_FORBIDDEN_IN_ROW = 8
+"""So many different requests are not all ones that a firewall objects to."""
 
 
-class ReplyStore(Protocol):
-    """Where replies are kept; synchronous and fast.
+class Replica:
+    """One base URL: what is in flight there, and whether it works."""
 
-    ``sampled``: whether it also keeps replies that chance has a say in. Then equal calls in flight
-    share one reply at any temperature, or a replay would not repeat the run.
+    def __init__(self, url: str, detector: OutageDetector) -> None:
+        self.url, self.detector = url, detector
+        self.in_flight = self.sends = 0
+
+
+class Call(msgspec.Struct, eq=False):
+    """One call; ``waiters`` are all who get its outcome. Times are those of the timer's clock."""
+
+    chat_call: ChatCall
+    wire: Wire
+    request: HttpRequest
+    price: Price | None
+    cache_key: str | None
+    join_key: tuple[int, str, bytes] | None
+    reserved: Reservation
+    latencies: LatencyDigest
+    asked_at: float
+    deadline: float
+    waiters: list[asyncio.Future[Reply]] = []
+    wants: str = "send"
+    """What it waits for in a lane: ``send``, ``hedge``, or nothing."""
+    sends: list[Send] = []
+    """Those that are out."""
+    first_sends: int = 0
+    """How often it was sent, hedges apart."""
+    hedges: int = 0
+    timeouts: int = 0
+    """How often it was sent again for silence."""
+    unraced: bool = False
+    """A send of it was cancelled before another was answered: that one beat none."""
+    failure: GradingFailure | None = None
+    avoid: Replica | None = None
+    ended: bool = False
+
+
+class Send(msgspec.Struct, eq=False):
+    """One HTTP request of a call; ``dropped`` says why it was cancelled.
+
+    ``late``; ``replaced`` by another one in its slot; ``lost`` to another one; ``left`` by all.
     """
 
-    sampled: bool
-
-    def key(self, call: ChatCall, provider: str) -> str:
-        """The same for calls whose replies are interchangeable, and for no others."""
-
-    def get(self, key: str) -> Reply | None:
-        """The kept reply, if any; ``GradingFailure`` for a kept failure, and where one must be."""
-
-    def put(self, key: str, reply: Reply, call: ChatCall | None = None) -> None:
-        """Keep the reply to ``call`` (or not, as the cache sees fit)."""
-
-    def put_failure(self, key: str, failure: GradingFailure, call: ChatCall | None = None) -> None:
-        """Keep that ``call`` failed for good (or not, as the cache sees fit)."""
-
-    def forget(self, key: str) -> None:
-        """The call that :meth:`get` had nothing for ended without an outcome."""
+    call: Call
+    server: Replica
+    hedge: bool
+    probe: bool
+    at: float
+    task: asyncio.Task[Reply] | None = None
+    left: bool = False
+    """Its task has begun."""
+    response: HttpResponse | None = None
+    dropped: str = ""
 
 
 class Endpoint:
@@ -62,8 +133,8 @@ class Endpoint:
 
     Belongs to the event loop that first asks. ``provider`` names it in cache keys (default: the
     first base URL); ``rng`` is the source of jitter; ``budget`` is a ceiling beside its own, which
-    other endpoints of the loop may share. See :class:`EndpointSettings` for what it
-    does and by how much.
+    other endpoints of the loop may share; ``latencies``: what is known of its models already. See
+    :class:`EndpointSettings` for what it does and by how much.
     """
 
     def __init__(
@@ -71,45 +142,72 @@ class Endpoint:
         base_urls: Sequence[str],
         transport: Transport,
         settings: EndpointSettings | None = None,
-        cache: ReplyStore | None = None,
+        cache: ReplyCache | None = None,
         *,
         provider: str | None = None,
         rng: random.Random | None = None,
         budget: SpendCeiling | None = None,
+        latencies: dict[str, LatencyDigest] | None = None,
     ) -> None:
         if not base_urls:
             raise ValueError("an endpoint needs at least one base URL")
-        self._urls = list(base_urls)
-        self._transport = transport
-        self._settings = settings or EndpointSettings()
-        self._cache = cache
+        s = self._settings = settings or EndpointSettings()
+        self._transport, self._cache = transport, cache
         self._provider = base_urls[0] if provider is None else provider
-        self._budget = budget
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
-        self._joinable: dict[tuple[int, str, bytes], Call] = {}
+        detectors = [OutageDetector(s.breaker_failures, s.breaker_cooldown_s) for _ in base_urls]
+        self.servers = [*map(Replica, base_urls, detectors)]
+        self.latencies = {} if latencies is None else latencies
         self._stats = EndpointStats()
-        self._dispatcher: Dispatcher | None = None
+        self._cost = SendCost(s, self._stats, budget)
+        self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
+        self._hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
+        self._joinable: dict[tuple[int, str, bytes], Call] = {}
+        self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
+        self._live: dict[Send, None] = {}  # that are out, in the order of sending
+        self._first: deque[Call] = deque()  # that are sent again
+        self._new: deque[Call] = deque()
+        self._retries: list[tuple[float, int, Call]] = []
+        self._ticket = itertools.count()  # of equal times the first to come goes first
+        self._reached = False  # until a server was reached, no call waits for one
+        self._last_failure: GradingFailure | None = None  # since a server answered, of any call
+        self._forbidden: list[object] = []  # in a row
+        self._forbidden_since = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     @property
     def stats(self) -> EndpointStats:
         """Counters so far."""
-        if self._dispatcher is not None:
-            self._dispatcher.health.gauge(self._stats)
-            self._stats.loop_lag_max_s = self._dispatcher.lag_max_s
-        return self._stats
+        stats, limit = self._stats, self._limit
+        if self._loop is not None:
+            stats.limit, stats.peak_in_flight, stats.limit_cuts = (
+                limit.limit,
+                limit.peak,
+                limit.cuts,
+            )
+            stats.circuit_opened = sum(server.detector.outages for server in self.servers)
+            stats.loop_lag_max_s = self._timer.lag_max_s
+        return stats
 
     @property
-    def breakers(self) -> list[CircuitBreaker]:
-        """Those of its servers, in the order of the addresses; none before the first call."""
-        health = None if self._dispatcher is None else self._dispatcher.health
-        return [] if health is None else [replica.breaker for replica in health.replicas]
+    def busy(self) -> bool:
+        """Whether somebody waits for an outcome."""
+        return self._stats.calls > self._stats.answered + sum(self._stats.failures.values())
 
     @property
     def outage(self) -> GradingFailure | None:
-        """Why nothing is sent while calls wait: all servers are ejected; else ``None``."""
-        health = None if self._dispatcher is None else self._dispatcher.health
-        return None if health is None or health.up() else health.ejected_failure()
+        """Why nothing is sent while calls wait: all servers are down; else ``None``.
+
+        Of a server that has never been reached what went wrong is the whole cause.
+        """
+        last = self._last_failure
+        if any(server.detector.is_up for server in self.servers):
+            return None
+        if last is not None and not self._reached:
+            return last
+        cause = "" if last is None else f"; last: {last}"
+        return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open{cause}")
 
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
@@ -125,62 +223,71 @@ class Endpoint:
         while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
         kind of the last send's failure. ``metadata["attempts"]`` counts sends.
         """
-        loop = asyncio.get_running_loop()
-        dispatcher = self._bound(loop)
         self._stats.calls += 1
-        key = asked = None
         try:
-            if self._cache is not None and keep:
-                key = self._cache.key(chat_call, self._provider)
-                kept = self._cache.get(key)
-                if kept is not None:
-                    self._stats.cache_hits += 1
-                    self._stats.answered += 1
-                    return kept
-            asked = key
-            if price is None:
-                self._refuse_unpriced()
-            if (prepare := getattr(wire, "prepare", None)) is not None:
-                await prepare()
-            request = wire.request(chat_call)
-            if not isinstance(request, HttpRequest):  # a wire of the user's own
-                found = type(request).__name__
-                raise TypeError(f"the wire's request must be an HttpRequest (found {found})")
-            join = _deduplication_key(chat_call, request) if self._shares(chat_call) else None
-        except GradingFailure as failure:
-            self._stats.count_failure(failure.kind)
-            if self._cache is not None and asked is not None:  # else the cache itself failed
-                self._cache.put_failure(asked, failure, chat_call)
+            reply = await self._ask(chat_call, wire, price, keep)
+        except BaseException as error:
+            self._stats.count_failure(_kind_of(error))
             raise
-        waiter: asyncio.Future[Reply] = loop.create_future()
+        self._stats.answered += 1
+        return reply
+
+    async def _ask(self, chat_call: ChatCall, wire: Wire, price: Price | None, keep: bool) -> Reply:
+        loop, cache = asyncio.get_running_loop(), self._cache
+        if self._closed:
+            raise RuntimeError("this endpoint is closed")
+        if self._loop is not loop:
+            self._bind(loop)
+        key = cache.key(chat_call, self._provider) if cache is not None and keep else None
+        if cache is not None and key is not None and (kept := cache.get(key)) is not None:
+            self._stats.cache_hits += 1
+            return kept
+        try:
+            if price is None:
+                self._cost.refuse_unpriced()
+            request = await _prepare(chat_call, wire)
+            join = self._deduplication_key(chat_call, request)
+        except GradingFailure as failure:
+            if cache is not None and key is not None:
+                cache.put_failure(key, failure, chat_call)
+            raise
         call = None if join is None else self._joinable.get(join)
         if call is not None:
             self._stats.deduplicated += 1
-            call.waiters.append(waiter)
         else:
-            call = Call(
-                chat_call=chat_call,
-                wire=wire,
-                request=request,
-                price=price,
-                cache_key=key,
-                join_key=join,
-                latencies=dispatcher.health.digest(chat_call.model, request.stream),
-                waiters=[waiter],
-            )
+            if (latencies := self.latencies.get(chat_call.model)) is None:
+                latencies = self.latencies[chat_call.model] = LatencyDigest()
+            reserved, now = self._cost.estimate(chat_call, price), self._timer.now()
+            end = now + self._settings.deadline_s
+            call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
                 self._joinable[join] = call
-            dispatcher.submit(call)
+            self._open[call] = None
+            self._new.append(call)
+            self._timer.wake()
+        waiter: asyncio.Future[Reply] = loop.create_future()
+        call.waiters.append(waiter)
+        self._pump()
         try:
             return await waiter
-        except asyncio.CancelledError:
-            dispatcher.cancel_waiter(call, waiter)
-            raise
+        finally:
+            call.waiters.remove(waiter)
+            if not call.waiters and not call.ended:
+                self._end(call, None)
 
-    async def wait_for_cancelled(self, timeout_s: float = 1.0) -> None:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None:
+            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
+        self._loop, self._time = loop, loop.time
+        self._timer = PeriodicTimer(loop, self._sweep)
+        self._timer_time = self._timer.without_lag
+
+    async def wait_for_cancelled(self, timeout_s: float | None = 1.0) -> None:
         """Wait until what was cancelled is counted in :attr:`stats`."""
-        if self._dispatcher is not None:
-            await self._dispatcher.wait_for_cancelled(timeout_s)
+        tasks = [send.task for send in self._live if send.dropped and send.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        await asyncio.sleep(0)  # what has ended is booked a step later
 
     async def aclose(self) -> None:
         """End what is under way as ``cancelled``, and close the connections.
@@ -188,60 +295,425 @@ class Endpoint:
         Replies that have come are in the cache afterwards; it is its opener's to close.
         """
         self._closed = True
-        if self._dispatcher is not None:
-            await self._dispatcher.aclose()
+        if any(send.task is not None and send.task.done() for send in self._live):
+            await asyncio.sleep(0)
+        for call in list(self._open):
+            self._fail(call, GradingFailure(ErrorKind.CANCELLED, "the endpoint was closed"))
+        if self._loop is not None:
+            self._timer.stop()
+        await self.wait_for_cancelled(None)
         await self._transport.aclose()
 
-    def _bound(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
-        dispatcher = self._dispatcher
-        if self._closed:
-            raise RuntimeError("this endpoint is closed")
-        if dispatcher is None:
-            dispatcher = self._dispatcher = Dispatcher(
-                self._urls,
-                self._transport,
-                self._settings,
-                self._stats,
-                self._rng,
-                self._on_complete,
-                self._budget,
-            )
-        elif dispatcher.loop is not loop:
-            raise RuntimeError("an endpoint belongs to one event loop; make one per loop")
-        return dispatcher
+    def _deduplication_key(
+        self, call: ChatCall, request: HttpRequest
+    ) -> tuple[int, str, bytes] | None:
+        """What two calls share a reply by, if they may.
 
-    def _refuse_unpriced(self) -> None:
-        if self._settings.budget_usd is not None or self._budget is not None:
-            raise GradingFailure(
-                ErrorKind.BUDGET, "a spend ceiling is set and the price of this model is unknown"
-            )
-
-    def _shares(self, call: ChatCall) -> bool:
-        """Whether an equal call in flight has the same reply."""
-        if not self._settings.dedupe:
-            return False
+        A wire may leave out of the body what was asked for, so the reply's form goes with it. A NUL
+        parts the two; the form, being JSON, has none.
+        """
         kept_anyway = self._cache is not None and self._cache.sampled
-        return kept_anyway or call.sampling.get("temperature") == 0
+        if not self._settings.dedupe or not (kept_anyway or call.sampling.get("temperature") == 0):
+            return None
+        form = encode_reply_form(call)
+        return call.draw, request.path, request.body + b"\0" + form if form else request.body
 
-    def _on_complete(self, call: Call, outcome: Reply | Exception | None) -> None:
-        """A call has ended: its outcome is kept before anybody can ask the same again."""
+    # ── there is room: a call is sent ────────────────────────────────────────────────────────────
+
+    def _pump(self) -> None:
+        """Send what waits, as long as there is room."""
+        limit = self._limit
+        while limit.in_flight < limit.limit and (lane := self._first or self._new):
+            call, now = lane[0], self._time()
+            if not call.wants:
+                lane.popleft()
+                continue
+            server, failure = self._choose(call, now)
+            if call.sends and (server is None or not self._may_race(call, now)):
+                call.wants = ""
+            elif server is not None:
+                lane.popleft()
+                self._launch(call, server, now)
+            elif failure is not None:
+                self._fail(call, failure)
+            else:
+                return
+
+    def _choose(self, call: Call, now: float) -> tuple[Replica | None, GradingFailure | None]:
+        """Where a call may be sent now, or why it never will be; neither: later."""
+        limit = self._limit
+        if now < limit.paused_until:
+            if call.deadline > self._timer_time(limit.asked_until):
+                return None, None
+            asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
+            return None, GradingFailure(ErrorKind.RATE_LIMITED, asked)
+        server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
+        if server is None:
+            return None, None if self._may_recover else self.outage
+        decision = self._cost.admits(call.reserved, now)
+        if decision is BudgetDecision.NEVER:
+            return None, GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
+        return server if decision is BudgetDecision.YES else None, None
+
+    def _may_race(self, call: Call, now: float) -> bool:
+        """Whether a second copy still makes sense, after waiting for a slot."""
+        dropped = any(send.dropped for send in call.sends)
+        return not dropped and self._hedges.available and now >= self._limit.cooling_until
+
+    def _launch(self, call: Call, server: Replica, now: float) -> None:
+        hedge = call.wants == "hedges"
+        if hedge:
+            call.hedges += 1
+            self._hedges.spend()
+        else:
+            call.first_sends += 1
+        if call.wants != "send":
+            self._stats.count_again(call.wants)
+        call.wants = ""
+        self._limit.take()
+        self._cost.take(call.reserved)
+        server.in_flight += 1
+        server.sends += 1
+        send = Send(call, server, hedge, server.detector.begin(), self._timer_time(now))
+        call.sends.append(send)
+        self._live[send] = None
+        send.task = asyncio.get_running_loop().create_task(self._post(send))
+        send.task.add_done_callback(partial(self._on_end, send))
+
+    @property
+    def _may_recover(self) -> bool:
+        """Whether calls wait while all servers are down: for one that has been there before."""
+        return self._settings.breaker_waits and self._reached
+
+    # ── one send, from start to outcome ──────────────────────────────────────────────────────────
+
+    async def _post(self, send: Send) -> Reply:
+        send.left = True
+        self._stats.sends += 1
+        call = send.call
+        send.response = await self._transport.post(send.server.url, call.request)
+        return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
+
+    def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
+        call = send.call
+        error = None if task.cancelled() else task.exception()
+        replied = error is None and not task.cancelled()
+        if replied:
+            self._limit.succeeded(self._time())
+        self._limit.in_flight -= 1
+        send.server.in_flight -= 1
+        call.sends.remove(send)
+        del self._live[send]
+        if replied:
+            self._on_reply(send, task.result())
+        elif isinstance(error, GradingFailure):
+            self._on_failure(send, error)
+        else:
+            if isinstance(error, Exception):  # no judge's failure: the caller gets it as it is
+                self._fail(call, error)
+            self._on_cancelled(send)
+        self._pump()
+
+    def _on_reply(self, send: Send, reply: Reply) -> None:
+        """The first complete reply: it wins."""
+        call, now = send.call, self._timer_time(self._time())
+        self._on_answer(send)
+        self._forbidden.clear()
+        if not send.hedge:
+            call.latencies.add(now - send.at)
+        usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
+        if call.ended:
+            return
+        if call.hedges and not call.unraced:
+            self._hedges.learn(send.hedge)
+        self._hedges.earn()
+        self._stats.hedge_wins += send.hedge
+        self._stats.latencies.add(now - call.asked_at)
+        provenance = Provenance(
+            source="live",
+            model=reply.model,
+            prompt_hash=call.cache_key or reply.provenance.prompt_hash,
+            usage=usage,
+            latency_s=now - call.asked_at,
+            attempts=call.first_sends + call.hedges,
+            hedged=send.hedge,
+        )
+        reply = msgspec.structs.replace(reply, usage=usage, provenance=provenance)
+        self._end(call, reply)
+        for waiter in call.waiters:
+            if not waiter.done():
+                waiter.set_result(reply)
+                if len(call.waiters) > 1:  # what is paid once is not each one's expense
+                    shared = msgspec.structs.replace(provenance, source="shared")
+                    reply = msgspec.structs.replace(reply, provenance=shared)
+
+    def _on_answer(self, send: Send) -> None:
+        """A server said something, if only "no"."""
+        self._reached = True
+        self._last_failure = None  # what is said after it has another cause
+        if send.probe and self.outage is not None:
+            self._limit.restart()
+        send.server.detector.answered(send.probe)
+
+    def _on_silence(self, send: Send, failure: GradingFailure | None = None) -> None:
+        """A server failed, was not reached, or kept silent (no ``failure``)."""
+        self._reached |= failure is None or failure.metadata.get("sent", True)
+        self._last_failure = failure or self._last_failure
+        self._limit.faltered()
+        send.server.detector.failed(self._time(), send.probe)
+
+    def _on_failure(self, send: Send, failure: GradingFailure) -> None:
+        """A send failed; the call may go on by its other send or a retry."""
+        call, now = send.call, self._time()
+        if failure.kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
+            failure = self._classify_forbidden(call, failure)
+        kind, response = failure.kind, send.response
+        status = failure.metadata.get("status", response.status if response else 0)
+        headers = response.headers if response else {}
+        declined = isinstance(status, int) and status >= 300  # else a user's own wire said it
+        if declined or failure.metadata.get("sent") is False:
+            self._cost.book(call.reserved, 0.0)
+        else:
+            self._cost.book_reservation(call.reserved)
+        self._stats.count_send_failure(kind)
+        if kind in UNHEALTHY_KINDS:
+            self._on_silence(send, failure)
+        else:
+            self._on_answer(send)
+        wait = parse_retry_after(headers)
+        if kind is ErrorKind.RATE_LIMITED or status in (503, 529):
+            self._limit.throttled(now, wait)
+        if kind is ErrorKind.RATE_LIMITED and (wait or 0.0) >= self._settings.deadline_s:
+            self._limit.keep_waiting(now + (wait or 0.0))  # else who asks again would come early
+        call.failure, call.avoid = failure, send.server
+        passes = kind in RETRYABLE_KINDS and headers.get("x-should-retry") != "false"
+        if call.ended or (call.sends and passes):
+            return
+        delay = full_jitter(call.first_sends, self._rng)
+        due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
+        waits = self._may_recover or self.outage is None
+        tries = call.first_sends < self._settings.max_attempts and due < call.deadline
+        if passes and waits and tries:
+            call.wants = ""
+            heapq.heappush(self._retries, (due, next(self._ticket), call))
+        else:
+            self._fail(call, failure)
+
+    def _classify_forbidden(self, call: Call, failure: GradingFailure) -> GradingFailure:
+        """Whether a 403 is about the key (``auth``, which stops a run) or about one request.
+
+        Firewalls and filters of content answer 403 as well, so that a policy could stop a run by
+        what it writes. A 403 is about the key once nothing that was sent before the first 403 in a
+        row is still out (it may yet be answered), and, where the key has worked, 8 different
+        requests are in that row. A group's requests count as one: they share what may be objected
+        to.
+        """
+        row = self._forbidden
+        if not row:
+            self._forbidden_since = self._timer_time(self._time())
+        asked = call.chat_call.group or call.chat_call.messages or call.request.body
+        if asked not in row:
+            row.append(asked)
+        oldest = next(iter(self._live), None)
+        settled = oldest is None or oldest.at > self._forbidden_since
+        worked = self._stats.latencies.buckets
+        if settled and (not worked or len(row) >= _MAX_FORBIDDEN_IN_ROW):
+            return failure
+        return GradingFailure(ErrorKind.REFUSED, str(failure), failure.metadata)
+
+    def _on_cancelled(self, send: Send) -> None:
+        """A send was cancelled: by us for a reason, or from outside where the loop ends."""
+        call, reason = send.call, send.dropped
+        if send.left:
+            self._cost.book_reservation(call.reserved)
+        else:
+            self._cost.book(call.reserved, 0.0)
+        if send.hedge and not send.left:
+            self._stats.count_again("hedges", -1)
+            call.hedges -= 1
+        if reason in ("replaced", "lost") and not send.hedge:  # it would have taken longer
+            call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
+        if reason == "late":
+            self._stats.count_send_failure(ErrorKind.TIMEOUT)
+            self._on_silence(send)
+        else:
+            send.server.detector.abandoned(send.probe)
+        if call.ended:
+            return
+        if not reason:
+            self._end(call, None)
+        elif not call.sends:
+            call.timeouts += reason == "late"
+            call.wants = "timeouts" if reason == "late" else "hedges"
+            self._first.append(call)
+
+    def _cancel(self, send: Send, reason: str) -> None:
+        if not send.dropped and send.task is not None:
+            send.dropped = reason
+            send.task.cancel()
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        """End a call without a reply."""
+        if isinstance(error, GradingFailure):
+            metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
+            error = GradingFailure(error.kind, str(error), metadata)
+        if not call.ended:
+            self._end(call, error)
+
+    def _end(self, call: Call, outcome: Reply | Exception | None) -> None:
+        """Keep the outcome before anybody can ask the same again; cancel what is still out."""
+        call.ended, call.wants = True, ""
+        del self._open[call]
         if call.join_key is not None:
             self._joinable.pop(call.join_key, None)
-        if self._cache is None or call.cache_key is None:
-            return
-        if isinstance(outcome, Reply):
-            self._cache.put(call.cache_key, outcome, call.chat_call)
-        elif isinstance(outcome, GradingFailure):
-            self._cache.put_failure(call.cache_key, outcome, call.chat_call)
+        try:
+            if self._cache is not None and call.cache_key is not None:
+                if isinstance(outcome, Reply):
+                    self._cache.put(call.cache_key, outcome, call.chat_call)
+                elif isinstance(outcome, GradingFailure):
+                    self._cache.put_failure(call.cache_key, outcome, call.chat_call)
+                else:
+                    self._cache.forget(call.cache_key)
+        except Exception as error:  # noqa: BLE001  (who asked must know that it cannot be kept)
+            outcome = error
+        for waiter in call.waiters:
+            if isinstance(outcome, Exception) and not waiter.done():
+                waiter.set_exception(outcome)
+            elif outcome is None:
+                waiter.cancel()
+        for send in call.sends:
+            self._cancel(send, "lost" if isinstance(outcome, Reply) else "left")
+
+    # ── time passes ──────────────────────────────────────────────────────────────────────────────
+
+    def _sweep(self) -> bool:
+        now, limit = self._timer_time(self._time()), self._limit
+        while self._retries and self._retries[0][0] <= now:
+            call = heapq.heappop(self._retries)[2]
+            if not call.ended:
+                call.wants = "retries"
+                self._first.append(call)
+        for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
+            self._expire(call, now)
+        # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
+        idle = limit.in_flight <= limit.limit // 2 and self._hedges.ample
+        cold_s = self._settings.deadline_s / 4
+        known = self.latencies.values()
+        for digest in known:
+            ages = (now - send.at for send in self._live if send.call.latencies is digest)
+            digest.refresh(ages, self._settings.timeout_factor)
+        soonest = min(cold_s, *(min(one.idle_hedge_s, one.give_up_s) for one in known))
+        for send in self._live:
+            call, age = send.call, now - send.at
+            digest = call.latencies
+            if age < soonest:
+                break  # the rest is younger still
+            late_s = digest.give_up_s * 2.0**call.timeouts
+            if send.probe:  # nothing else goes out until it has an outcome
+                late_s = min(late_s, cold_s)
+            if send.dropped:
+                continue
+            if age >= late_s:
+                self._give_up(send)
+            elif age >= min(digest.idle_hedge_s if idle else digest.hedge_s, cold_s):
+                self._hedge(send, idle)
+        self._pump()
+        return bool(self._open)
+
+    def _expire(self, call: Call, now: float) -> None:
+        """The deadline of a call has passed."""
+        deadline_s = self._settings.deadline_s
+        for send in call.sends:
+            if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
+                self._cancel(send, "late")
+        kind, message = ErrorKind.TIMEOUT, f"no complete reply within {deadline_s:g} s"
+        failure = call.failure
+        if not call.sends and self.outage is not None:
+            kind = ErrorKind.CIRCUIT_OPEN
+            message = f"the server did not recover within {deadline_s:g} s"
+            failure = failure or self._last_failure
+        message += f" ({call.first_sends + call.hedges} sends)"
+        if failure is None:
+            self._fail(call, GradingFailure(kind, message))
         else:
-            self._cache.forget(call.cache_key)
+            last = {"last_failure": str(failure.kind)}
+            self._fail(call, GradingFailure(kind, f"{message}; last: {failure}", last))
+
+    def _give_up(self, send: Send) -> None:
+        """Cancel a silent send, unless the call would be left without any."""
+        call = send.call
+        others = any(not other.dropped for other in call.sends if other is not send)
+        if others or call.first_sends < self._settings.max_attempts:
+            call.unraced, call.avoid = True, send.server
+            self._cancel(send, "late")
+        elif send.probe:  # it may go on, but others need not wait for it
+            self._on_silence(send)
+            send.probe = False
+
+    def _hedge(self, send: Send, idle: bool) -> None:
+        """Send a slow call a second time: beside the first copy, or in its slot."""
+        call, hedges = send.call, self._hedges
+        if call.wants or call.hedges >= _MAX_HEDGES or not hedges.available or send.probe:
+            return
+        call.avoid = send.server
+        by_chance = hedges.win_rate >= _BY_CHANCE and self._stats.hedges % 8
+        if by_chance and not idle and len(call.sends) == 1:
+            call.unraced = True
+            self._cancel(send, "replaced")
+        elif send is call.sends[-1]:
+            call.wants = "hedges"
+            self._first.append(call)
 
 
-def _deduplication_key(call: ChatCall, request: HttpRequest) -> tuple[int, str, bytes]:
-    """What two calls share a reply by: a wire may leave out of the body what was asked for.
+def pick_replica(
+    servers: Sequence[Replica], now: float, group: str | None, avoid: Replica | None
+) -> Replica | None:
+    """The server for a call that is sent now; ``None`` while all are down.
 
-    A NUL parts the two; the form, being JSON, has none.
+    One that is due for its probe goes first: otherwise it would never come back. ``avoid`` is
+    where this call failed or hangs, taken only when there is nothing else. Calls of a ``group``
+    go to one server (rendezvous hashing, so that a lost server moves only its own groups),
+    unless it has more than twice the least busy one's calls, and 8. The rest goes to the least
+    busy.
     """
-    form = encode_reply_form(call)
-    body = request.body + b"\0" + form if form else request.body
-    return call.draw, request.path, body
+    able = [server for server in servers if server.detector.admits(now)]
+    if len(able) > 1 and avoid in able:
+        able.remove(avoid)
+    for server in able:
+        if len(able) == 1 or not server.detector.is_up:
+            return server
+    if not able:
+        return None
+    idlest = min(able, key=lambda server: (server.in_flight, server.sends))
+    if group is None:
+        return idlest
+    home = max(able, key=lambda server: _rendezvous_weight(group, server.url))
+    return idlest if home.in_flight > 2 * idlest.in_flight + 8 else home
+
+
+@functools.lru_cache(maxsize=16_384)
+def _rendezvous_weight(group: str, url: str) -> bytes:
+    """Python's own hash differs between processes; the ranks of one run should agree."""
+    return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
+
+
+async def _prepare(chat_call: ChatCall, wire: Wire) -> HttpRequest:
+    if (prepare := getattr(wire, "prepare", None)) is not None:
+        await prepare()
+    return _check_made(wire.request(chat_call), HttpRequest)
+
+
+def _check_made(made: object, wanted: type[_T]) -> _T:
+    """What a wire made, which may be a user's own."""
+    if isinstance(made, wanted):
+        return made
+    expected, found = wanted.__name__, type(made).__name__
+    raise TypeError(f"the wire made no {expected} (found {found})")
+
+
+def _kind_of(error: BaseException) -> ErrorKind:
+    if isinstance(error, GradingFailure):
+        return error.kind
+    return ErrorKind.CANCELLED if isinstance(error, asyncio.CancelledError) else ErrorKind.BUG

@@ -16,6 +16,9 @@ from adjudge.errors import ConfigError
 from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
+_ABOVE_0 = ("deadline_s", "breaker_cooldown_s", "requests_per_minute", "tokens_per_minute",
+            "budget_usd")  # fmt: skip
+
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How calls to one provider survive. All times in seconds; ``ConfigError`` on a wrong value.
@@ -23,64 +26,55 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``max_concurrency`` (256): calls in flight, never more, hedges included. High enough for a
     local server with continuous batching; the limit finds its own level below.
     ``start_concurrency`` (20): the limit at the start and after an outage; it doubles every round.
-    ``cooldown_s`` (15): one cut, however many refusals come within it; no growth, no hedges.
     ``requests_per_minute``, ``tokens_per_minute`` (none): the account's rates, if known. Without
     them the provider's refusals set the pace.
     ``max_attempts`` (5): sends per call, hedges apart. Four retries outlast what passes.
-    ``retry_base_s`` (0.5), ``retry_cap_s`` (30): full jitter between them.
     ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor`` (1.3), ``timeout_floor_s`` (1): a send that is silent for longer than the
-    factor times the 99th percentile (at least twice the hedge's delay), twice as long after each
-    such re-send, is cancelled and sent again. The floor keeps a fast local server's hiccups out.
+    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 99th
+    percentile (at least 1 s and twice the hedge's delay), twice as long after each such re-send, is
+    cancelled and sent again; ``inf``: never.
     ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 95 % of all (and than 1.5 medians
-    and 0.05 s) is asked a second time, at most so often per completed call; less where hedges
-    rarely win. Inside ``max_concurrency``, never during a cooldown.
+    and 0.05 s) is sent a second time, at most so often per completed call; less where hedges
+    rarely win. Where they win by chance and calls wait for a slot, the second copy takes the first
+    one's. Inside ``max_concurrency``, never for 15 s after a refusal for load.
     ``budget_usd`` (none): no send that could pass it; needs a price.
     ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
-    ``breaker_cooldown_s`` (1), ``breaker_max_cooldown_s`` (10): before one call may probe,
-    doubling. ``breaker_waits`` (true): calls wait meanwhile, up to their deadline; else they end at
-    once as ``circuit_open``.
+    ``breaker_cooldown_s`` (1): before one call may probe, doubling up to 10 s.
+    ``breaker_waits`` (true): calls wait meanwhile, up to their deadline; else they end at once as
+    ``circuit_open``.
     ``dedupe`` (true): equal calls in flight at temperature 0 share one reply.
     """
 
     max_concurrency: int = 256
     start_concurrency: int = 20
-    cooldown_s: float = 15.0
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     max_attempts: int = 5
-    retry_base_s: float = 0.5
-    retry_cap_s: float = 30.0
     deadline_s: float = 120.0
     timeout_factor: float = 1.3
-    timeout_floor_s: float = 1.0
     hedge: bool = True
     hedge_budget: float = 0.15
     budget_usd: float | None = None
     breaker_failures: int = 8
     breaker_cooldown_s: float = 1.0
-    breaker_max_cooldown_s: float = 10.0
     breaker_waits: bool = True
     dedupe: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_concurrency", "start_concurrency", "max_attempts", "breaker_failures"):
-            self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("requests_per_minute", "tokens_per_minute", "budget_usd"):
+        for name in self.__struct_fields__:
             value = getattr(self, name)
-            self._check(name, value is None or value > 0, "above 0")
-        for name in ("cooldown_s", "retry_base_s", "retry_cap_s", "timeout_floor_s",
-                     "hedge_budget"):  # fmt: skip
-            self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("deadline_s", "breaker_cooldown_s", "breaker_max_cooldown_s"):
-            self._check(name, getattr(self, name) > 0, "above 0")
-        self._check("timeout_factor", self.timeout_factor >= 1, "at least 1")
-
-    def _check(self, name: str, holds: bool, allowed: str) -> None:
-        if not holds:
-            raise ConfigError(f"{name}: must be {allowed} (found {getattr(self, name)!r})")
+            if value is None or isinstance(value, bool):
+                continue
+            if name in _ABOVE_0:
+                holds, allowed = value > 0, "above 0"
+            elif name == "hedge_budget":
+                holds, allowed = value >= 0, "0 or more"
+            else:
+                holds, allowed = value >= 1, "at least 1"
+            if not holds:
+                raise ConfigError(f"{name}: must be {allowed} (found {value!r})")
 
 
 ASSUMED_OUTPUT_TOKENS = 1_024
@@ -167,7 +161,7 @@ class SpendCeiling:
         self.spent = 0.0
         self.reserved = 0.0
 
-    def decide(self, estimate: float) -> BudgetDecision:
+    def decide(self, estimate: float, _now: float = 0.0) -> BudgetDecision:
         """``WAIT``: calls that are out may settle below their reservations and leave room."""
         if self.ceiling is None:
             return BudgetDecision.YES

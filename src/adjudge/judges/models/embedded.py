@@ -12,6 +12,7 @@ import atexit
 import functools
 import hashlib
 import json
+import math
 import os
 import secrets
 import subprocess
@@ -265,7 +266,6 @@ class EmbeddedTransport:
         self,
         base_url: str,  # noqa: ARG002  (a name; the address changes with each start)
         request: HttpRequest,
-        on_chunk: Callable[[], None] | None = None,
     ) -> HttpResponse:
         """The response; ``connection`` where the server ends meanwhile, and the next starts it."""
         server = _find_server(self._settings)
@@ -273,7 +273,7 @@ class EmbeddedTransport:
         headers = {**request.headers, "authorization": f"Bearer {server.key}"}
         request = msgspec.structs.replace(request, headers=headers)
         try:
-            return await self._http.post(url, request, on_chunk)
+            return await self._http.post(url, request)
         except GradingFailure as failure:
             if failure.kind is ErrorKind.CONNECTION and await _wait_for_end(server):
                 raise GradingFailure(
@@ -374,7 +374,7 @@ class EmbeddedChatModel(OpenAIChatModel):
             "max_concurrency": slots,
             "start_concurrency": slots,
             "deadline_s": 86_400.0,
-            "timeout_floor_s": 600.0,
+            "timeout_factor": math.inf,
             "hedge": False,
         }
 

@@ -377,7 +377,6 @@ class OpenAIWire:
             path="/chat/completions",
             headers=self._headers,
             body=encode_body(body),
-            stream=self._stream,
         )
 
     def _response_format(self, schema: Mapping[str, Any]) -> msgspec.Raw:

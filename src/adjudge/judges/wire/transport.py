@@ -9,7 +9,6 @@ import asyncio
 import functools
 import io
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -101,9 +100,7 @@ class AiohttpTransport:
         )
         self._targets: dict[tuple[str, str], tuple[yarl.URL, yarl.URL | None]] = {}
 
-    async def post(
-        self, base_url: str, request: HttpRequest, on_chunk: Callable[[], None] | None = None
-    ) -> HttpResponse:
+    async def post(self, base_url: str, request: HttpRequest) -> HttpResponse:
         """The whole response, whatever its status.
 
         Raises ``GradingFailure``: ``connection`` when there is no response (name not found,
@@ -129,16 +126,14 @@ class AiohttpTransport:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _connection_failure(error, base_url) from None
         try:
-            content, cut = await self._read(response, on_chunk)
+            content, cut = await self._read(response)
         except BaseException:
             response.close()
             raise
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpResponse(status=response.status, headers=headers, body=content, cut=cut)
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, on_chunk: Callable[[], None] | None
-    ) -> tuple[bytes, bool]:
+    async def _read(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         """The body, and whether it ended too early."""
         stream = response.content
         chunks: list[bytes] = []
@@ -154,8 +149,6 @@ class AiohttpTransport:
             if size > self._max_body_bytes:
                 raise _too_long_failure(response.status, self._max_body_bytes)
             chunks.append(chunk)
-            if on_chunk is not None:
-                on_chunk()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), cut
 
     def _session(self) -> aiohttp.ClientSession:

@@ -1,0 +1,357 @@
+"""What an endpoint may send now: calls in flight, rates and money; what is slow; second copies.
+
+How much may be in flight and how fast calls may go out is learnt from what servers say about both.
+The account's rates and the money are reserved before a send and settled after it.
+
+A *hedge* is a second copy of a call that is slower than most; the first reply wins. It helps where
+a few calls are slow by chance, and harms where all are slow because the server is busy, so it earns
+its budget: by calls that complete, and by winning.
+
+Source: Dean and Barroso, "The Tail at Scale", CACM 2013 (hedged requests).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.judges.base import ChatCall
+from adjudge.judges.endpoint.settings import (
+    BudgetDecision,
+    EndpointSettings,
+    Price,
+    SpendCeiling,
+    estimate_tokens,
+)
+from adjudge.judges.endpoint.stats import EndpointStats
+from adjudge.types import Usage
+
+COOLDOWN_S = 15.0
+"""One cut of the limit, however many refusals come within it; no growth, no hedges."""
+
+MIN_CONCURRENCY = 4
+"""Cuts of the limit stop here: refusals that have nothing to do with load would otherwise bring a
+run to a standstill."""
+
+
+def full_jitter(
+    failures: int, rng: random.Random, base_s: float = 0.5, cap_s: float = 30.0
+) -> float:
+    """Seconds to wait after the ``failures``-th failure: U(0, min(cap, base · 2^(failures − 1))).
+
+    Source: "full jitter" of the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015).
+    """
+    return rng.uniform(0.0, min(cap_s, base_s * 2.0 ** (failures - 1)))
+
+
+# ── calls in flight ──────────────────────────────────────────────────────────────────────────────
+
+
+class AdaptiveLimit:
+    """A limit on calls in flight that learns: slow start, slow growth, cuts after refusals.
+
+    Starts at ``start`` and doubles per round of ``limit`` successes up to the threshold (the last
+    limit that was too high, at first ``maximum``), then grows by 5 % a round; only while at least
+    80 % of it is used. ``throttled`` (429, 503, 529) cuts to 80 %, once per ``COOLDOWN_S`` or what
+    the server asked for, and again within it while a working server refuses more than it answers
+    (a bounded queue); nothing grows meanwhile. ``faltered`` (other 5xx, timeouts, lost
+    connections) stops growth for a round. Three refusals in a row without a success stop all
+    sending for as long as the server says, else for 1 s, 2 s, … ``COOLDOWN_S``, or until a call
+    that was out is answered.
+
+    Source: additive increase, multiplicative decrease; constants as in inspect_ai's adaptive
+    connections.
+    """
+
+    def __init__(self, start: int, maximum: int) -> None:
+        self.maximum = maximum
+        self.limit = min(start, maximum)
+        """How many may be in flight now."""
+        self.in_flight = 0
+        self.peak = 0
+        self.cuts = 0
+        self.cooling_until = self.paused_until = self.asked_until = -math.inf
+        """No hedges until; nothing is sent until; the server asked for that until."""
+        self._start = self.limit
+        self._minimum = min(MIN_CONCURRENCY, maximum)
+        self._value = float(self.limit)
+        self._threshold = float(maximum)
+        self._skip = self._streak = self._refused = self._taken = 0
+        self._pause = 0.0
+
+    def take(self) -> None:
+        """Occupy a slot; the caller has checked that ``in_flight < limit``."""
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+
+    def succeeded(self, now: float) -> None:
+        """A call was answered; called while it still holds its slot."""
+        self._streak = 0
+        self._pause = 0.0
+        self._taken += 1
+        self.paused_until = min(self.paused_until, self.asked_until)
+        if self.limit >= self.maximum:
+            return
+        if self._skip > 0:
+            self._skip -= 1
+        elif now >= self.cooling_until and self.in_flight >= 0.8 * self._value:
+            self._set(self._value + (1.0 if self._value < self._threshold else 0.05))
+
+    def faltered(self) -> None:
+        """A call failed for a reason that says nothing about load: no growth for a round."""
+        self._skip = self.limit
+
+    def throttled(self, now: float, wait_s: float | None) -> None:
+        """The server refused for load; ``wait_s`` is how long it asked to wait, if it said so."""
+        self._refused += 1
+        if now >= self.cooling_until or self._refused > self._taken > 0:
+            self._refused = self._taken = 0
+            self._set(max(self._value * 0.8, float(self._minimum)))
+            self._threshold = self._value
+            self.cuts += 1
+            self.cooling_until = now + COOLDOWN_S
+        self.cooling_until = max(self.cooling_until, now + (wait_s or 0.0))
+        self._streak += 1
+        if self._streak < 3:
+            return
+        if wait_s is not None:
+            self.keep_waiting(now + wait_s)
+        elif now >= self.paused_until:
+            self._pause = min(max(1.0, 2 * self._pause), COOLDOWN_S)
+            self.paused_until = now + self._pause
+
+    def keep_waiting(self, until: float) -> None:
+        """The server asked to send nothing until then."""
+        self.asked_until = max(self.asked_until, until)
+        self.paused_until = max(self.paused_until, until)
+
+    def restart(self) -> None:
+        """The server is back after an outage: start slowly again, up to what it could take."""
+        self._threshold = max(self._threshold if self.cuts else 0.0, self._value)
+        self._set(min(self._value, float(self._start)))
+
+    def _set(self, value: float) -> None:
+        self._value = min(value, float(self.maximum))
+        self.limit = max(1, int(self._value))
+
+
+# ── rates and money ──────────────────────────────────────────────────────────────────────────────
+
+
+class RateBucket:
+    """So many units (requests or tokens) a minute, of which ``burst_s`` seconds' worth at once.
+
+    In any T seconds at most ``(T + burst_s) · rate`` units go out, plus one call's excess over the
+    burst: a call larger than the whole bucket goes when the bucket is full and leaves it in debt.
+    """
+
+    def __init__(self, per_minute: float, burst_s: float = 6.0) -> None:
+        self._rate = per_minute / 60.0
+        self._capacity = max(self._rate * burst_s, 1.0)
+        self._level = self._capacity
+        self._stamp = -math.inf
+
+    def decide(self, units: float, now: float) -> BudgetDecision:
+        """Whether ``units`` may go out now."""
+        if now > self._stamp:
+            gained = (now - self._stamp) * self._rate
+            self._level = min(self._capacity, self._level + gained)
+            self._stamp = now
+        # A margin against rounding, which would cost a whole further wait.
+        enough = self._level >= min(units, self._capacity) - 1e-9
+        return BudgetDecision.YES if enough else BudgetDecision.WAIT
+
+    def reserve(self, units: float) -> None:
+        """Note that ``units`` go out."""
+        self._level = min(self._capacity, self._level - units)
+
+    def release(self, units: float, used: float) -> None:
+        """Give back what was not used."""
+        self.reserve(used - units)
+
+
+Reservation = tuple[float, int, int]
+"""What one send may take: dollars, one request, tokens."""
+
+
+class SendCost:
+    """Spend ceilings, request rate and token rate of one endpoint; books into ``stats``.
+
+    ``budget`` is a second ceiling, which several endpoints of one loop may share. Every send that
+    was :meth:`taken <take>` is settled once.
+    """
+
+    def __init__(
+        self, settings: EndpointSettings, stats: EndpointStats, budget: SpendCeiling | None
+    ) -> None:
+        own = None if settings.budget_usd is None else SpendCeiling(settings.budget_usd)
+        rates = enumerate((settings.requests_per_minute, settings.tokens_per_minute), 1)
+        self._ceilings = [ceiling for ceiling in (own, budget) if ceiling is not None]
+        self._gates: list[tuple[SpendCeiling | RateBucket, int]] = [
+            *((ceiling, 0) for ceiling in self._ceilings),
+            *((RateBucket(rate), place) for place, rate in rates if rate),
+        ]
+        self._stats = stats
+
+    def refuse_unpriced(self) -> None:
+        """Raise ``GradingFailure`` where a ceiling is to hold and nobody knows a model's price."""
+        if self._ceilings:
+            unknown = "a spend ceiling is set and the price of this model is unknown"
+            raise GradingFailure(ErrorKind.BUDGET, unknown)
+
+    def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
+        """The reservation of one send."""
+        if price is None and not self._gates:
+            return 0.0, 1, 0
+        reads, writes = estimate_tokens(call.messages, call.sampling)
+        dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
+        return dollars, 1, reads + writes
+
+    def admits(self, reserved: Reservation, now: float) -> BudgetDecision:
+        """Whether one more send may go out now, later or never."""
+        for gate, place in self._gates:
+            if (decision := gate.decide(reserved[place], now)) is not BudgetDecision.YES:
+                return decision
+        return BudgetDecision.YES
+
+    def take(self, reserved: Reservation) -> None:
+        """A send goes out."""
+        for gate, place in self._gates:
+            gate.reserve(reserved[place])
+
+    def book(self, reserved: Reservation, dollars: float, tokens: int | None = None) -> None:
+        """A send cost so much: nothing, where the server refused it or it never left."""
+        used = (dollars, 1, reserved[2] if tokens is None else tokens)
+        for gate, place in self._gates:
+            gate.release(reserved[place], used[place])
+
+    def book_reservation(self, reserved: Reservation) -> None:
+        """Nobody can know whether the provider bills a send: book its reservation."""
+        self.book(reserved, reserved[0])
+        self._stats.cost_usd += reserved[0]
+        self._stats.assumed_usd += reserved[0]
+
+    def book_usage(
+        self, reserved: Reservation, price: Price | None, usage: Usage | None
+    ) -> Usage | None:
+        """A reply came: book what it used; its usage with the cost filled in."""
+        if usage is None:
+            self.book_reservation(reserved)
+            return None
+        cost = usage.cost_usd
+        if cost is None and price is not None:
+            cost = price.cost(usage)
+            usage = msgspec.structs.replace(usage, cost_usd=cost)
+        self._stats.spent(usage, cost)
+        tokens = usage.input_tokens + usage.output_tokens
+        self.book(reserved, reserved[0] if cost is None else cost, tokens)
+        return usage
+
+
+# ── what is slow ─────────────────────────────────────────────────────────────────────────────────
+
+
+class LatencyDigest:
+    """How long the last 1,000 calls took, and what follows for the next ones.
+
+    Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
+    copy was preferred (it would have taken longer). Hedges and silence give none. Quantiles up to
+    the one at which hedges go out are therefore not biased by hedging. Of the first ``MANY`` those
+    that are out for longer count as slower ones. Before ``FEW`` are done nothing is slow, and
+    before ``ENOUGH`` are, less is given up.
+    """
+
+    WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128
+
+    def __init__(self) -> None:
+        self._window: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._changed = True
+        self.hedge_s = math.inf
+        """A call that has been silent for longer is hedged."""
+        self.idle_hedge_s = math.inf
+        """The same while half of the slots are free, when a hedge keeps nobody waiting."""
+        self.give_up_s = math.inf
+        """A send that has been silent for longer is cancelled and sent again."""
+
+    def add(self, seconds: float) -> None:
+        """One call took ``seconds``, or at least so long."""
+        if len(self._window) == self.WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._window.popleft())]
+        self._window.append(seconds)
+        insort(self._sorted, seconds)
+        self._changed = True
+
+    def refresh(self, ages: Iterable[float], timeout_factor: float) -> None:
+        """Take new samples into account; ``ages`` are those of the calls that are out."""
+        n = len(self._sorted)
+        if n < self.FEW or not (self._changed or n < self.MANY):
+            return
+        self._changed = False
+        # Where all calls take about the same time, one at its 95th percentile is about to end.
+        least = max((1.5 if n >= self.ENOUGH else 2.0) * self._sorted[n // 2], 0.05)
+        total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
+        self.hedge_s = max(self._quantile(0.95, total), least)
+        self.idle_hedge_s = max(self._quantile(0.75, total), least)
+        p99, p95 = max(self._quantile(0.99, n), 1e-9), max(self._quantile(0.95, n), least)
+        caution = max(1.0, self.ENOUGH / n)
+        self.give_up_s = caution * max(timeout_factor * p99, 1.0, 2 * p95)
+
+    def _quantile(self, share: float, total: int) -> float:
+        place = int(share * total)
+        return self._sorted[place] if place < len(self._sorted) else math.inf
+
+    def copy(self) -> LatencyDigest:
+        """The same knowledge, for another endpoint of the same server."""
+        other = LatencyDigest()
+        other._window, other._sorted = self._window.copy(), self._sorted.copy()
+        return other
+
+
+class HedgeBudget:
+    """Hedges per call, as a bucket: ``share`` of a hedge is earned per completed call.
+
+    What is earned falls with the square of the share of hedges that won, below 0.35. Where
+    latency is memoryless half of them win; where calls are slow because the server is busy the
+    first copy, being ahead, wins nearly always, and hedging fades to a few probes.
+    """
+
+    RESERVE = 8.0
+    """So many hedges are kept for calls that are slow while others wait for a slot."""
+
+    def __init__(self, share: float) -> None:
+        self._share = self._gain = share
+        self._credit = 2 * self.RESERVE if share > 0 else 0.0
+        self.win_rate = 0.5
+        """Moving average over about the last 30 hedges."""
+        self._learnt_from = 6.0
+
+    @property
+    def available(self) -> bool:
+        """Whether a hedge may go out."""
+        return self._credit >= 1.0
+
+    @property
+    def ample(self) -> bool:
+        """Whether one may go out beyond the reserve."""
+        return self._credit > self.RESERVE
+
+    def earn(self) -> None:
+        """A call was completed."""
+        self._credit = min(8 * self.RESERVE, self._credit + self._gain)
+
+    def spend(self) -> None:
+        """A hedge goes out."""
+        self._credit -= 1.0
+
+    def learn(self, won: bool) -> None:
+        """Of two copies that were out, one was answered: the hedge (``won``), or the first."""
+        self._learnt_from = min(30.0, self._learnt_from + 1.0)
+        self.win_rate += (won - self.win_rate) / self._learnt_from
+        self._gain = self._share * max(min(1.0, (self.win_rate / 0.35) ** 2), 0.05)

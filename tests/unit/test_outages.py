@@ -1,0 +1,83 @@
+"""The detector of outages, and who gets a call when there are several servers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.judges.endpoint.endpoint import Replica, pick_replica
+from adjudge.judges.endpoint.outages import OutageDetector
+
+
+def test_only_failures_in_a_row_are_an_outage() -> None:
+    detector = OutageDetector(failures=3, cooldown_s=1.0)
+    for _ in range(10):
+        detector.failed(0.0)
+        detector.failed(0.0)
+        detector.answered()
+    assert (detector.is_up, detector.outages) == (True, 0)
+
+
+def test_a_failed_probe_waits_for_twice_as_long_up_to_a_limit() -> None:
+    detector, now, waits = OutageDetector(failures=3, cooldown_s=1.0), 1.0, []
+    for _ in range(3):
+        detector.failed(0.0)
+    assert [detector.state(at) for at in (0.5, 1.0)] == ["open", "half_open"]
+    for _ in range(5):
+        assert detector.begin()
+        detector.failed(now, probe=True)
+        waits.append(next(s for s in range(1, 100) if detector.admits(now + s)))
+        now += waits[-1]
+    assert waits == [2, 4, 8, 10, 10]
+    detector.begin()
+    assert detector.answered(probe=True)
+    for _ in range(3):
+        detector.failed(now)
+    assert detector.admits(now + 1.0), "the next outage starts from the beginning"
+    assert detector.outages == 2
+
+
+@given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
+def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
+    detector = OutageDetector(failures=2, cooldown_s=1.0)
+    now, out = 0.0, []
+    for event in events:
+        if event == "wait":
+            now += 1.0
+        elif event == "send":
+            if detector.admits(now):
+                out.append(detector.begin())
+        elif out:
+            probe = out.pop(0)
+            if event == "ok":
+                detector.answered(probe)
+            elif event == "bad":
+                detector.failed(now, probe)
+            else:
+                detector.abandoned(probe)
+        assert sum(out) <= 1
+        assert not (sum(out) and detector.admits(now))
+
+
+def servers(n: int) -> list[Replica]:
+    return [Replica(f"http://{i}", OutageDetector(1, 1.0)) for i in range(n)]
+
+
+def test_a_lost_server_moves_only_its_own_groups() -> None:
+    all_four = servers(4)
+    groups = [f"group {i}" for i in range(200)]
+    before = {group: pick_replica(all_four, 0.0, group, None) for group in groups}
+    all_four[2].detector.failed(0.0)
+    after = {group: pick_replica(all_four, 0.0, group, None) for group in groups}
+    moved = {group for group in groups if before[group] is not after[group]}
+    assert moved == {group for group in groups if before[group] is all_four[2]}
+    assert 20 < len(moved) < 80
+
+
+def test_the_server_to_avoid_is_better_than_none() -> None:
+    one, two = both = servers(2)
+    assert pick_replica(both, 0.0, None, avoid=one) is two
+    two.detector.failed(0.0)
+    assert pick_replica(both, 0.0, None, avoid=one) is one
+    one.detector.failed(0.0)
+    assert pick_replica(both, 0.0, None, None) is None
