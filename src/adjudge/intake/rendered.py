@@ -37,7 +37,7 @@ def strip_end_tokens(text: str) -> str:
     >>> strip_end_tokens("It is <b>four</b>.<|im_end|><|endoftext|>")
     'It is <b>four</b>.'
     """
-    if not text.rstrip().endswith(LAST_SIGNS):
+    if not text.rstrip().endswith(END_TOKENS):
         return text
     end, opened = len(text), text.find("<s>")
     while True:
