@@ -140,19 +140,6 @@ def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     assert found == {"prompt": "p", "response": "b", "topic": "x"}
 
 
-@pytest.mark.parametrize(
-    ("given", "reference"),
-    [
-        ({"answer": ["4"], "solution": ["2 + 2 = 4"]}, "4"),
-        ({"ground_truth": ["5"], "answer": ["4"]}, "5"),
-        ({"reference": ["6"], "answer": ["4"]}, "6"),
-        ({"target": ["7"], "answer": ["4"], "columns": {"reference": "target"}}, "7"),
-    ],
-)
-def test_the_reference(given: dict[str, Any], reference: str) -> None:
-    assert fields("b", **given)["reference"] == reference
-
-
 def test_a_rule_spec_sees_the_reference() -> None:
     reward = make_reward(spec(ANSWER), columns={"reference": "target"})
     assert call(reward, ["4", "5"], target=["4", "4"]) == [1.0, 0.0]

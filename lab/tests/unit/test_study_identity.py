@@ -245,17 +245,6 @@ def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
     assert "has no rubrics" in message
 
 
-def test_without_it_the_pair_differs_in_temperature_alone(scripts: Path) -> None:
-    write(scripts, "RuscaRL", temperature=0.7)
-    found = pair(scripts, "rollout.scaffold")
-    message = told(found, found.arms(HERE))
-    assert message == (
-        "s.toml: arms RL.seed-0 and RuscaRL.seed-0 differ in rollout.temperature (1, 0.7), which "
-        "no judge or mitigation of this study declares, so an effect could come from either. "
-        "Make them equal, or list the intended differences in their differs."
-    )
-
-
 def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:
     rows = [json.loads(line) for line in (scripts / "rows.jsonl").read_text().splitlines()]
     text = "".join(json.dumps({**row, "rubrics": RUBRICS}) + "\n" for row in rows)
