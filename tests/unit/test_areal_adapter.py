@@ -76,11 +76,7 @@ def test_an_episode_has_the_reward(logged: list[dict[str, float]]) -> None:
     assert run(workflow, r"\boxed{5}", prompt="a column of this name", answer="4") == {
         "rewards": 0.0
     }
-    assert logged[0] == {
-        "judge/right_score": 1.0,
-        "judge/outcome": 1.0,
-        "judge/missing_frac": 0.0,
-    }
+    assert logged[0] == {"judge/right_score": 1.0, "judge/outcome": 1.0, "judge/missing_frac": 0.0}
 
 
 def test_a_missing_reward_is_no_episode(logged: list[dict[str, float]]) -> None:

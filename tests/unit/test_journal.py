@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge import (
-    FunctionGrader,
-    GraderScore,
-    GradingRunner,
-    Journal,
-    Sample,
-)
+from adjudge import FunctionGrader, GraderScore, GradingRunner, Journal, Sample
 from adjudge.errors import RunFolderError
 from adjudge.files import add_checksum, is_intact
 from adjudge.runner import journal as journal_module

@@ -7,15 +7,7 @@ content (verl 0.6.1 and 0.9.1, TRL 1.16, slime's ``Sample``); the others follow 
 from pathlib import Path
 
 import pytest
-from tests.rows import (
-    DATA,
-    NAMED,
-    assistant,
-    call,
-    only_row,
-    records,
-    user,
-)
+from tests.rows import DATA, NAMED, assistant, call, only_row, records, user
 
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages

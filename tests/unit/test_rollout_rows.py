@@ -132,7 +132,7 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
                         "success": True,
                         "completions": [{"text": A, "logprob": 0, "tokens": []}],
                     },
-                },
+                }
             ],
         },
         "--rows request_states",
@@ -268,10 +268,7 @@ OF_PROGRAMS: dict[str, tuple[Any, str, list[tuple[Any, Any, Any]]]] = {
     ),
     "evalscope reviews before 1.0": (
         [
-            {
-                "choices": [{"index": 0, "message": TALK[1]}],
-                "given": {"question": q, "answer": "4"},
-            }
+            {"choices": [{"index": 0, "message": TALK[1]}], "given": {"question": q, "answer": "4"}}
             for q in (Q, "Why?")
         ],
         "--rows choices -m response=message -m prompt=given.question",

@@ -28,14 +28,10 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found["environments"][id] = SimpleNamespace(entry_point=entry_point, kwargs=kwargs)
 
     registry = SimpleNamespace(
-        list_available=lambda: list(found["estimators"]),
-        register=found["estimators"].__setitem__,
+        list_available=lambda: list(found["estimators"]), register=found["estimators"].__setitem__
     )
     modules: dict[str, dict[str, Any]] = {
-        "skyrl_gym.envs.base_text_env": {
-            "BaseTextEnv": BaseTextEnv,
-            "BaseTextEnvStepOutput": dict,
-        },
+        "skyrl_gym.envs.base_text_env": {"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict},
         "skyrl_gym.envs.registration": {
             "register": register_env,
             "registry": found["environments"],

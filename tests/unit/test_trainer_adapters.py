@@ -94,8 +94,7 @@ def test_the_shipped_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [AdjudgeEvaluator, RollAdapter, SkyRLReward, TinkerReward, make_reward_func],
+    "make", [AdjudgeEvaluator, RollAdapter, SkyRLReward, TinkerReward, make_reward_func]
 )
 def test_one_answer_alone_has_no_group_to_compare(make: Callable[[RewardSpec], object]) -> None:
     graders = [{"name": "right", "type": "answer"}]

@@ -15,11 +15,7 @@ from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
-from adjudge_lab.studies.manifest import (
-    check_arms,
-    diff_settings,
-    resolve_settings,
-)
+from adjudge_lab.studies.manifest import check_arms, diff_settings, resolve_settings
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
 
