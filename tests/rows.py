@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,20 @@ def tool(call_id: str, text: str) -> dict[str, Any]:
 def call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     function = {"name": name, "arguments": arguments}
     return {"id": call_id, "type": "function", "function": function}
+
+
+ROWS = DATA.parent / "rollout_rows.json"
+"""The rows of each file, as they were read over; ``python -m tests.rows`` writes them anew."""
+
+
+def write_rows() -> None:
+    """A line for each row."""
+    files = []
+    for name in json.loads(ROWS.read_text(encoding="utf-8")):
+        rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in converted(name))
+        files.append(f"{json.dumps(name)}: [\n{rows}\n]")
+    ROWS.write_text("{\n" + ",\n".join(files) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_rows()

@@ -16,9 +16,7 @@ class BrevityGrader(BaseGrader):
 
     def __init__(self, shortest: int = 20, longest: int = 60) -> None:
         super().__init__(
-            name="brevity",
-            mode=GraderMode.POINTWISE,
-            description="Neither curt nor long-winded",
+            name="brevity", mode=GraderMode.POINTWISE, description="Neither curt nor long-winded"
         )
         self.shortest = shortest
         self.longest = longest

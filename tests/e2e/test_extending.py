@@ -8,10 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-from tests.e2e.helpers.example_package import (
-    ExamplePackage,
-    install_example,
-)
+from tests.e2e.helpers.example_package import ExamplePackage, install_example
 
 pytestmark = pytest.mark.slow  # whole programs, and servers
 

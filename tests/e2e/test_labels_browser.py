@@ -167,11 +167,7 @@ def begin_round(page: Page, name: str) -> None:
 def test_two_people_on_one_server_who_wait_for_nothing(browser: Browser, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     graded_run(folder)
-    with (
-        served(folder) as (url, _),
-        opened(browser, url) as one,
-        opened(browser, url) as two,
-    ):
+    with served(folder) as (url, _), opened(browser, url) as one, opened(browser, url) as two:
         pages = {"ada": one.page, "bo": two.page}
         for name, page in pages.items():
             begin_round(page, name)

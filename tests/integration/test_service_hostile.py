@@ -262,9 +262,7 @@ def test_a_client_that_expects_to_be_asked_for_its_body_is_asked(service: Runnin
         assert line.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_client_that_sends_all_before_it_reads_gets_the_refusal(
-    service: RunningService,
-) -> None:
+def test_a_client_that_sends_all_before_it_reads_gets_the_refusal(service: RunningService) -> None:
     """Clients with batches too large must see 413, or they cannot send smaller ones."""
     head = {"authorization": f"Bearer {KEY}"}
     big = urllib.request.Request(f"{service.url}/judge", b"x" * 20_000_000, head)

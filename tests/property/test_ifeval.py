@@ -17,9 +17,7 @@ from adjudge.graders.instructions.grader import (
     iter_readings,
     parse_instructions,
 )
-from adjudge.graders.instructions.text_analysis import (
-    detect_language,
-)
+from adjudge.graders.instructions.text_analysis import detect_language
 
 pytestmark = pytest.mark.slow  # many examples
 
@@ -49,10 +47,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "combination:repeat_prompt": {"prompt_to_repeat": "Say so."},
     "startend:end_checker": {"end_phrase": "Peace!"},
     "startend:quotation": {},
-    "change_case:capital_word_frequency": {
-        "capital_frequency": 1,
-        "capital_relation": "at least",
-    },
+    "change_case:capital_word_frequency": {"capital_frequency": 1, "capital_relation": "at least"},
     "change_case:english_capital": {},
     "change_case:english_lowercase": {},
     "punctuation:no_comma": {},

@@ -193,8 +193,7 @@ def test_the_smallest_promised_distance_holds_in_the_worst_case(n: int) -> None:
         exact = [0.5 + gap * x for x in (*outer, *[0.0] * (n - 2))]
         apart = [exact[0] + error, exact[1] - error, *exact[2:]]
         for before, after in zip(
-            *(group_step(values, "z_score") for values in (exact, apart)),
-            strict=True,
+            *(group_step(values, "z_score") for values in (exact, apart)), strict=True
         ):
             assert before is not None
             assert after == pytest.approx(before, abs=1e-6)

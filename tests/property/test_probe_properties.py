@@ -4,10 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.probes.items import ItemLanguage, ProbeItem, choose_topics
-from adjudge.judge_evaluation.probes.probe import (
-    Measurement,
-    detectable_effect,
-)
+from adjudge.judge_evaluation.probes.probe import Measurement, detectable_effect
 from adjudge.stats.estimates import Estimate, estimate_largest_share, estimate_share
 
 trials = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(

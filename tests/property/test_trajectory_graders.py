@@ -154,10 +154,7 @@ SIMILARITIES = [("jaccard", jaccard), ("ordered", shingle_jaccard)]
 @pytest.mark.parametrize(("similarity", "definition"), SIMILARITIES)
 @given(texts=st.lists(observations, max_size=25), lanes=st.sampled_from([1, 2, 5, 448]))
 def test_nearest_earlier_is_a_comparison_of_all_pairs(
-    similarity: Any,
-    definition: Callable[[str, str], float],
-    texts: list[str],
-    lanes: int,
+    similarity: Any, definition: Callable[[str, str], float], texts: list[str], lanes: int
 ) -> None:
     expected = [
         max((definition(text, earlier) for earlier in texts[:position]), default=0.0)

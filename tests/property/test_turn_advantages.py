@@ -104,9 +104,7 @@ def test_where_turns_add_nothing_it_is_grpo_to_the_last_bit(
 
 
 @given(st.lists(st.tuples(reals, reals), min_size=1, max_size=8))
-def test_with_one_turn_each_it_is_grpo_to_the_last_bit(
-    rollouts: list[tuple[float, float]],
-) -> None:
+def test_with_one_turn_each_it_is_grpo_to_the_last_bit(rollouts: list[tuple[float, float]]) -> None:
     found = advantages([(reward, [added]) for reward, added in rollouts])
     assert found == [[one] for one in stock([reward for reward, _ in rollouts])]
 

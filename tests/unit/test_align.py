@@ -14,10 +14,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli.main import app
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.alignment.label_files import (
-    join_labels,
-    read_label_files,
-)
+from adjudge.judge_evaluation.alignment.label_files import join_labels, read_label_files
 from adjudge.judge_evaluation.alignment.measures import TargetAlignment, measure_alignment
 from adjudge.runs.labels import Label, LabelLog, stamp_label
 from adjudge.runs.records import RunRecords

@@ -4,11 +4,12 @@ import asyncio
 import pickle
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.stand_in_modules import stand_in
 
 import adjudge
 from adjudge.rewards import RewardSpec
@@ -55,13 +56,9 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
         },
         "areal.utils": {"stats_tracker": SimpleNamespace(get=lambda _: tracker)},
         "areal.utils.data": {"Normalization": Normalization},
-        "areal.workflow": {},
         "areal.workflow.rlvr": {"RLVRWorkflow": RLVRWorkflow},
     }
-    for name, names in modules.items():
-        module = ModuleType(name)
-        vars(module).update(names)
-        monkeypatch.setitem(sys.modules, name, module)
+    stand_in(monkeypatch, modules)
     areal.workflow_class.cache_clear()
     return found
 
@@ -79,17 +76,16 @@ def test_an_episode_has_the_reward(logged: list[dict[str, float]]) -> None:
     assert run(workflow, r"\boxed{5}", prompt="a column of this name", answer="4") == {
         "rewards": 0.0
     }
-    assert logged[0] == {
-        "judge/right_score": 1.0,
-        "judge/outcome": 1.0,
-        "judge/missing_frac": 0.0,
-    }
+    assert logged[0] == {"judge/right_score": 1.0, "judge/outcome": 1.0, "judge/missing_frac": 0.0}
 
 
 def test_a_missing_reward_is_no_episode(logged: list[dict[str, float]]) -> None:
     workflow = areal.make_reward(RewardSpec.from_dict(RIGHT), gconfig=None, tokenizer=Tokenizer())
     assert run(workflow, r"\boxed{4}") is None  # no reference
     assert logged == [{"judge/missing_frac": 1.0}]
+    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
+    with refuses("spec"):
+        areal.make_reward(spec, gconfig=None, tokenizer=None)
 
 
 @pytest.mark.usefixtures("logged")
@@ -120,10 +116,3 @@ def test_a_version_with_groups_of_a_fixed_size_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys.modules["areal.utils.data"], "Normalization", Old)
     with refuses("AReaL"):
         areal.make_reward(RewardSpec.from_dict(RIGHT), gconfig=None, tokenizer=None)
-
-
-@pytest.mark.usefixtures("logged")
-def test_a_spec_that_compares_a_group_is_refused() -> None:
-    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with refuses("spec"):
-        areal.make_reward(spec, gconfig=None, tokenizer=None)

@@ -19,12 +19,7 @@ from benchmarks.audit_validation import (
 def simulated_rows(plant: Plant, rng: random.Random) -> Rows:
     """Rows of a judge's scores, or of right and wrong, without any defect."""
     rows = [
-        {
-            "prompt": one.prompt,
-            "response": one.response,
-            "group": one.group,
-            "reward": one.reward,
-        }
+        {"prompt": one.prompt, "response": one.response, "group": one.group, "reward": one.reward}
         for one in make_rollouts(
             rng,
             66,

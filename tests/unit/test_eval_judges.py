@@ -96,9 +96,7 @@ def test_the_score_is_the_share_that_it_gets_right() -> None:
     assert 0.5 < judge["overall"]["low"] < judge["overall"]["score"] < judge["overall"]["high"] < 1
 
 
-def test_failures_stand_beside_the_score_and_are_no_choice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failures_stand_beside_the_score_and_are_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Knower, "down", ErrorKind.UNPARSABLE)
     summary = done("part.toml", "--benchmark", "llmbar", "--data", "local")
     overall = summary["judges"][0]["overall"]

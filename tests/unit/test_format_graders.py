@@ -102,11 +102,7 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
         (GOOD, 1.0, "an answer"),
         (f"<think>a</think>{CALL}", 1.0, "1 tool calls"),
         (f" <think>a</think>\n{CALL}\n{CALL} ", 1.0, "2 tool calls"),
-        (
-            "<think>a</think>" + call({"name": "f", "arguments": '{"q": 1}'}),
-            1.0,
-            "1 tool calls",
-        ),
+        ("<think>a</think>" + call({"name": "f", "arguments": '{"q": 1}'}), 1.0, "1 tool calls"),
         ("", 0.0, "does not start with a closed <think>"),
         (CALL, 0.0, "does not start with a closed <think>"),
         (f"<think>a{CALL}", 0.0, "does not start with a closed <think>"),
@@ -123,11 +119,7 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
             0.0,
             "tool call 2: Expecting property name enclosed in double quotes at character 1",
         ),
-        (
-            "<think>a</think>" + call([1]),
-            0.0,
-            "tool call 1: not an object with name and arguments",
-        ),
+        ("<think>a</think>" + call([1]), 0.0, "tool call 1: not an object with name and arguments"),
         (
             "<think>a</think>" + call({"name": "f"}),
             0.0,

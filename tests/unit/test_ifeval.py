@@ -102,9 +102,7 @@ def test_grader_refusals() -> None:
         assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
-def test_without_the_language_package_a_run_stops(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_language_package_a_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 

@@ -56,12 +56,7 @@ CASES: list[tuple[str, dict[str, Any], list[str], list[str]]] = [
         ["#", "none"],
         ["##"],
     ),
-    (
-        "language:response_language",
-        {"language": "de"},
-        [GERMAN, "12345 …"],
-        [ENGLISH],
-    ),
+    ("language:response_language", {"language": "de"}, [GERMAN, "12345 …"], [ENGLISH]),
     (
         "length_constraints:number_sentences",
         {"num_sentences": 2, **AT_LEAST},

@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge import (
-    ErrorKind,
-    FunctionGrader,
-    GraderError,
-    GraderScore,
-    GradingRunner,
-    Journal,
-    Sample,
-)
+from adjudge import FunctionGrader, GraderScore, GradingRunner, Journal, Sample
 from adjudge.errors import RunFolderError
 from adjudge.files import add_checksum, is_intact
 from adjudge.runner import journal as journal_module
@@ -211,17 +203,6 @@ def test_a_torn_tail_is_cut_and_another_spec_refused(tmp_path: Path) -> None:
     path.write_bytes(b"something else\n")
     with pytest.raises(RunFolderError, match="not a journal"):
         Journal(path, "s")
-
-
-def test_failures_and_draws(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.jsonl", "s")
-    journal.put("k", "g", 0, GraderError("g", ErrorKind.TIMEOUT, "late"))
-    journal.put("k", "g", 1, GraderScore("g", 1.0))
-    journal.flush()
-    again = Journal(tmp_path / "j.jsonl", "s")
-    assert again.take("k", "g", 0) is None
-    assert again.take("k", "g", 1) == GraderScore("g", 1.0)
-    assert again.take("k", "g", 1) is None
 
 
 def test_a_result_that_cannot_be_read_is_asked_again(tmp_path: Path) -> None:

@@ -147,21 +147,6 @@ def test_an_empty_answer_is_judged_but_not_trained_on(tmp_path: Path) -> None:
         assert read_preferences(paths).problems.first[0].found == "no text"
 
 
-def test_helpfulness_is_the_rating(tmp_path: Path) -> None:
-    talk = "What?\n\n<extra_id_1>Assistant\nThis.\n\n<extra_id_1>User\nWhy?\n"
-    first, second = read_ratings(
-        lines(tmp_path, steer("c#", "A language.", 3), steer(talk, "So.", 0))
-    ).require_usable()
-    assert first.label == 3
-    assert second.label == 0
-    assert [(m["role"], m["content"]) for m in second.messages] == [
-        ("user", "What?"),
-        ("assistant", "This."),
-        ("user", "Why?"),
-        ("assistant", "So."),
-    ]
-
-
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
@@ -234,22 +219,6 @@ def test_broken_rewardbench2_rows_give_no_pair_at_all(
     assert not found.rows
     with pytest.raises(ConfigError, match=complaint):
         found.require_usable()
-
-
-def test_llmbar_labels_are_positions(tmp_path: Path) -> None:
-    paths = lines(tmp_path, LLMBAR, LLMBAR | {"label": 2, "subset": "natural"})
-    one, two = read_comparisons(paths).require_usable()
-    assert (one.prompt[0]["content"], one.a, one.b, one.label) == (
-        "Name a tree.",
-        "Oak.",
-        "Trout.",
-        "A",
-    )
-    assert (two.label, two.subset) == ("B", "natural")
-    assert [answers(row) for row in read_preferences(paths).require_usable()] == [
-        ("Oak.", "Trout."),
-        ("Trout.", "Oak."),
-    ]
 
 
 @pytest.mark.parametrize("label", [0, 3, "1", None, True])

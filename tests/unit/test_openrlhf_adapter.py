@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.stand_in_modules import stand_in
 from tests.unit.test_trl_reward import ANSWER, SPEC, spec
 
 from adjudge import make_reward
@@ -31,10 +31,8 @@ class SingleTurnAgentExecutor:
 
 @pytest.fixture(autouse=True)
 def openrlhf(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("openrlhf", "openrlhf.utils", "openrlhf.utils.agent"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    agent: Any = sys.modules["openrlhf.utils.agent"]
-    agent.SingleTurnAgentExecutor = SingleTurnAgentExecutor
+    names = {"SingleTurnAgentExecutor": SingleTurnAgentExecutor}
+    stand_in(monkeypatch, {"openrlhf.utils.agent": names})
 
 
 def execute(
@@ -100,5 +98,3 @@ def test_a_function_of_one_answer() -> None:
     with refuses("queries"):
         judge(["qpoor"], ["p"], ["4"])
     assert make_reward_func(spec(ANSWER))(["p4"], ["p"], ["4"])["rewards"] == 1
-    with refuses("spec"):
-        make_reward_func(spec(reward={"group": "centre"}))

@@ -5,10 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.reward_functions import build, samples, scored, values
 
-from adjudge import (
-    ErrorKind,
-    FunctionGrader,
-)
+from adjudge import ErrorKind, FunctionGrader
 from adjudge.rewards import combine, combine_parts, reduce_events
 from adjudge.types import GraderError
 

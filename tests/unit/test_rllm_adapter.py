@@ -1,12 +1,11 @@
 """rLLM's plug-in without rLLM: what graders see, and how missing is said."""
 
 import pickle
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.unit.helpers.stand_in_modules import stand_in
 
 import adjudge
 from adjudge.rewards import RewardSpec
@@ -19,10 +18,8 @@ CHAT = [{"role": "system", "content": "S"}, {"role": "user", "content": "2 + 2?"
 @pytest.fixture(autouse=True)
 def result_types(monkeypatch: pytest.MonkeyPatch) -> None:
     """rLLM's result types."""
-    for name in ("rllm", "rllm.eval", "rllm.eval.types"):
-        module = ModuleType(name)
-        vars(module).update(EvalOutput=SimpleNamespace, Signal=SimpleNamespace)
-        monkeypatch.setitem(sys.modules, name, module)
+    names = dict.fromkeys(("EvalOutput", "Signal"), SimpleNamespace)
+    stand_in(monkeypatch, {"rllm.eval.types": names})
 
 
 def trajectory(text: str, reward: float | None = None, chat: Any = CHAT) -> Any:
@@ -70,12 +67,6 @@ def test_graders_see_the_conversation_or_the_task() -> None:
     assert sample.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
     sample = evaluator._sample(task, trajectory("four", chat=None).steps)
     assert (sample.prompt, sample.response, sample.messages) == ("from the task", "four", None)
-
-
-def test_a_spec_that_compares_a_group_is_refused() -> None:
-    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with refuses("spec"):
-        AdjudgeEvaluator(spec)
 
 
 def test_an_evaluator_travels_to_other_processes() -> None:

@@ -27,10 +27,7 @@ SAMPLES: dict[str, list[Any]] = {
     "codex/failed.jsonl": ["the run failed: usage limit reached"],
     "gemini-cli/session-2026.json": [(ASKED, "One boat.", "uAta", 1, None)],
     "message-lines/transcript.json": [(ASKED, "One boat.", "uAta", 1, None)],
-    "message-lines/talks.jsonl": [
-        ("2 + 2?", "4", "sua", 2, None),
-        ("2 + 3?", "5", "sua", 2, None),
-    ],
+    "message-lines/talks.jsonl": [("2 + 2?", "4", "sua", 2, None), ("2 + 3?", "5", "sua", 2, None)],
     "openhands/output.jsonl": [
         (MEND, "The test passes.", "suAttAta", 2, 1.0),
         (MEND, "The test passes.", "uAta", 1, 0.0),
@@ -74,10 +71,7 @@ SAMPLES: dict[str, list[Any]] = {
         "response.candidates: one has no content",
     ],
     "requests/contents.jsonl": [(SHORT, "One.", "suAta", None, 0.5)],
-    "langgraph-states/states.jsonl": [
-        (SHORT, "One.", "ua", None, None),
-        "next: is a checkpoint",
-    ],
+    "langgraph-states/states.jsonl": [(SHORT, "One.", "ua", None, None), "next: is a checkpoint"],
     "art-trajectories/rows.jsonl": [(SHORT, "One.", "uaua", 3, 0.25)],
 }
 
@@ -173,11 +167,7 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
         [SYSTEM, USER, REPLY] * 2,
         ["role: an answer is first, or a system message after one"],
     ),
-    (
-        "questions without answers",
-        [USER, USER],
-        ["has no message of the assistant"],
-    ),
+    ("questions without answers", [USER, USER], ["has no message of the assistant"]),
     (
         "calls of one trace: the longest begins as the others do",
         [
@@ -211,11 +201,7 @@ LINES: list[tuple[str, list[dict[str, Any]], list[Any]]] = [
         ],
         [("q", "a", "ua", 1, None)],
     ),
-    (
-        "answers alone",
-        [REPLY, REPLY],
-        ["role: an answer is first, or a system message after one"],
-    ),
+    ("answers alone", [REPLY, REPLY], ["role: an answer is first, or a system message after one"]),
     (
         "attributes of OpenInference in each other",
         [

@@ -12,7 +12,6 @@ from adjudge import (
     FunctionGrader,
     GraderConfig,
     GraderError,
-    GraderMode,
     GraderRank,
     GraderScore,
     GradingFailure,
@@ -194,19 +193,6 @@ def test_mappers(mapper: Any) -> None:
     assert isinstance(found, GraderScore)
     assert found.score == 3
     assert isinstance(lacking, GraderError)
-
-
-def test_listwise_graders_rank_an_item() -> None:
-    class Shortest(BaseGrader):
-        async def aevaluate(self, response: list[str]) -> GraderRank:
-            order = sorted(range(len(response)), key=lambda i: len(response[i]))
-            return GraderRank(self.name, [order.index(i) + 1 for i in range(len(response))])
-
-    [result] = grade(Shortest(mode=GraderMode.LISTWISE), [{"response": ["aaa", "a", "aa"]}])
-    assert isinstance(result, GraderRank)
-    assert result.rank == [3, 1, 2]
-    [wrong] = grade(FunctionGrader(lambda: 1.0, mode=GraderMode.LISTWISE), [{}])
-    assert kind(wrong) is ErrorKind.BUG
 
 
 def test_aggregators_are_isolated_and_named() -> None:

@@ -83,11 +83,7 @@ JUDGING = [form for form in FORMATS if form.path in BODIES]
 
 def test_every_path_is_there_once() -> None:
     assert sorted(form.path for form in FORMATS) == sorted(
-        [
-            *BODIES,
-            "/seed_session",
-            "/aggregate_metrics",
-        ]
+        [*BODIES, "/seed_session", "/aggregate_metrics"]
     )
 
 

@@ -11,11 +11,7 @@ from typing import Any
 from adjudge.service.metrics import ServiceMetrics
 
 DOCS = Path(__file__).parents[2] / "docs"
-SUFFIXES = {
-    "counter": ("_total",),
-    "gauge": ("",),
-    "histogram": ("_bucket", "_sum", "_count"),
-}
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
 
 def documented() -> dict[str, tuple[str, set[str]]]:

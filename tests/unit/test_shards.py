@@ -22,8 +22,7 @@ def told(row: object) -> object:
 
 
 @given(
-    files=st.lists(st.tuples(LINES, st.booleans()), min_size=1, max_size=3),
-    rows=st.integers(1, 7),
+    files=st.lists(st.tuples(LINES, st.booleans()), min_size=1, max_size=3), rows=st.integers(1, 7)
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_shards_are_the_files_rows(

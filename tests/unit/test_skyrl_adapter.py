@@ -1,12 +1,11 @@
 """SkyRL's plug-in without SkyRL: what graders see, how missing is said, what is refused."""
 
 import math
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.unit.helpers.stand_in_modules import stand_in
 
 import adjudge
 from adjudge.errors import ConfigError
@@ -29,28 +28,17 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found["environments"][id] = SimpleNamespace(entry_point=entry_point, kwargs=kwargs)
 
     registry = SimpleNamespace(
-        list_available=lambda: list(found["estimators"]),
-        register=found["estimators"].__setitem__,
+        list_available=lambda: list(found["estimators"]), register=found["estimators"].__setitem__
     )
     modules: dict[str, dict[str, Any]] = {
-        "skyrl_gym.envs.base_text_env": {
-            "BaseTextEnv": BaseTextEnv,
-            "BaseTextEnvStepOutput": dict,
-        },
+        "skyrl_gym.envs.base_text_env": {"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict},
         "skyrl_gym.envs.registration": {
             "register": register_env,
             "registry": found["environments"],
         },
         "skyrl.backends.skyrl_train.utils.ppo_utils": {"AdvantageEstimatorRegistry": registry},
     }
-    for name, names in modules.items():
-        parts = name.split(".")
-        for count in range(1, len(parts)):
-            package = ".".join(parts[:count])
-            monkeypatch.setitem(sys.modules, package, ModuleType(package))
-        module = ModuleType(name)
-        vars(module).update(names)
-        monkeypatch.setitem(sys.modules, name, module)
+    stand_in(monkeypatch, modules)
     skyrl.judged_env_class.cache_clear()
     return found
 
@@ -108,9 +96,3 @@ def test_settings_under_which_a_missing_reward_counts_are_refused(
     with pytest.raises(ConfigError, match=rf"trainer\.algorithm\.{setting}.*: must be .*, since"):
         skyrl.make_reward(RewardSpec.from_dict(RIGHT), config=config(**algorithm))
     assert registered == {"environments": {}, "estimators": {}}
-
-
-def test_a_spec_that_compares_a_group_is_refused() -> None:
-    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with refuses("spec"):
-        skyrl.make_reward(spec, config=config())

@@ -2,12 +2,11 @@
 
 import asyncio
 import pickle
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
+from tests.unit.helpers.stand_in_modules import stand_in
 
 import adjudge
 from adjudge.errors import ErrorKind, GradingFailure
@@ -41,16 +40,11 @@ def cookbook(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the environment takes from tinker and its cookbook."""
     modules: dict[str, dict[str, Any]] = {
         "tinker": {"ModelInput": SimpleNamespace(from_ints=lambda ints: ints)},
-        "tinker_cookbook": {},
         "tinker_cookbook.renderers": {"get_text_content": lambda message: message["content"]},
-        "tinker_cookbook.rl": {},
         "tinker_cookbook.rl.types": {"StepResult": SimpleNamespace},
         "tinker_cookbook.rl.rollout_strategy": {"MinViableGroup": SimpleNamespace},
     }
-    for name, names in modules.items():
-        module = ModuleType(name)
-        vars(module).update(names)
-        monkeypatch.setitem(sys.modules, name, module)
+    stand_in(monkeypatch, modules)
 
 
 def step(env: JudgedEnv, text: str, **extra: Any) -> Any:
@@ -64,10 +58,7 @@ def test_a_step_has_the_reward_and_its_parts() -> None:
     assert asyncio.run(env.initial_observation()) == ("2 + 2?", ["<end>"])
     found = step(env, r"It is \boxed{4}.")
     assert (found.reward, found.episode_done, found.next_observation) == (1.0, True, [])
-    assert found.metrics == {
-        "judge/right_score": 1.0,
-        "judge/outcome": 1.0,
-    }
+    assert found.metrics == {"judge/right_score": 1.0, "judge/outcome": 1.0}
     assert step(env, r"\boxed{5}").reward == 0.0
 
 
@@ -102,12 +93,6 @@ def test_graders_see_the_conversation_the_columns_and_how_it_ended() -> None:
 def test_the_strategy_lets_a_group_lose_members_without_playing_again() -> None:
     strategy = TinkerReward(RewardSpec.from_dict(RIGHT)).rollout_strategy()
     assert vars(strategy) == {"min_successful": 2, "max_retries": 0}
-
-
-def test_a_spec_that_compares_a_group_is_refused() -> None:
-    spec = RewardSpec.from_dict({**RIGHT, "reward": {"group": "centre"}})
-    with refuses("spec"):
-        TinkerReward(spec)
 
 
 def test_environments_travel_to_other_processes() -> None:

@@ -2,16 +2,23 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.packages import Packages
 
 from adjudge import FunctionGrader, RewardSpec, extensions
 from adjudge.errors import ConfigError
 from adjudge.trainers import SHIPPED_TRAINERS, make_trainer_reward
 from adjudge.trainers.adapter import Adapter
+from adjudge.trainers.openrlhf import make_reward_func
+from adjudge.trainers.rllm import AdjudgeEvaluator
+from adjudge.trainers.roll import RollAdapter
 from adjudge.trainers.scoring import Scorer
+from adjudge.trainers.skyrl import SkyRLReward
+from adjudge.trainers.tinker_cookbook import TinkerReward
 
 SPEC = '[[graders]]\nname = "answer"\ntype = "answer"\nanswer_type = "NUMBER"\n'
 ADAPTER = """
@@ -84,6 +91,15 @@ def test_options_are_the_adapters(spec: Path) -> None:
 
 def test_the_shipped_names() -> None:
     assert list(SHIPPED_TRAINERS) == sorted(SHIPPED_TRAINERS)
+
+
+@pytest.mark.parametrize(
+    "make", [AdjudgeEvaluator, RollAdapter, SkyRLReward, TinkerReward, make_reward_func]
+)
+def test_one_answer_alone_has_no_group_to_compare(make: Callable[[RewardSpec], object]) -> None:
+    graders = [{"name": "right", "type": "answer"}]
+    with refuses("spec"):
+        make(RewardSpec.from_dict({"graders": graders, "reward": {"group": "centre"}}))
 
 
 def test_a_completion_that_was_lost_has_no_reward_whatever_is_judged() -> None:

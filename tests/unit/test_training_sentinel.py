@@ -29,19 +29,6 @@ def rules(alarms: list[SentinelAlarm]) -> list[str]:
     return [alarm.rule for alarm in alarms]
 
 
-def test_a_judge_that_climbs_while_the_gold_falls_diverges() -> None:
-    noise = wave(0.0)
-
-    def gold(step: int) -> float:
-        return (0.6 if step < 25 else max(0.05, 0.6 - 0.05 * (step - 25))) + noise(step)
-
-    (alarm,) = watched(60, judge=lambda step: 0.4 + step / 150, gold=gold)
-    assert alarm.rule == "divergence"
-    assert 25 < alarm.step <= 36
-    assert "0.6" in alarm.seen
-    assert "rubric" in alarm.advice
-
-
 def test_a_gold_that_rises_first_is_measured_from_its_best() -> None:
     def gold(step: int) -> float:
         return 0.26 + 0.01 * step if step < 20 else max(0.02, 0.45 - 0.03 * (step - 20))

@@ -19,11 +19,7 @@ from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_batch import (
-    TrlBatch,
-    find_group_layout,
-    group_equal_prompts,
-)
+from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
 from adjudge.trainers.trl_vectors import make_rewards
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
@@ -138,19 +134,6 @@ def test_standard_form_has_no_messages() -> None:
 def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
     found = fields("b", messages=[["gold"]], response=["gold"], finish_reason=["stop"], topic=["x"])
     assert found == {"prompt": "p", "response": "b", "topic": "x"}
-
-
-@pytest.mark.parametrize(
-    ("given", "reference"),
-    [
-        ({"answer": ["4"], "solution": ["2 + 2 = 4"]}, "4"),
-        ({"ground_truth": ["5"], "answer": ["4"]}, "5"),
-        ({"reference": ["6"], "answer": ["4"]}, "6"),
-        ({"target": ["7"], "answer": ["4"], "columns": {"reference": "target"}}, "7"),
-    ],
-)
-def test_the_reference(given: dict[str, Any], reference: str) -> None:
-    assert fields("b", **given)["reference"] == reference
 
 
 def test_a_rule_spec_sees_the_reference() -> None:

@@ -25,8 +25,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     result = made_result(failed={HOSTILE: HOSTILE})
     result = msgspec.structs.replace(
-        result,
-        arms=[msgspec.structs.replace(one, mitigation=HOSTILE) for one in result.arms],
+        result, arms=[msgspec.structs.replace(one, mitigation=HOSTILE) for one in result.arms]
     )
     summary = made_summary(result, label=HOSTILE, warnings=[HOSTILE], pilot=True)
     write_study_report(folder / "report.html", summary, result)

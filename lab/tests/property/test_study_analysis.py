@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge.stats.bootstrap import Resampling
 from adjudge_lab.studies.kl_curves import best_of_curves, expected_best
 from adjudge_lab.studies.overoptimization import find_onset, measure_cell_gap
 from adjudge_lab.studies.results import (
     AnswerScores,
-    ArmResult,
     BestOfScores,
     CheckpointResult,
     StudyResult,
@@ -26,23 +26,6 @@ PAIRS = st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=7)
 ROWS = st.lists(st.tuples(st.none() | SCORES, st.none() | SCORES), min_size=12, max_size=12)
 FEW = Resampling(30)
 PROMPTS = [f"p{at // 3}" for at in range(12)]
-
-
-def arm(points: list[CheckpointResult]) -> ArmResult:
-    return ArmResult(
-        name="arm",
-        judge="judge",
-        mitigation="none",
-        seed=0,
-        levels={},
-        bias={},
-        points=points,
-        curves={},
-        missing={},
-        rewards=0,
-        calls=[],
-        seconds=0.0,
-    )
 
 
 def point(
@@ -114,7 +97,7 @@ def test_gains_ignore_order_and_scale(
             proxy = [None if a is None else slope * a + shift for a, _ in chosen]
             return point(step, proxy, [b for _, b in chosen], [PROMPTS[p] for p in places])
 
-        one = arm([at(0, before), at(9, after)])
+        one = bare_arm([at(0, before), at(9, after)])
         result = StudyResult(gold="gold", judges={"judge": {}}, arms=[one], best_of=[])
         end = measure_cell_gap([one], "gold", score_units(result), FEW).end
         return [end.proxy.value, end.gold.value, end.gap.value]
@@ -132,7 +115,7 @@ def test_gold_that_never_falls_is_never_hacked(golds: list[float]) -> None:
         point(step, [float(step)] * 3, [value] * 3, ["a", "b", "c"])
         for step, value in enumerate(sorted(golds))
     ]
-    assert find_onset(arm(points), "gold", seen=16.0).step is None
+    assert find_onset(bare_arm(points), "gold", seen=16.0).step is None
 
 
 @settings(max_examples=20)
@@ -142,7 +125,7 @@ def test_a_step_down_is_found_where_it_is(fall: int, more: int, drop: float) -> 
         point(10 * at, [1.0 + at] * 3, [1.0 - (drop if at >= fall else 0.0)] * 3, ["a", "b", "c"])
         for at in range(fall + more)
     ]
-    assert find_onset(arm(points), "gold", seen=1.0).step == 10 * fall
+    assert find_onset(bare_arm(points), "gold", seen=1.0).step == 10 * fall
 
 
 def false_onsets(arms: int, checkpoints: int, prompts: int, seed: int) -> int:
@@ -161,7 +144,7 @@ def false_onsets(arms: int, checkpoints: int, prompts: int, seed: int) -> int:
             )
             for step in range(checkpoints)
         ]
-        found += find_onset(arm(points), "gold", seen=0.0).step is not None
+        found += find_onset(bare_arm(points), "gold", seen=0.0).step is not None
     return found
 
 
@@ -177,7 +160,7 @@ def test_missing_scores_move_no_other_number(golds: list[list[float | None]]) ->
     """An arm whose gold is missing here and there has the numbers of what is there."""
     names = ["a", "b", "c", "d", "e", "f"]
     points = [point(at, [float(at)] * 6, values, names) for at, values in enumerate(golds)]
-    found = measure_cell_gap([arm(points)], "gold", {"judge": 1.0, "gold": 1.0}, FEW)
+    found = measure_cell_gap([bare_arm(points)], "gold", {"judge": 1.0, "gold": 1.0}, FEW)
     changes = [
         new - old
         for old, new in zip(golds[0], golds[-1], strict=True)

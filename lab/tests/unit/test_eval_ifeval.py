@@ -161,8 +161,7 @@ def test_several_are_compared_on_the_prompts_of_both() -> None:
     write_rows(Path("a.jsonl"), [response(key) for key in range(10)])
     broken = {0, 3, 6, 9, 11}
     write_rows(
-        Path("b.jsonl"),
-        [response(key, "a, b" if key in broken else GOOD) for key in range(2, 12)],
+        Path("b.jsonl"), [response(key, "a, b" if key in broken else GOOD) for key in range(2, 12)]
     )
     found = summary("a.jsonl", "b.jsonl")
     assert [one["name"] for one in found["models"]] == ["a", "b"]

@@ -39,10 +39,7 @@ def refused(*arguments: str) -> str:
         (("run.toml", "--model", "http://h:1/v1"), "http://h:1/v1#MODEL"),
         (("run.toml", "--config", "run.toml", "--model", "a/b"), "both name a run file"),
         (("a/b", "--model", "c/d", "--config", "run.toml"), "both name a model"),
-        (
-            ("run.toml", "--model", "http://h:1/v1#m", "--against", "http://h:1/v1/#m"),
-            "same model",
-        ),
+        (("run.toml", "--model", "http://h:1/v1#m", "--against", "http://h:1/v1/#m"), "same model"),
     ],
 )
 def test_bad_input_is_named(work: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -238,10 +238,7 @@ def test_files_are_read_by_their_shape(tmp_path: Path) -> None:
     assert set(found.reasons.values()) == {("same", None)}
     turns = [
         {
-            side: [
-                {"role": "user", "content": q},
-                {"role": "assistant", "content": f"{side} {q}"},
-            ]
+            side: [{"role": "user", "content": q}, {"role": "assistant", "content": f"{side} {q}"}]
             for side in ("chosen", "rejected")
         }
         for q in questions

@@ -107,10 +107,7 @@ def test_measures_of_ratings_by_hand() -> None:
 
 
 def test_measures_of_comparisons_by_hand() -> None:
-    judged = [
-        *pair(0, "A", ["A", "B"], ["B", None]),
-        *pair(1, "B", ["A"], ["A"]),
-    ]
+    judged = [*pair(0, "A", ["A", "B"], ["B", None]), *pair(1, "B", ["A"], ["A"])]
     found = reply_metrics(judged, PAIRWISE)
     assert found["unread"] == pytest.approx(1 / 6)
     # A, B, B of the first (labels A, A, B) and A, A of the second (labels B, A).

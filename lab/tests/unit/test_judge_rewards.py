@@ -83,20 +83,6 @@ def mean(rewards: list[float]) -> float:
     return sum(rewards) / len(rewards)
 
 
-@pytest.mark.parametrize("label", ["A", "B"])
-@pytest.mark.parametrize("constant", ["A", "B"])
-def test_a_constant_letter_earns_less_than_coins(label: str, constant: str) -> None:
-    always = consistent_pair_reward(better(constant), better(constant), label).ab
-    coins = [
-        consistent_pair_reward(better(ab), better(ba), label).ab
-        for ab, ba in product("AB", repeat=2)
-    ]
-    coin = [
-        consistent_pair_reward(better(one), better(flip_preference(one)), label).ab for one in "AB"
-    ]
-    assert (always, mean(coins), mean(coin)) == (0.25, 0.375, 0.5)
-
-
 def test_the_mean_is_the_accuracy_less_a_quarter_of_the_inconsistent() -> None:
     said = [*product("AB", repeat=2), ("A", "B"), ("A", "B"), ("B", "B")]
     for label in "AB":

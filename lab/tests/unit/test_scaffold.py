@@ -64,10 +64,7 @@ def test_what_the_rules_make_of_a_training_of_three_steps(rule: Any, shares: lis
 def test_a_training_of_one_step_has_the_whole_share() -> None:
     assert [
         step_share(ScaffoldTable(rule=rule), 1, 1) for rule in ("step_linear", "step_sigmoid")
-    ] == [
-        1.0,
-        1.0,
-    ]
+    ] == [1.0, 1.0]
 
 
 def test_a_steep_fall_is_no_overflow() -> None:

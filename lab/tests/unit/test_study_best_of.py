@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 
 import pytest
 
@@ -31,32 +30,6 @@ def answers(
 @pytest.mark.parametrize(("n", "nats"), [(1, 0.0), (4, 0.636), (16, 1.835), (64, 3.175)])
 def test_kl_of_best_of_n(n: int, nats: float) -> None:
     assert best_of_n_kl(n) == pytest.approx(nats, abs=5e-4)
-
-
-def test_best_of_by_hand() -> None:
-    # Of {1,2,3,4} the best of two is 4 in 3 of 6 pairs, 3 in 2, 2 in 1; of three: 4 in 3 of 4.
-    pairs = [(3.0, 1.0), (1.0, 5.0), (4.0, 0.0), (2.0, 2.0)]
-    one, two, three, four = expected_best(pairs, [1, 2, 3, 4])
-    assert one == (2.5, 2.0)
-    assert two == pytest.approx(((4 * 3 + 3 * 2 + 2) / 6, (0 * 3 + 1 * 2 + 2) / 6))
-    assert three == pytest.approx(((4 * 3 + 3) / 4, (0 * 3 + 1) / 4))
-    assert four == (4.0, 0.0)
-
-
-def test_equal_proxies_are_taken_equally_often() -> None:
-    pairs = [(1.0, 0.0), (1.0, 1.0), (0.0, 0.4)]
-    assert expected_best(pairs, [3]) == [(1.0, 0.5)]
-    assert expected_best(pairs[::-1], [3]) == [(1.0, 0.5)]
-    # Pairs: {0,1} the best is either; {0,2} the first; {1,2} the second.
-    assert expected_best(pairs, [2])[0] == pytest.approx((1.0, (0.5 + 0.0 + 1.0) / 3))
-
-
-def test_best_of_is_the_mean_over_all_subsets() -> None:
-    pairs = [(0.3, 1.0), (0.1, 0.0), (0.9, 0.2), (0.5, 0.7), (0.8, 0.6), (0.2, 0.9), (0.4, 0.1)]
-    for n in range(1, 8):
-        best = [max(chosen) for chosen in combinations(pairs, n)]
-        mean = tuple(math.fsum(of) / len(best) for of in zip(*best, strict=True))
-        assert expected_best(pairs, [n])[0] == pytest.approx(mean)
 
 
 def test_curve_is_the_mean_over_prompts_in_units_of_the_first_policy() -> None:

@@ -23,12 +23,7 @@ pytestmark = pytest.mark.slow  # whole commands, one after the other
 
 GOLD = {"name": "gold", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0}
 RULE = {"name": "format", "type": "reasoning_format"}
-ASKED = {
-    "name": "quality",
-    "type": "llm",
-    "template": "{messages}",
-    "score_range": [0.0, 2.0],
-}
+ASKED = {"name": "quality", "type": "llm", "template": "{messages}", "score_range": [0.0, 2.0]}
 STUDY: dict[str, Any] = {
     "kind": "study",
     "label": "Which [bold]judge",

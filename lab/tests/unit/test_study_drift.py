@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge.stats.estimates import INTERCEPT, Observation, regress
 from adjudge_lab.studies.comparisons import measure_feature_curves, regress_drift
@@ -66,23 +68,11 @@ def test_refusals_say_why() -> None:
 def arm(
     judge: str, seed: int, bias: dict[str, float], words: Sequence[float], mitigation: str = "none"
 ) -> ArmResult:
-    return ArmResult(
-        name=f"{judge}.{mitigation}.{seed}",
-        judge=judge,
-        mitigation=mitigation,
-        seed=seed,
-        levels={},
-        bias=bias,
-        points=[
-            CheckpointResult(step=at, kl=0.0, scores={}, prompts=[], features={"words": value})
-            for at, value in enumerate(words)
-        ],
-        curves={},
-        missing={},
-        rewards=0,
-        calls=[],
-        seconds=0.0,
-    )
+    points = [
+        CheckpointResult(step=at, kl=0.0, scores={}, prompts=[], features={"words": value})
+        for at, value in enumerate(words)
+    ]
+    return msgspec.structs.replace(bare_arm(points, judge, seed, mitigation), bias=bias)
 
 
 def study(arms: list[ArmResult]) -> StudyResult:

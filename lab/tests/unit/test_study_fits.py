@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge.stats.bootstrap import Resampling
 from adjudge.stats.estimates import NOTHING_VARIED
@@ -120,20 +121,7 @@ def arm(seed: int, start: float, kls: list[float], dead: int | None = None) -> A
         )
         for step, kl in enumerate([0.0, *kls])
     ]
-    return ArmResult(
-        name=f"arm-{seed}",
-        judge="judge",
-        mitigation="none",
-        seed=seed,
-        levels={},
-        bias={},
-        points=points,
-        curves={},
-        missing={},
-        rewards=0,
-        calls=[],
-        seconds=0.0,
-    )
+    return bare_arm(points, seed=seed)
 
 
 def test_each_arm_begins_at_its_own_step_0() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge.stats.bootstrap import Resampling
 from adjudge_lab.studies.overoptimization import measure_cell_gap, transfer_matrix
@@ -24,29 +25,17 @@ PROMPTS = ["p", "p", "q", "q"]
 def arm(
     judge: str, seed: int, steps: Sequence[Mapping[str, Values]], mitigation: str = "none"
 ) -> ArmResult:
-    return ArmResult(
-        name=f"{judge}.{mitigation}.seed-{seed}",
-        judge=judge,
-        mitigation=mitigation,
-        seed=seed,
-        levels={},
-        bias={},
-        points=[
-            CheckpointResult(
-                step=5 * at,
-                kl=float(at * at),
-                scores={name: AnswerScores(list(values)) for name, values in scores.items()},
-                prompts=PROMPTS,
-                features={},
-            )
-            for at, scores in enumerate(steps)
-        ],
-        curves={},
-        missing={},
-        rewards=0,
-        calls=[],
-        seconds=0.0,
-    )
+    points = [
+        CheckpointResult(
+            step=5 * at,
+            kl=float(at * at),
+            scores={name: AnswerScores(list(values)) for name, values in scores.items()},
+            prompts=PROMPTS,
+            features={},
+        )
+        for at, scores in enumerate(steps)
+    ]
+    return bare_arm(points, judge, seed, mitigation)
 
 
 def study(arms: Sequence[ArmResult], best_of: Sequence[BestOfScores] = ()) -> StudyResult:

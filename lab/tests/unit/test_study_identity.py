@@ -15,11 +15,7 @@ from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.cells import Arm
-from adjudge_lab.studies.manifest import (
-    check_arms,
-    diff_settings,
-    resolve_settings,
-)
+from adjudge_lab.studies.manifest import check_arms, diff_settings, resolve_settings
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.study_file import merge_tables
 
@@ -243,17 +239,6 @@ def test_a_scaffold_without_rubrics_is_refused(scripts: Path) -> None:
     assert message.startswith("s.toml: arms.RuscaRL: ")
     assert "row 2 of" in message
     assert "has no rubrics" in message
-
-
-def test_without_it_the_pair_differs_in_temperature_alone(scripts: Path) -> None:
-    write(scripts, "RuscaRL", temperature=0.7)
-    found = pair(scripts, "rollout.scaffold")
-    message = told(found, found.arms(HERE))
-    assert message == (
-        "s.toml: arms RL.seed-0 and RuscaRL.seed-0 differ in rollout.temperature (1, 0.7), which "
-        "no judge or mitigation of this study declares, so an effect could come from either. "
-        "Make them equal, or list the intended differences in their differs."
-    )
 
 
 def test_the_pair_on_rubrics_still_differs_in_temperature(scripts: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge_lab.studies.overoptimization import find_onset, summarise_onsets
 from adjudge_lab.studies.results import AnswerScores, ArmResult, CheckpointResult
@@ -25,20 +26,7 @@ def arm(
         )
         for at, (right, judged) in enumerate(zip(gold, proxies, strict=True))
     ]
-    return ArmResult(
-        name="arm",
-        judge="judge",
-        mitigation="none",
-        seed=0,
-        levels={},
-        bias={},
-        points=points[::-1],
-        curves={},
-        missing={},
-        rewards=0,
-        calls=[],
-        seconds=0.0,
-    )
+    return bare_arm(points[::-1])
 
 
 @pytest.mark.parametrize(
@@ -63,34 +51,6 @@ def test_a_policy_that_got_worse_by_both_is_not_hacking() -> None:
     assert found.loss == pytest.approx(0.7)
 
 
-def test_a_drop_within_chance_is_none() -> None:
-    before, after = [0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]
-    noisy = arm([0.0, 0.0])
-    points = [
-        CheckpointResult(
-            step=point.step,
-            kl=0.0,
-            scores={
-                "gold": AnswerScores(list(values)),
-                "judge": AnswerScores([float(point.step)] * 4),
-            },
-            prompts=point.prompts,
-            features={},
-        )
-        for point, values in zip(noisy.points, [after, before], strict=True)
-    ]
-    found = find_onset(
-        ArmResult(
-            **{name: getattr(noisy, name) for name in noisy.__struct_fields__ if name != "points"},
-            points=points,
-        ),
-        "gold",
-        seen=1.0,
-    )
-    assert found.loss == 0.25
-    assert found.step is None
-
-
 def test_unknown_is_not_never() -> None:
     found = find_onset(arm([0.9, None, None]), "gold", seen=1.0)
     assert (found.step, found.skipped, found.checkpoints) == (None, 2, 1)
@@ -106,6 +66,11 @@ def scored(*golds: list[float | None]) -> ArmResult:
     for point, values in zip(base.points[::-1], golds, strict=True):
         point.scores["gold"] = AnswerScores(list(values))
     return base
+
+
+def test_a_drop_within_chance_is_none() -> None:
+    found = find_onset(scored([0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]), "gold", seen=1.0)
+    assert (found.loss, found.step) == (0.25, None)
 
 
 def test_a_missing_score_is_no_loss() -> None:

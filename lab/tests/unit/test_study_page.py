@@ -151,8 +151,7 @@ def test_what_is_missing_is_a_dash_with_its_reason() -> None:
             one,
             points=[
                 msgspec.structs.replace(
-                    point,
-                    scores={**point.scores, "gold": AnswerScores([None] * 6, {"timeout": 6})},
+                    point, scores={**point.scores, "gold": AnswerScores([None] * 6, {"timeout": 6})}
                 )
                 for point in one.points
             ],

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import msgspec
+from lab.tests.unit.helpers.made_study import bare_arm
 
 from adjudge_lab.studies.results import (
     AnswerScores,
-    ArmResult,
     CheckpointResult,
     StudyResult,
     iter_study_rows,
@@ -23,11 +23,9 @@ def result() -> StudyResult:
     point = CheckpointResult(
         step=4, kl=0.25, scores=scores, prompts=["p", "p"], features={"words": 3.0}
     )
-    arm = ArmResult(
-        name="mine.none.seed-0", judge="mine", mitigation="none", seed=0,
-        levels={"size": 8, "mitigation": "none"}, bias={}, points=[point], curves={},
-        missing={}, rewards=2, calls=[], seconds=1.0,
-    )  # fmt: skip
+    arm = msgspec.structs.replace(
+        bare_arm([point], "mine"), levels={"size": 8, "mitigation": "none"}, rewards=2
+    )
     return StudyResult(gold="gold", judges={}, arms=[arm], best_of=[])
 
 

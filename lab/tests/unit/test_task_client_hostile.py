@@ -67,10 +67,7 @@ def test_an_answer_that_is_none_is_a_failure(answer: Any, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [
-        (rollout(), "0 steps for 1 replies"),
-        (rollout(1.0, 1.0), "2 steps for 1 replies"),
-    ],
+    [(rollout(), "0 steps for 1 replies"), (rollout(1.0, 1.0), "2 steps for 1 replies")],
 )
 def test_every_reply_must_have_its_step(answer: Any, words: str) -> None:
     found = failure(speaking(answer))

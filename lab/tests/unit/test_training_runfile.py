@@ -214,10 +214,7 @@ def test_a_services_spec_is_written_as_it_is(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("rollout", "found"),
     [
-        (
-            {"env_name": "crafter", "env_config": {"lenght": 60}},
-            "env_config.lenght: crafter has",
-        ),
+        ({"env_name": "crafter", "env_config": {"lenght": 60}}, "env_config.lenght: crafter has"),
         ({"env_name": "no_such_module:Game"}, "rollout.env_name: 'no_such_module:Game' cannot"),
     ],
 )

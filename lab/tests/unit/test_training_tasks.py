@@ -93,10 +93,7 @@ def test_where_any_seed_goes_they_are_drawn_and_never_a_held_out_one() -> None:
 def run(folder: Path, name: str = "own_doors:Doors", **config: Any) -> RunFile:
     (folder / "own_doors.py").write_text(OWN)
     return resolve_run_file(
-        {
-            "model": {"base": "some/model"},
-            "rollout": {"env_name": name, "env_config": config},
-        },
+        {"model": {"base": "some/model"}, "rollout": {"env_name": name, "env_config": config}},
         folder=folder,
     )
 

@@ -13,12 +13,8 @@ pytest.importorskip(
     "openjudge", reason="py-openjudge is not installed here; run `make test-openjudge`"
 )
 
-from openjudge.graders.agent import (
-    ActionLoopDetectionGrader as TheirLoop,
-)
-from openjudge.graders.agent import (
-    ObservationInformationGainGrader as TheirGain,
-)
+from openjudge.graders.agent import ActionLoopDetectionGrader as TheirLoop
+from openjudge.graders.agent import ObservationInformationGainGrader as TheirGain
 from openjudge.graders.base_grader import BaseGrader as TheirBase
 from openjudge.graders.schema import GraderError as TheirError
 from openjudge.graders.schema import GraderScore as TheirScore

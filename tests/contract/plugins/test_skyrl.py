@@ -18,7 +18,6 @@ from tests.contract.plugins.scripted import (
     write_response,
 )
 
-from adjudge.errors import ConfigError
 from adjudge.trainers import skyrl
 from adjudge_lab.conformance.checks import TrainerVerdict
 from adjudge_lab.conformance.driver import Batch, StepResult, Way
@@ -115,16 +114,3 @@ def test_metrics_of_the_environment_are_aggregated_by_skyrl(driver: PluggedSkyRL
     means = aggregate_for_environment("adjudge", found)
     assert means["judge/missing_frac"] == 0.5
     assert means["judge/quality_score"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("advantage_estimator", "grpo"),
-        ("advantage_batch_normalize", True),
-        ("dynamic_sampling", SimpleNamespace(type="filter")),
-    ],
-)
-def test_settings_under_which_it_would_count_are_refused(setting: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"trainer\.algorithm\.{setting}.*: must be"):
-        skyrl.make_reward(make_spec(), config=make_config(**{setting: value}))

@@ -26,10 +26,7 @@ from adjudge_lab.conformance.drivers.slime import MilesDriver, SlimeDriver
 from adjudge_lab.conformance.source import TrainerSource
 
 OWN = "adjudge.trainers.slime"
-SOURCES = {
-    "slime": "slime-624b824",
-    "miles": "miles-31f1ca9",
-}
+SOURCES = {"slime": "slime-624b824", "miles": "miles-31f1ca9"}
 
 
 class PluggedSlime(SlimeDriver):

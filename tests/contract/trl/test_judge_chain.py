@@ -167,9 +167,7 @@ def test_each_stage_begins_with_what_an_earlier_one_left(
     assert set(policy["held_out"]["after"]) == {"judge", "right", "worth", "reward"}
 
 
-def test_the_policy_is_judged_through_the_service(
-    done: tuple[Path, dict[str, bytes], str],
-) -> None:
+def test_the_policy_is_judged_through_the_service(done: tuple[Path, dict[str, bytes], str]) -> None:
     folder, _, _ = done
     assert str(folder / "judge") in (folder / "policy" / "judge.toml").read_text()
     summary = read(folder / "policy" / "summary.json")
@@ -193,9 +191,7 @@ def test_the_page_shows_all_of_it_and_runs_nothing(
         assert said in html
 
 
-def test_a_chain_that_is_over_is_not_done_again(
-    done: tuple[Path, dict[str, bytes], str],
-) -> None:
+def test_a_chain_that_is_over_is_not_done_again(done: tuple[Path, dict[str, bytes], str]) -> None:
     folder, _, _ = done
     again = start(folder.parent / "chain.toml", folder)
     _, said = again.communicate(timeout=LAST_S)

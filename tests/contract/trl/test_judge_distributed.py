@@ -271,11 +271,7 @@ def test_a_process_knows_all_of_its_job(tmp_path: Path) -> None:
     again = process.read_job(text)
     assert again.judge.model_dump() == judge.model_dump()
     assert (again.judge.overrides, again.judge.where) == ({"LR": "0.5"}, str(source))
-    assert (again.judge.folder, again.source, again.folder) == (
-        tmp_path,
-        source,
-        tmp_path / "run",
-    )
+    assert (again.judge.folder, again.source, again.folder) == (tmp_path, source, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["bradley_terry", "sft", "lora"])

@@ -272,9 +272,7 @@ def test_async_grpo_scores_a_group(
     assert "rewards/adjudge" in samples[0].metrics
 
 
-def test_what_a_rollout_func_plays_is_judged_without_the_environments_text(
-    tmp_path: Path,
-) -> None:
+def test_what_a_rollout_func_plays_is_judged_without_the_environments_text(tmp_path: Path) -> None:
     """The policy says one word between two of the environment's; a mask tells them apart."""
     policy, words = new_policy(), ["kind", "cold"]
     own: list[str] = []

@@ -131,8 +131,5 @@ def test_a_service_that_compares_groups_is_for_v1(
 ) -> None:
     path = tmp_path / "groups.toml"
     path.write_text(f'{Path(spec).read_text()}\n[reward]\ngroup = "z_score"\n')
-    with (
-        start_service(str(path)) as url,
-        pytest.raises(ConfigError, match="the V1 trainer"),
-    ):
+    with start_service(str(path)) as url, pytest.raises(ConfigError, match="the V1 trainer"):
         JudgeRewardLoopManager(config(folder, url, policy), tiny.tokenizer())

@@ -12,11 +12,7 @@ PROMPTS = [["good", "poor", "fail", "fine"], ["good", "good", "poor", "poor"]]
 WITHOUT = [["fail"] * 4] * 2
 CASES: dict[str, dict[str, Any]] = {
     "sync": {"mode": "sync", "prompts": PROMPTS},
-    "stock": {
-        "mode": "sync",
-        "prompts": PROMPTS,
-        "overrides": ["algorithm.adv_estimator=grpo"],
-    },
+    "stock": {"mode": "sync", "prompts": PROMPTS, "overrides": ["algorithm.adv_estimator=grpo"]},
     "sync without a judge": {"mode": "sync", "prompts": WITHOUT},
     "async": {"mode": "colocate_async", "prompts": PROMPTS},
     "async without a judge": {"mode": "colocate_async", "prompts": WITHOUT},

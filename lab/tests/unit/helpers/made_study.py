@@ -21,6 +21,26 @@ PROMPTS = [f"prompt {place}" for place in range(6)]
 DIALS = {"plain": 0.0, "mild": 0.5, "strong": 1.0}
 
 
+def bare_arm(
+    points: list[CheckpointResult], judge: str = "judge", seed: int = 0, mitigation: str = "none"
+) -> ArmResult:
+    """An arm of which nothing is known but its checkpoints."""
+    return ArmResult(
+        name=f"{judge}.{mitigation}.seed-{seed}",
+        judge=judge,
+        mitigation=mitigation,
+        seed=seed,
+        levels={},
+        bias={},
+        points=points,
+        curves={},
+        missing={},
+        rewards=0,
+        calls=[],
+        seconds=0.0,
+    )
+
+
 def arm(judge: str, seed: int, **changes: Any) -> ArmResult:
     """An arm whose gold falls by the judge's dial after step 4, while the judge goes up."""
     draw = random.Random(f"{judge} {seed}")
