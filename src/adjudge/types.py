@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.errors import REDRAW_KINDS, Cause, ErrorKind, is_passing, is_suspect
+from adjudge.errors import Cause, ErrorKind, is_passing, is_suspect
 
 _log = logging.getLogger("adjudge")
 
@@ -236,14 +236,6 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     def passing(self) -> bool:
         """Whether it may pass by itself; see :func:`~errors.is_passing`."""
         return is_passing(self.kind, self.metadata)
-
-    @property
-    def redrawable(self) -> bool:
-        """Whether a fresh draw may cure it: by its kind, or by those of its failed parts.
-
-        ``metadata["redraw"]`` marks an answer of several parts that failed in such ways only.
-        """
-        return self.kind in REDRAW_KINDS or bool(self.metadata.get("redraw"))
 
     @property
     def cause(self) -> Cause:

@@ -173,12 +173,9 @@ const spentText = (call) => {
 // The orders of a pair, in words.
 const ORDERS = { as_given: "this response shown first", swapped: "the other shown first" };
 
-// Why a question was put again.
-const WHY = { repair: "asked again after an unreadable reply", redraw: "asked anew after unreadable replies", left_out: "asked for what the reply left out", again: "asked again after a failure", outage: "asked again in an outage" };
-
 function callNode(call, number, of) {
   const node = make("article", { className: call.unread || call.reply === null ? "judge-call bad" : "judge-call" });
-  const title = [`Call ${whole(number)} of ${whole(of)}`, ORDERS[call.part] ?? call.part, WHY[call.why] || (call.draw ? `draw ${whole(call.draw)}` : "")].filter(Boolean).join(", ");
+  const title = [`Call ${whole(number)} of ${whole(of)}`, ORDERS[call.part] ?? call.part, call.why && call.why !== "first" ? `asked again (${call.why.replace("_", " ")})` : call.draw ? `draw ${whole(call.draw)}` : ""].filter(Boolean).join(", ");
   const head = make("header", {}, make("h5", {}, shown(title)));
   if (call.source) head.append(make("span", { className: "source" }, shown(call.source)));
   if (call.model) head.append(make("span", {}, make("code", {}, shown(call.model))));

@@ -25,7 +25,7 @@ from adjudge.judges.ask import Ask, AskReason
 from adjudge.judges.base import call_round
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import split_events
-from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch, find_missing
+from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
@@ -379,7 +379,14 @@ class BatchGrader:
 
     def _find_missing(self, call: _Call) -> list[bool]:
         """Per sample that was really asked, whether it is missing for a reason that passes."""
-        return find_missing([one for one in call.graded if id(one) in call.asked], call.counting)
+        return [
+            any(
+                isinstance(result, GraderError) and name in call.counting and result.passing
+                for name, result in one.results()
+            )
+            for one in call.graded
+            if id(one) in call.asked
+        ]
 
     def _report_wait(self, outage: JudgeOutage, left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""

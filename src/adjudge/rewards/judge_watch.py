@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -232,17 +232,6 @@ class JudgeWatch:
                 elif result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE):
                     listening.add(name)
         return next((error for name, error in found.items() if name not in listening), None)
-
-
-def find_missing(graded: Iterable[GradedSample], counting: Collection[str]) -> list[bool]:
-    """Of each sample whether its reward is missing for a reason that passes by itself."""
-    return [
-        any(
-            isinstance(result, GraderError) and name in counting and result.passing
-            for name, result in one.results()
-        )
-        for one in graded
-    ]
 
 
 def _window(call: Sequence[bool]) -> int:

@@ -554,28 +554,28 @@ def find_idle_graders(
     Failures say neither that there was something nor that there was nothing; but where the spec
     ``imputes`` suspect ones, their grader counts, and so it counts for the whole group.
     """
-    idle: dict[str, set[str]] = {}
-    lacking: dict[str, set[str]] = {}
+    found: dict[str, dict[str, set[str]]] = {}
     for one in judged:
-        names = [
-            name
-            for name, result in one.results()
-            if result.metadata and isinstance(result, GraderScore) and not result.evaluable
-        ]
-        if names:
-            idle.setdefault(one.group, set()).update(names)
-        if lacked := find_lacking_graders(one):
-            lacking.setdefault(one.group, set()).update(lacked)
-    if not idle and not lacking:
-        return idle
-    for one in judged:
-        if (found := idle.get(one.group)) is not None:
-            found -= {n for n, r in one.results() if _has_judged(r, imputes=imputes)}
-            found -= find_lacking_graders(one)
-        if (found := lacking.get(one.group)) is not None:
-            found -= {name for name, result in one.results() if not _is_lacking(result)}
-    both = {group: idle.get(group, set()) | lacking.get(group, set()) for group in idle | lacking}
-    return {group: names for group, names in both.items() if names}
+        states = found.setdefault(one.group, {})
+        for name, result in one.results():
+            states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
+    idle = {
+        group: {name for name, seen in states.items() if seen in _IDLE_STATES}
+        for group, states in found.items()
+    }
+    return {group: names for group, names in idle.items() if names}
+
+
+_IDLE_STATES = ({"lacking"}, {"idle"}, {"idle", "failed"})
+
+
+def _judging_state(result: GraderResult, *, imputes: bool) -> str:
+    if isinstance(result, GraderScore):
+        return "judged" if not result.metadata or result.evaluable else "idle"
+    if _is_lacking(result):
+        return "lacking"
+    imputed = imputes and isinstance(result, GraderError) and result.suspect
+    return "judged" if imputed else "failed"
 
 
 def find_lacking_graders(one: GradedSample) -> set[str]:
@@ -597,9 +597,3 @@ def _blame_sample(part: RewardPart, results: Mapping[str, GraderResult]) -> Rewa
 
 def _has_failed(result: GraderResult) -> bool:
     return isinstance(result, GraderError) and not _is_lacking(result)
-
-
-def _has_judged(result: GraderResult, *, imputes: bool) -> bool:
-    if isinstance(result, GraderError):
-        return imputes and result.suspect
-    return isinstance(result, GraderScore) and result.evaluable

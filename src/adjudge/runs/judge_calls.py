@@ -171,22 +171,10 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-_ASKS = {
-    "first": "for a first answer",
-    "draw": "for another draw",
-    "repair": "to repair an unreadable reply",
-    "redraw": "for another reply instead of an unreadable one",
-    "left_out": "for what a reply left out",
-    "again": "again after a failure",
-    "outage": "again in an outage",
-}
-
-
 def describe_calls(summary: Mapping[str, Any]) -> str:
     """Why judges were asked, how much they read, and what a resumed run has cost in all."""
     asks = summary.get("asks") or {}
-    parts = [f"{asks[why]:,} {words}" for why, words in _ASKS.items() if asks.get(why)]
-    why = f"calls: {', '.join(parts)}" if asks.keys() - {"first", "draw"} else ""
+    why = f"calls by reason: {_format_counts(asks)}" if asks.keys() - {"first", "draw"} else ""
     return "; ".join(filter(None, (why, _describe_prompts(summary), describe_spending(summary))))
 
 

@@ -16,6 +16,7 @@ often as a connection, a rate limit or silence makes it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from adjudge.engine.loop import run_all
@@ -54,38 +55,27 @@ class AskPolicy(NamedTuple):
         made: list[AskReason] = []
         spent: list[Provenance] = []
         raw: list[str] = []
-        why: AskReason | None = None
         problem = ""
         while True:
             reply = None
             try:
-                if why is None:
-                    reply = await put(None)
-                else:
-                    with asking(why, len(made)):
-                        reply = await put(problem if why == "repair" else None)
+                with asking(made[-1], len(made)) if made else nullcontext():
+                    reply = await put(problem if made[-1:] == ["repair"] else None)
                 spent.append(reply.provenance)
                 return read(reply), reply, spent
             except GradingFailure as failure:
+                problem = str(failure)
                 if reply is not None:
                     raw.append(reply.text[:RAW_LIMIT])
-                    note_unreadable(reply.text, str(failure))
+                    note_unreadable(reply.text, problem)
                 elif failure.provenance is not None:
                     spent.append(failure.provenance)
-                why = self._next(failure, made, replied=reply is not None)
-                if why is None:
+                if reply is not None and self.repairs and "repair" not in made:
+                    made.append("repair")
+                elif self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
+                    made.append("redraw")
+                else:
                     raise _last_failure(failure, raw, spent, replied=reply is not None) from None
-                made.append(why)
-                problem = str(failure)
-
-    def _next(
-        self, failure: GradingFailure, made: Sequence[AskReason], *, replied: bool
-    ) -> AskReason | None:
-        if replied and self.repairs and "repair" not in made:
-            return "repair"
-        if self.redraws and "redraw" not in made and failure.kind in REDRAW_KINDS:
-            return "redraw"
-        return None
 
 
 ASK_ONCE = AskPolicy(repairs=False, redraws=False)
