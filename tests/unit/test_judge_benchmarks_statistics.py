@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any
 
 import pytest
+from tests.unit.test_judge_benchmarks import GONE, pair, said, scored
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
-    Judgement,
-    MissingJudgement,
-    PairItem,
 )
 from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
@@ -30,30 +27,6 @@ from adjudge.stats.bootstrap import (
     resample_statistics,
 )
 from adjudge.stats.estimates import binomial_two_sided, mcnemar_p_value
-
-GONE = MissingJudgement(ErrorKind.UNPARSABLE)
-
-
-def pair(name: str, label: str = "A", *, subset: str = "s", **more: Any) -> PairItem:
-    return PairItem(
-        id=name,
-        subset=subset,
-        prompt=[{"role": "user", "content": "q"}],
-        a=[{"role": "assistant", "content": more.pop("a", "one")}],
-        b=[{"role": "assistant", "content": more.pop("b", "two")}],
-        label=label,  # type: ignore[arg-type]  # "A" or "B"
-        where=f"x.jsonl:{name}",
-        **more,
-    )
-
-
-def said(name: str, *verdicts: Any, subset: str = "s") -> Judgement:
-    return Judgement(subset=subset, id=name, verdicts=list(verdicts))
-
-
-def scored(name: str, *scores: Any, subset: str = "s") -> Judgement:
-    return Judgement(subset=subset, id=name, scores=list(scores))
-
 
 # Preference files.
 
