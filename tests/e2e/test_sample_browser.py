@@ -187,9 +187,7 @@ def read_whole(page: Page) -> None:
     expect(card.locator(".judge-call")).to_have_count(2)
     expect(card).to_contain_text("1 - good\n5 - bad", use_inner_text=True)
     expect(card.locator(".judge-call.bad")).to_contain_text("no verdict in the reply")
-    expect(card.locator(".judge-call").last).to_contain_text(
-        "asked again (repair)"
-    )
+    expect(card.locator(".judge-call").last).to_contain_text("asked again (repair)")
     expect(card.locator(".judge-call").last).to_contain_text("900 + 20 tokens · $0.0020 · 0.50 s")
     assert "draw " not in card.inner_text()
     assert (card.bounding_box() or {"width": 0})["width"] > 0.85 * (
