@@ -164,7 +164,7 @@ async def judge_once(grader: Any, type_name: str, form: str, place: int) -> Outc
         call_log.reset(token)
     outcome.seconds = time.perf_counter() - started
     outcome.calls = len(calls)
-    outcome.repairs = sum(call.repair for call in calls)
+    outcome.repairs = sum(call.why == "repair" for call in calls)
     outcome.unread = [call.unread or call.kind for call in calls if call.unread or call.kind]
     outcome.raw = [(call.reply or "")[:600] for call in calls if call.unread or call.kind]
     usages = [call.usage for call in calls if call.usage is not None]

@@ -63,14 +63,12 @@ def distributed_rank(environ: Mapping[str, str] | None = None) -> ProcessRank | 
 
 def world_size() -> int:
     """Processes that train together, this one included."""
-    place = distributed_rank()
-    return 1 if place is None else place.world
+    return (distributed_rank() or ProcessRank(0, 1)).world
 
 
 def is_main_process() -> bool:
     """Whether this process is the one that writes, prints and reports."""
-    place = distributed_rank()
-    return place is None or place.rank == 0
+    return (distributed_rank() or ProcessRank(0, 1)).rank == 0
 
 
 def all_gather(found: list[_T]) -> list[_T]:
@@ -133,7 +131,6 @@ def distributed_command(judge: JudgeFile, said: Path, *, cuda: bool) -> list[str
     if not cuda:
         return ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m",
                 _PROCESS_MODULE, str(said)]  # fmt: skip
-    offload = str(trainer.cpu_offload or trainer.param_offload).lower()
     # All of it is said, so that nobody's own accelerate settings come in between.
     options = {
         "num_processes": count,
@@ -148,7 +145,7 @@ def distributed_command(judge: JudgeFile, said: Path, *, cuda: bool) -> list[str
         "fsdp_reshard_after_forward": "true",
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        "fsdp_offload_params": offload,
+        "fsdp_offload_params": str(trainer.cpu_offload or trainer.param_offload).lower(),
         "fsdp_use_orig_params": "true",
         "fsdp_cpu_ram_efficient_loading": "false",
         "fsdp_activation_checkpointing": "false",  # the trainer's own is used
@@ -174,11 +171,7 @@ def run_distributed(job: JudgeJob) -> dict[str, Any]:
     _check_processes(judge, count, found)
     mark = secrets.token_hex(8)
     output = _ProcessOutput(job, mark)
-    env = (
-        {EVENT_MARK_VARIABLE: mark}
-        if found
-        else {EVENT_MARK_VARIABLE: mark, "OMP_NUM_THREADS": "1"}
-    )
+    env = {EVENT_MARK_VARIABLE: mark} | ({} if found else {"OMP_NUM_THREADS": "1"})
     with tempfile.TemporaryDirectory(prefix="adjudge-") as private:
         job_file = Path(private) / "job.json"
         job_file.write_bytes(_job_text(job))

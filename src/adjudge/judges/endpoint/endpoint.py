@@ -88,7 +88,7 @@ class Call(msgspec.Struct, eq=False):
     request: HttpRequest
     price: Price | None
     cache_key: str | None
-    join_key: tuple[int, str, bytes] | None
+    join_key: tuple[int, int, str, bytes] | None
     reserved: Reservation
     latencies: LatencyDigest
     asked_at: float
@@ -162,7 +162,7 @@ class Endpoint:
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
         self._hedges = HedgeBudget(s.hedge_budget if s.hedge else 0.0)
-        self._joinable: dict[tuple[int, str, bytes], Call] = {}
+        self._joinable: dict[tuple[int, int, str, bytes], Call] = {}
         self._open: dict[Call, None] = {}  # that have not ended, in the order of their deadlines
         self._live: dict[Send, None] = {}  # that are out, in the order of sending
         self._first: deque[Call] = deque()  # that are sent again
@@ -306,7 +306,7 @@ class Endpoint:
 
     def _deduplication_key(
         self, call: ChatCall, request: HttpRequest
-    ) -> tuple[int, str, bytes] | None:
+    ) -> tuple[int, int, str, bytes] | None:
         """What two calls share a reply by, if they may.
 
         A wire may leave out of the body what was asked for, so the reply's form goes with it. A NUL
@@ -316,7 +316,8 @@ class Endpoint:
         if not self._settings.dedupe or not (kept_anyway or call.sampling.get("temperature") == 0):
             return None
         form = encode_reply_form(call)
-        return call.draw, request.path, request.body + b"\0" + form if form else request.body
+        said = request.body + b"\0" + form if form else request.body
+        return call.draw, call.attempt, request.path, said
 
     # ── there is room: a call is sent ────────────────────────────────────────────────────────────
 
