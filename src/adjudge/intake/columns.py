@@ -84,12 +84,13 @@ class ReferenceChoice:
         if fixed or _OTHERS.isdisjoint(columns):  # as in most rows
             value = columns.get("reference", MISSING)
             if not (value.__class__ is str and value) and is_nothing(value):
-                columns.pop("reference", None)
+                if value is not MISSING:
+                    columns["reference"] = None  # a column that this row does not need
             return
         present = [name for name in columns if name in _COLUMNS]
         chosen = find_reference(columns)
         if chosen is None:
-            columns.pop("reference", None)
+            columns["reference"] = None
             return
         value = columns[chosen]
         columns["reference"] = value
