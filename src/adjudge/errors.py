@@ -93,6 +93,12 @@ SUSPECT_KINDS = REDRAW_KINDS | {ErrorKind.OUT_OF_RANGE, ErrorKind.INCOMPLETE}
 LACKED = "lacked_fields"
 """In a failure's metadata: the fields of the sample for lack of which there is no answer."""
 
+ASKED_AGAIN = "asked_again"
+"""In a failure's metadata: who asked has asked again, so nobody else has to."""
+
+LOST = "lost"
+"""The key of metadata of a result about a rollout that was lost: no grader was asked."""
+
 
 def is_suspect(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     """Whether the candidate may have brought a failure about.

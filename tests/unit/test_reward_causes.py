@@ -302,6 +302,51 @@ def test_a_null_in_a_column_of_another_task_is_no_misspelt_name(row: dict[str, A
     assert {*adjudge.grade(rows, MIXED).rewards} == {0.0, 1.0}
 
 
+def test_a_lost_rollout_takes_no_reward_from_its_group() -> None:
+    made = adjudge.SpecRewardFunction(adjudge.RewardSpec.from_dict(MIXED))
+    group = [adjudge.RewardSample(at, at, "q", "\\boxed{4}", None, MATH) for at in range(2)]
+    lost = adjudge.RewardSample(2, 2, "q", None, None, MATH, is_lost=True)
+    assert values(made.compute({"g": [*group, lost]})) == [1.0, 1.0, None]
+
+
+def test_what_a_group_lacks_is_the_same_whatever_was_graded_before() -> None:
+    math, word = ({"reference": "4"}, {"word": "w"})
+    made = adjudge.SpecRewardFunction(adjudge.RewardSpec.from_dict(MIXED))
+    for row in (word, math, word):
+        group = [adjudge.RewardSample(at, at, "q", "\\boxed{4}", None, row) for at in range(2)]
+        assert values(made.compute({"g": group})) == [None, None]
+    rows = [{"prompt": str(row), "response": "\\boxed{4}", **row} for row in (word, math, word)]
+    assert adjudge.grade(rows, MIXED).rewards == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [GradingFailure("invalid_input", "too long", {"status": 400, "suspect": True}), ValueError()],
+)
+def test_a_null_beside_a_failure_does_not_explain_it(error: Exception) -> None:
+    class Judge(BaseGrader):
+        def __init__(self) -> None:
+            super().__init__("judge")
+
+        async def aevaluate(self, response: str, reference: str | None) -> float:
+            raise error
+
+    made = build({"judge": Judge(), "one": FunctionGrader(lambda response: 1.0, "one")},
+                 missing={"max_missing": 1.0})  # fmt: skip
+    given = [adjudge.RewardSample(at, at, "q", "r", None, {"reference": None}) for at in range(2)]
+    assert values(made.compute({"g": given})) == [None, None]
+
+
+def test_a_grader_with_nothing_to_judge_so_far_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [{"prompt": str(at), "response": "4", "reference": ""} for at in range(20)]
+    run = adjudge.grade([{**row, "word": "4"} for row in rows], MIXED)
+    assert run.rewards == [1.0] * 20
+    assert [one.getMessage()[:13] for one in caplog.records] == ["graders.math:"]
+    assert [one.partition(" ")[0] for one in run.summary["warnings"]][:1] == ["math"]
+
+
 def test_a_field_that_no_sample_has_at_all_is_refused_by_name() -> None:
     made = adjudge.SpecRewardFunction(adjudge.RewardSpec.from_dict(MIXED))
     given = [adjudge.RewardSample(i, i, "q", f"{i}", None, {"reference": "4"}) for i in range(16)]

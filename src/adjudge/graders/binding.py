@@ -263,11 +263,13 @@ class ArgumentBinding:
     def lacked_fields(self, failure: GraderError, arguments: Mapping[str, Any]) -> list[str]:
         """The fields of the sample for lack of which a grader failed: absent, or null.
 
-        The grader names them, or they are those that it needs. Empty where something else is wrong,
-        or where a function maps fields, so that nobody knows which it looked for.
+        The grader names them, or they are those that it needs. Empty where something else is wrong
+        (a bug, what a judge's server refuses), or where a function maps fields, so that nobody
+        knows which it looked for.
         """
         paths = {} if self._mapper is None else self._mapper
-        if callable(paths) or failure.kind not in (ErrorKind.INVALID_INPUT, ErrorKind.BUG):
+        refused = failure.suspect or "status" in failure.metadata
+        if callable(paths) or refused or failure.kind is not ErrorKind.INVALID_INPUT:
             return []
         nulls = [name for name in self._required if arguments.get(name, MISSING) is None]
         return [paths.get(name, name) for name in failure.metadata.get(LACKED, nulls)]

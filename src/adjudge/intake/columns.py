@@ -83,14 +83,15 @@ class ReferenceChoice:
         """Put the row's reference into its ``columns``; ``fixed``: the user named its column."""
         if fixed or _OTHERS.isdisjoint(columns):  # as in most rows
             value = columns.get("reference", MISSING)
-            if not (value.__class__ is str and value) and is_nothing(value):
-                if value is not MISSING:
-                    columns["reference"] = None  # a column that this row does not need
+            if value is not MISSING and not (value.__class__ is str and value):
+                # A column of rows of another task stays known.
+                columns["reference"] = None if is_nothing(value) else value
             return
         present = [name for name in columns if name in _COLUMNS]
         chosen = find_reference(columns)
         if chosen is None:
-            columns["reference"] = None
+            if "reference" in columns or any(name != "label" for name in present):
+                columns["reference"] = None
             return
         value = columns[chosen]
         columns["reference"] = value

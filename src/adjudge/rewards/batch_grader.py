@@ -17,7 +17,14 @@ from msgspec import structs
 
 from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import REDRAW_KINDS, ErrorKind, GradingFailure, JudgeUnavailable
+from adjudge.errors import (
+    ASKED_AGAIN,
+    LOST,
+    REDRAW_KINDS,
+    ErrorKind,
+    GradingFailure,
+    JudgeUnavailable,
+)
 from adjudge.graders.base import is_listwise
 from adjudge.graders.binding import BoundGrader, GraderConfig
 from adjudge.graders.llm.asking import compute_wait
@@ -108,7 +115,7 @@ class BatchGrader:
     ``graders`` are the built objects by name. The same object serves call after call; the outage
     watch looks back over calls. ``startup_patience_s``: how long to wait for a judge that has never
     been reached; by default ``patience_s`` of the spec. ``draws``: how often each is asked.
-    ``listener``: who hears of judge calls.
+    ``listener``: who hears of judge calls. ``columns``: those of the samples of all calls.
     """
 
     def __init__(
@@ -122,12 +129,13 @@ class BatchGrader:
         startup_patience_s: float | None = None,
         draws: int = 1,
         listener: TranscriptListener | None = None,
+        columns: Collection[str] = (),
     ) -> None:
         self.draws = draws
         self._listener = listener
         self._clock = clock or SystemClock()
         self._counting = spec.counting
-        self._watch = JudgeWatch(spec, graders, startup_patience_s)
+        self._watch = JudgeWatch(spec, graders, startup_patience_s, columns)
         self._reported_at: float | None = None
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
@@ -326,7 +334,11 @@ class BatchGrader:
         A grader of the user's own has its one redraw here; the others have asked again themselves.
         """
         await self._repeat(call, [at for at, error in call.find_failed() if error.passing], why)
-        unread = (at for at, error in call.find_failed() if error.kind in REDRAW_KINDS)
+        unread = (
+            at
+            for at, error in call.find_failed()
+            if error.kind in REDRAW_KINDS and ASKED_AGAIN not in error.metadata
+        )
         items = call.items
         again = [at for at in unread if not (items[at].grader.asks_again or items[at].ask.attempt)]
         for at in again:
@@ -452,7 +464,8 @@ def _no_events_error(why: str) -> GraderError:
 
 
 def _lost_error(problem: str, name: str) -> GraderError:
-    return GraderError(name, ErrorKind.INVALID_INPUT, problem or "the rollout has no response")
+    problem = problem or "the rollout has no response"
+    return GraderError(name, ErrorKind.INVALID_INPUT, problem, {LOST: True})
 
 
 def _not_sampled_error(name: str) -> GraderError:

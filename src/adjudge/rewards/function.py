@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,10 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
     ``graders`` gives grader objects by name instead of building the spec's types; ``tally`` is a
     caller's count of results; ``startup_patience_s``: how long to wait for a judge that has never
     been reached, by default the spec's ``patience_s``; ``draws``: how often each grader that takes
-    a draw is asked, of which the first makes the reward; ``listener`` hears of judge calls. Holds
-    configuration, and what looks back over calls (the outage watch, who has answered); one object
-    serves any thread, loop and process.
+    a draw is asked, of which the first makes the reward; ``listener`` hears of judge calls;
+    ``columns``: those of the samples of all calls, where they are known. Holds configuration, and
+    what looks back over calls (the outage watch, who has answered); one object serves any thread,
+    loop and process.
 
     >>> from adjudge import RewardSample, RewardSpec
     >>> spec = RewardSpec.from_dict({"graders": [{"name": "right", "type": "string_match"}]})
@@ -53,11 +54,12 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
         startup_patience_s: float | None = None,
         draws: int = 1,
         listener: TranscriptListener | None = None,
+        columns: Collection[str] = (),
     ) -> None:
         super().__init__(spec, graders or spec.build_graders())
         if graders is None:  # callers that pass graders check the machine themselves
             check_machine(spec, self.graders)
-        self.listener = listener
+        self.listener, self.columns = listener, columns
         self._grader = BatchGrader(
             spec,
             self.graders,
@@ -67,6 +69,7 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             startup_patience_s=startup_patience_s,
             draws=draws,
             listener=listener,
+            columns=columns,
         )
         self._steps = 0
 

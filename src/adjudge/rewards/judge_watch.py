@@ -9,9 +9,10 @@ reasons that pass by themselves, the judges are down: whoever asks waits for the
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -29,6 +30,8 @@ from adjudge.types import (
     Sample,
     get_path,
 )
+
+_log = logging.getLogger("adjudge")
 
 MIN_FAILED_SAMPLES = 16
 """Distinct samples that must all have failed before "every reply" is a fact: a policy can write one
@@ -65,7 +68,8 @@ class JudgeWatch:
     share is always of the full window, so a process that has asked fewer so far cannot be in an
     outage by a handful of them. A call of which nothing is missing is never an outage, whatever
     other calls are; calls may overlap. ``startup_patience_s``: how long to wait for a judge that
-    has never been reached, by default ``patience_s``.
+    has never been reached, by default ``patience_s``. ``columns``: those of all samples, also in
+    other calls, where that is known.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class JudgeWatch:
         spec: RewardSpec,
         graders: Mapping[str, Any],
         startup_patience_s: float | None = None,
+        columns: Collection[str] = (),
     ) -> None:
         self._where, self._graders, self._settings = spec.where, graders, spec.missing
         self._startup_patience_s = startup_patience_s
@@ -82,7 +87,8 @@ class JudgeWatch:
             name for name in self._unanswered if hasattr(graders[name], "check_fields")
         }
         self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
-        self._unapplied = {one.name for one in spec.graders}
+        self._columns = columns
+        self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
         self._calls: deque[list[bool]] = deque()
 
     # --- fields ---------------------------------------------------------------------------------
@@ -115,31 +121,44 @@ class JudgeWatch:
     def settle_lacked(self, graded: Sequence[GradedSample], samples: Sequence[Sample]) -> None:
         """Make samples without a grader's field ``not_applicable`` to it, in place.
 
-        Not where the field may be misspelt: where the grader has never had it, and no sample of the
-        call has such a column, not even a null in it. That stays ``invalid_input``.
+        Not where the field may be misspelt: where no sample has such a column, not even a null in
+        it. That stays ``invalid_input``.
         """
-        tables = list(_list_results(graded))
-        lacking: set[str] = set()
-        for table in tables:
-            for name, result in table.items():
-                if _is_answer(result):
-                    self._unapplied.discard(name)
-                elif isinstance(result, GraderError) and LACKED in result.metadata:
-                    lacking.add(name)
-        if not lacking:
-            return
-        rows = [sample.fields() for sample in samples]
+        rows: list[Mapping[str, Any]] = []
         known: dict[str, bool] = {}
-        for table in tables:
-            for name in lacking & table.keys():
-                result = table[name]
+        for table in _list_results(graded):
+            for name, result in table.items():
                 if not isinstance(result, GraderError) or LACKED not in result.metadata:
                     continue
-                if name not in self._unapplied or any(
-                    known.setdefault(column, _is_column(column, rows))
-                    for column in result.metadata[LACKED]
-                ):
+                rows = rows or [sample.fields() for sample in samples]
+                for column in result.metadata[LACKED]:
+                    if column not in known:
+                        above = column.partition(".")[0] in self._columns
+                        known[column] = above or _is_column(column, rows)
+                if any(known[column] for column in result.metadata[LACKED]):
                     table[name] = structs.replace(result, kind=ErrorKind.NOT_APPLICABLE)
+        self._report_unapplied(graded, samples)
+
+    def _report_unapplied(self, graded: Sequence[GradedSample], samples: Sequence[Sample]) -> None:
+        """Say once of a grader that had nothing to judge in any sample so far."""
+        for one, sample in zip(graded, samples, strict=True) if self._unapplied else ():
+            for name, result in one.results():
+                if name not in self._unapplied:
+                    continue
+                if not isinstance(result, GraderError):
+                    del self._unapplied[name]
+                elif result.kind is ErrorKind.NOT_APPLICABLE:
+                    seen = self._unapplied[name]
+                    seen.add(_sample_content(sample))
+                    if len(seen) >= MIN_FAILED_SAMPLES:
+                        del self._unapplied[name]
+                        _log.warning(
+                            "graders.%s: none of the first %d samples has its field (%s), so the "
+                            "rewards are made without it. Correct its mapper if that is misspelt.",
+                            name,
+                            len(seen),
+                            ", ".join(result.metadata[LACKED]),
+                        )
 
     # --- answers --------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from adjudge.errors import LACKED, ErrorKind
+from adjudge.errors import LACKED, LOST, ErrorKind
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
@@ -552,13 +552,15 @@ def find_idle_graders(
     """By group, the graders that had nothing to judge in all of its samples.
 
     Failures say neither that there was something nor that there was nothing; but where the spec
-    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group.
+    ``imputes`` suspect ones, their grader counts, and so it counts for the whole group. A rollout
+    that was lost says nothing of the others.
     """
     found: dict[str, dict[str, set[str]]] = {}
     for one in judged:
         states = found.setdefault(one.group, {})
         for name, result in one.results():
-            states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
+            if not (isinstance(result, GraderError) and LOST in result.metadata):
+                states.setdefault(name, set()).add(_judging_state(result, imputes=imputes))
     idle = {
         group: {name for name, seen in states.items() if seen in _IDLE_STATES}
         for group, states in found.items()

@@ -14,7 +14,7 @@ import time
 import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
@@ -208,6 +208,8 @@ class Journal:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._flushed_at = 0.0
+        self.before_flush: Callable[[], None] | None = None
+        """Writes what must be on disk before a result that came from it: a cassette's replies."""
         self._pid = os.getpid()
         self._open()
 
@@ -268,6 +270,8 @@ class Journal:
     def flush(self) -> None:
         """Hand what is pending to the operating system, in one append."""
         if self._pending and self._pid == os.getpid():
+            if self.before_flush is not None:
+                self.before_flush()
             self._log.append_lines(b"".join(self._pending))
             self._pending, self._pending_bytes = [], 0
         self._flushed_at = time.monotonic()

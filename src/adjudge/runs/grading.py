@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -211,6 +211,8 @@ def _grade(
         if job.folder is not None:
             folder = opened.enter_context(_open_folder(job, job.folder, graders))
             journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
+            if job.cassette is not None and not job.cassette.replays:
+                journal.before_flush = job.cassette.flush
         spending = opened.enter_context(
             FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
         )
@@ -225,6 +227,7 @@ def _grade(
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
             listener=keeper if job.asks_judge else None,
+            columns=counted.columns,
         )
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
@@ -417,13 +420,14 @@ class CountedSamples:
 
     ``samples``: all of them, if one window holds them; else the input, to be read again. ``sizes``:
     how many samples of each group are still to come. ``reader`` and ``report`` know how the input
-    was read. ``groups`` names the groups of ``samples``.
+    was read. ``groups`` names the groups of ``samples``; ``columns``: those of any sample.
     """
 
     samples: Iterable[Sample]
     sizes: Counter[str]
     reader: SampleReader
     report: InputReport
+    columns: Collection[str]
     groups: GroupNames = field(default_factory=GroupNames)
 
 
@@ -432,14 +436,17 @@ def count_samples(job: GradingJob) -> CountedSamples:
     report, reader = _report_input(job)
     first: list[Sample] = []
     sizes: Counter[str] = Counter()
+    columns: set[str] = set()
     for sample in reader:
         sizes[report.add(sample)] += 1
+        columns.update(sample.extra)
         if len(first) <= _WINDOW:
             first.append(sample)
     if not sizes:
         raise _no_usable_row(job, reader)
     _say_input(job, report, reader)
-    return CountedSamples(first if len(first) <= _WINDOW else reader, sizes, reader, report)
+    samples = first if len(first) <= _WINDOW else reader
+    return CountedSamples(samples, sizes, reader, report, columns)
 
 
 def _report_input(job: GradingJob) -> tuple[InputReport, SampleReader]:

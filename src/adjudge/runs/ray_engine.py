@@ -94,6 +94,7 @@ class RayEngine:
             window=_WINDOW,
             startup_patience_s=job.startup_patience_s,
             draws=job.draws,
+            columns=function.columns,
         )
         answers = _WorkerAnswers(function, journal, tally)
         with _ray_cluster(self.address, self.workers):
@@ -142,7 +143,12 @@ class _WorkerAnswers:
         self._together: BatchGrader | None = None
         if together is not None:
             self._together = BatchGrader(
-                together, function.graders, journal=journal, tally=tally, draws=function.draws
+                together,
+                function.graders,
+                journal=journal,
+                tally=tally,
+                draws=function.draws,
+                columns=function.columns,
             )
 
     def add(self, judged: Sequence[GradedSample]) -> None:

@@ -13,7 +13,7 @@ import pickle
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -171,6 +171,7 @@ class WorkerPlan:
     window: int
     startup_patience_s: float | None = None
     draws: int = 1
+    columns: Collection[str] = ()
 
 
 @dataclass
@@ -289,6 +290,7 @@ class _WorkerGraders:
             tally=journal.tally,
             startup_patience_s=plan.startup_patience_s,
             draws=plan.draws,
+            columns=plan.columns,
         )
 
     def judged(self, window: list[Sample], drawn: list[bool]) -> list[GradedSample]:

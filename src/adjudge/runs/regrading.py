@@ -146,6 +146,7 @@ class RecordedAnswers:
                 tally=tally,
                 startup_patience_s=job.startup_patience_s,
                 listener=function.listener,
+                columns=function.columns,
             )
         return _RecordedGrader(self._records, self._plan, function, asker, tally)
 

@@ -513,11 +513,13 @@ def _suspect_share(kinds: Counter[str], drawn: int) -> Iterator[str]:
 
 def _not_applicable(graders: Mapping[str, Mapping[str, Any]], drawn: int) -> Iterator[str]:
     for name, found in graders.items():
-        share = found["not_evaluable"] / drawn if drawn else 0.0
+        lacking = found["missing_by_kind"].get(ErrorKind.NOT_APPLICABLE, 0)
+        share = (found["not_evaluable"] + lacking) / drawn if drawn else 0.0
         if found["weight"] and share >= NOT_APPLICABLE_SHARE:
             yield (
                 f"{name} had nothing to judge in {share:.0%} of the samples. In a group of which "
-                "that is all it is left out; in others its stated score counts"
+                "that is all it is left out; in others its stated score counts, and a sample "
+                "without its field has no reward"
             )
 
 

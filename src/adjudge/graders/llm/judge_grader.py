@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, cast
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ASKED_AGAIN, LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader, View, docstring_summary
 from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
@@ -554,9 +554,13 @@ async def ask_judge(
         ConfigError: the template lacks ``{reply_form}`` or shows a field in a system message.
     """
     asker = JudgeGrader(model, "ask_judge", language=language)
-    return await asker._ask(  # noqa: SLF001  (the same class's, from outside a grader)
-        _own_template(template), fields, form, draw=draw, group=group
-    )
+    try:
+        return await asker._ask(  # noqa: SLF001  (the same class's, from outside a grader)
+            _own_template(template), fields, form, draw=draw, group=group
+        )
+    except GradingFailure as failure:
+        failure.metadata[ASKED_AGAIN] = True
+        raise
 
 
 @lru_cache(maxsize=64)

@@ -269,6 +269,10 @@ class ReplyCache:
 
     # -- the end ---------------------------------------------------------------------------------
 
+    def flush(self) -> None:
+        """Write what is pending now, so that nothing else is on disk before it."""
+        self._file.flush()
+
     def report(self) -> CacheReport:
         """What this cache did so far, in this process."""
         self._file.flush()

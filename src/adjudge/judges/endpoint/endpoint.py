@@ -252,7 +252,8 @@ class Endpoint:
                 cache.put_failure(key, failure, chat_call)
             raise
         call = None if join is None else self._joinable.get(join)
-        if call is not None:
+        left = 0.0 if call is None else call.deadline - self._timer.now()
+        if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
             if (latencies := self.latencies.get(chat_call.model)) is None:
@@ -567,8 +568,8 @@ class Endpoint:
         """Keep the outcome before anybody can ask the same again; cancel what is still out."""
         call.ended, call.wants = True, ""
         del self._open[call]
-        if call.join_key is not None:
-            self._joinable.pop(call.join_key, None)
+        if call.join_key is not None and self._joinable.get(call.join_key) is call:
+            del self._joinable[call.join_key]
         try:
             if self._cache is not None and call.cache_key is not None:
                 if isinstance(outcome, Reply):
