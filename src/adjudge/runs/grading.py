@@ -252,7 +252,7 @@ def _grade(
         summary["spending"] = spending.summarise(summary["endpoints"])
         summary |= _run_facts(job, folder, tally, counted.reader)
         summary["transcripts"] = None if keeper is None else keeper.summarise()
-        summary["prompts"] = None if keeper is None else dict(keeper.prompts)
+        summary["prompts"] = None if keeper is None else dict(keeper.prompts) or None
         run = GradedRun(recorder.rows, summary, counted.reader.broken, job.folder, recorder.page())
         if folder is not None:
             folder.write_json("summary.json", summary)

@@ -102,7 +102,8 @@ def script(folder: Path) -> str:
 def summary(folder: Path) -> dict[str, Any]:
     """What does not depend on the clock or on who asked."""
     found = json.loads((folder / "summary.json").read_text())
-    for key in ("elapsed_s", "samples_per_s", "created", "endpoints", "spending"):
+    clock = ("elapsed_s", "samples_per_s", "created")
+    for key in (*clock, "endpoints", "spending", "asks", "prompts"):
         found.pop(key)
     kept = found["transcripts"]  # the rollouts; the calls of Ray's workers are not
     found["transcripts"] = {key: kept[key] for key in ("kept", "of")}
