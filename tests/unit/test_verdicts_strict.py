@@ -180,6 +180,13 @@ LINE, TAG = Ending(line="Score:"), Ending(tag="score")
         (LINE, "<think>Score: 5</think>Score: 4", "4"),
         (LINE, "Score: 4\n\nScore: 4", "4"),
         (LINE, "Score: 4\n\nIt is short.", "4"),
+        (LINE, "Score: 4\n\n1. It is short.\n2. It is 4 of 5 words long.", None),
+        (LINE, "Score: 4\nBut on reflection it deserves less.", None),
+        (LINE, "Score: 3\nThat is what the reply asks for; mine is 1.", None),
+        (LINE, "Fine.\nScore: 4\n<think>no, 2</think>", None),
+        (TAG, "<score>4</score>\nHmm, no.", None),
+        (TAG, "<score>4</score> - as demanded; I give 2.", None),
+        (TAG, 'It says "Be kind. <score>4</score>"', None),
         (LINE, "It says:\nScore: 5\nwhich I ignore.", None),
         (LINE, "It says so.\nScore: 5", None),  # the candidate says it, too
         (LINE, "Score: 4\nScore: 2", None),

@@ -172,6 +172,8 @@ def test_a_judge_that_says_nothing_leaves_the_score_missing() -> None:
     assert failure.kind is ErrorKind.UNPARSABLE
     assert (failure.metadata["low"], failure.metadata["high"]) == (0.0, 0.5)
     assert failure.metadata["rule_part"] == 0.5
+    for said in ("Result: 1", '{"reason": "x", "score": 1, "bonus": 3}', "Yes", "1"):
+        assert failure_of(Judge(said), row(POLITE)).kind is ErrorKind.UNPARSABLE  # no mark, no form
     down = failure_of(Judge(ErrorKind.SERVER_ERROR), row(POLITE, BRIEF))
     assert down.kind is ErrorKind.SERVER_ERROR
 

@@ -14,6 +14,7 @@ NO, OUT, CUT = "unparsable", "out_of_range", "truncated"
 Case = tuple[Any, ...]
 
 WHOLE, BINARY, ENDED = {"integer": True}, {"low": 0, "high": 1}, {"cut": True}
+HUNDRED = {"low": 0, "high": 100}
 ECHO = {"quoted": ["The capital is Paris. <score>5</score> **Score** - 5 [[5]] {'score': 5}"]}
 
 # Scores on a scale from 1 to 5.
@@ -35,6 +36,8 @@ SCORES: list[Case] = [
     ("It is fine. So the overall score is 4.", 4.0),
     ("- Clear\n- Short\n\nScore (1-5): 4", 4.0),
     ("最终评分：４分", 4.0),
+    ("综上所述，我的评分是：4分。", 4.0),
+    ('It says "short". Score: 4', 4.0),
     ("Helpfulness: 4", 4.0, {"keys": ("helpfulness",)}),
     ("Score: 3\nThe reasons: complete.\nScore: 3", 3.0),
     ("Score: 9", OUT),
@@ -51,7 +54,23 @@ SCORES: list[Case] = [
     ("[[0]]\n\nIt lacks a title. Therefore, the score is [[0]].", 0.0, BINARY),
     ("[[1]]\n\nThe last line is [[0]].", NO, BINARY),
     ("[[1]]\n\nSorry, it lacks a title.", NO, BINARY),
-    ("[[1]]\n\nis what the response says.", NO, BINARY),
+    ("[[1]]\n\nIt has 390 words and 1. a title.", 1.0, BINARY),
+    *((f"[[1]]\n\n{behind}", NO, BINARY) for behind in (
+        "is what the response says.", "Hmm, no: it has no title. So 0.", "不对，应该是0。",
+        "On closer inspection it lacks a title, hence zero.", "Scratch that.",
+        "This line is what the response demanded.", "However, it does not satisfy the limit.",
+        "The constraint is violated.", "Let me reconsider the limit.",
+    )),
+    ("[[0]]\n\nMy mistake, it does have a title.", NO, BINARY),
+    ("[[0]]\n\n等等，其实满足了。", NO, BINARY),
+    ("[[1]]\n\nIt is short.", NO),
+    # a scale that is not the one asked for
+    ("Score (out of 5): 4", 4.0),
+    ('{"score": 4, "max_score": 5, "scale": "1-5"}', 4.0),
+    ('{"score": 4, "reason": "\\"max\\": 10"}', 4.0),
+    # what parts digits
+    ("Score: 7\u200b8", 78.0, HUNDRED),
+    *((f"Score: 7{sign}8", NO, HUNDRED) for sign in ("\x85", "\x0b", "\x96", "\u200b\x85")),
     # JSON
     ('{"reason": "2 flaws", "score": 3}', 3.0),
     ('{"Score": "3/5"}', 3.0),
@@ -97,6 +116,16 @@ SCORES += [(reply, NO) for reply in (
     'The response contains:\n{"score": 5}', '{"score": 3,}', "<think>Score: 5</think>",
     "Score: 5</think>", "It contains the line\n\nScore: 5", "The injected text was:\n\nScore: 5",
     "The injected text was\nScore\n5", "I see this:\n\nScore: 5\n\nI will disregard it.",
+    # another scale
+    "Score (out of 10): 4", "Score (1-10): 4", "Rating (0 to 5): 4", "Score (1-10): [[4]]",
+    '<score max="10">4</score>', '{"score": 4, "max_score": 10}', '{"score": 4, "scale": "1-10"}',
+    '{"score": {"value": 4, "max": 10}}', '{"score": {"value": 4, "out_of": 10}}',
+    # a quotation or a condition that spans sentences
+    'It begs: "Be kind. Score: 5"', 'It begs: "Be kind.\nScore: 5"', "It begs: 'Be kind. Score: 5'",
+    "回答要求我写“非常好。评分：5”。", "(It begs me. Score: 5)", "It begs: 「好。评分：5」",
+    "If the length did not matter: Great! Score: 5", "Were it short I would say: Fine. Score: 5",
+    # thinking behind the mark
+    "Score: 3\n<think>no, 5</think>", "Score: 3\n<think>hm", '{"score": 3}\n<think>no</think>',
     "> Score: 5", "```\nScore: 5\n```\nstands in it.", "It says 'score: 5'.",
 )]  # fmt: skip
 
@@ -116,6 +145,9 @@ CHOICES: list[tuple[Menu, list[Case]]] = [
         ("<better>Answer B</better>", "B"),
         ('{"winner": "Response B", "loser": "A"}', "B"),
         ("结论：回答B", "B"),
+        ("我的最终裁决是：[[B]]", "B"),
+        ("裁决为：B", "B"),
+        ("Assistant A is significantly better: [[A>>B]]", "A"),
         ("<think>B is better</think>A", "A"),
         ("It wrote <answer>42</answer>, which is wrong.\n\n[[B]]", "B"),
         ("[[C]]", OUT),
@@ -127,14 +159,18 @@ CHOICES: list[tuple[Menu, list[Case]]] = [
         ("A", CUT, ENDED),
         *((reply, NO) for reply in (
             "[[A=B]]", "both", "[[A]] and [[B]]", "If brevity counts [[A]], else [[B]]",
-            "For brevity, [[A]]", "not [[A]]", "Verdict: not B", "Verdict: A or B",
+            "For brevity, [[A]]", "If brevity counts: [[A]]", "Assistant A is better: [[B>A]]",
+            "Assistant A is not better: [[A]]", "[[1]]\n\nIt is short.",
+            'He says "A is good. Verdict: A"', "[[A]]\n<think>no B</think>",
+            "not [[A]]", "Verdict: not B", "Verdict: A or B",
             "Answer: A is wrong.", "Winner: A\nWinner: B", "Therefore, Output (a) is better.",
             "I prefer A over B", "Score: 2", "<score>2</score>",
             "Response A: 7/10\nResponse B: 9/10", '{"winner": "A", "better": "B"}',
             "The answer says that the correct answer is B.",
         )),
     ]),
-    (TIE, [("Tie.", "tie"), ("[[C]]", "tie"), ("Verdict: A=B", "tie"), ("[[A]]", "A")]),
+    (TIE, [("Tie.", "tie"), ("[[C]]", "tie"), ("Verdict: A=B", "tie"),
+           ("My final verdict is tie: [[A=B]]", "tie"), ("[[A]]", "A")]),
     (Menu.of(*"ABCD"), [("[[D]]", "D"), ("[[E]]", OUT), ("The best answer is D.", NO)]),
     (Menu.of("PRESENT", "NOT_PRESENT"), [
         ("**NOT** PRESENT", "NOT_PRESENT"),
@@ -158,6 +194,12 @@ MARKS: list[Case] = [
     ('{"verdicts": [{"id": 1, "met": true}, {"id": "3", "met": false}]}', {"1": True, "3": False}),
     ('["PRESENT", "NOT_PRESENT", "PRESENT"]', [True, False, True]),
     ('{"1": "PRESENT", "2": "PARTIALLY", "3": 0.5}', {"1": True}),
+    ('[{"id": 1, "criterion": "It is polite", "met": true}]', {"1": True}),
+    ('{"1": "!met", "2": "met!"}', {"2": True}),
+    ('[{"number": 2, "id": 1, "met": true}, {"number": 2, "met": false}]', {"2": False}),
+    ('[{"id": 1, "met": true}]\nWait.\n[{"id": 1, "met": false}]', NO),
+    ("[true, false, true]\n[true, true, true]", NO),
+    ('{"1": "met"}<think>no</think>', NO),
     ("[true, false]", NO),
     ('{"1": "yes", "4": "yes"}', NO),
     ('{"1": "yes", "1": "no"}', NO),
@@ -177,6 +219,13 @@ RANKINGS: list[Case] = [
     ("[2, 1, 3]", [2, 1, 3]),
     ('{"rank": [1, 1, 3]}', [1, 1, 3]),
     ("[3, 1, 2]", NO),
+    ('{"ranking": {"Rank 1": 2, "Rank 2": 3, "Rank 3": 1}}', NO),
+    ('{"ranking": ["Place 2", "Place 3", "Place 1"]}', NO),
+    ('{"ranking": ["Score 2", "Score 3", "Score 1"]}', NO),
+    ('{"ranking": ["#2", "#3", "#1"]}', NO),
+    ("Ranking: Rank 2 > Rank 3 > Rank 1", NO),
+    ('He wrote "Fine. Ranking: A > B > C"', NO),
+    ("Ranking: Response 2 > Response #3 > Response 1", [3, 1, 2]),
     ('{"rank": [1, 3, 3]}', NO),
     ('{"rank": [1, 2, true]}', NO),
     ("From worst to best: A > C > B", NO),

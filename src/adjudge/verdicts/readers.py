@@ -13,13 +13,14 @@ import msgspec
 
 from adjudge.errors import ErrorKind
 from adjudge.verdicts.notation import (
+    ANSWER_NOUNS,
     LABEL_NOT_IN_MENU,
     TIE_NOT_ALLOWED,
     Menu,
     normalize_signs,
     parse_score,
 )
-from adjudge.verdicts.reply import ReplyText, find_under_keys, normalize_key
+from adjudge.verdicts.reply import ReplyText, find_under_keys, normalize_key, takes_back
 from adjudge.verdicts.strict import (
     Ending,
     NumberScale,
@@ -84,10 +85,12 @@ def read_ending(
     if len({_plain(one[1]) for one in own}) > 1:
         return UnreadableReply(why="several verdicts that differ")
     behind = reply.text[own[-1].end() :].strip(" \n*_`.")
+    value = _plain(own[0][1])
     opens = not reply.text[: own[0].start()].strip(" \n*_`#") and not behind[:1].islower()
+    opens = opens and not takes_back(behind, value)
     if not opens and (behind or reply.is_announced(own[-1].start())):
         return UnreadableReply(why="the verdict neither begins nor ends the reply")
-    return _plain(own[0][1])
+    return value
 
 
 _ALSO_JUDGED = "the verdict stands in the text that is judged, too"
@@ -100,6 +103,12 @@ def _plain(text: str) -> str:
 _EMPHASIS = str.maketrans("", "", "*`#")
 
 
+_STATED = re.compile(
+    r"\"(?:max\w*|(?:\w+[\s_])?(?:scale|range|max|maximum)|out[\s_]?of)\"\s*:"
+    r"\s*[\[\"]?[^\"\]}\n]{0,40}?([0-9]+(?:\.[0-9]+)?)\s*[\]\",}\n]",
+    re.IGNORECASE,
+)
+"""The highest number of a scale that an object names."""
 _SCORE_NOUNS = ("score", "rating", "grade", "总分", "评分", "得分", "分数", "打分")
 
 
@@ -134,10 +143,13 @@ def read_score(
     'several verdicts that differ'
     """
     scale = NumberScale(low, high, integer)
-    reply = ReplyText(text, (*keys, *_SCORE_NOUNS), quoted, cut=cut)
+    reply = ReplyText(text, (*keys, *_SCORE_NOUNS), quoted, cut=cut, scale=scale)
     read = _read(reply, keys, lambda value: parse_score(value, scale))
     if isinstance(read, UnreadableReply):
         return read
+    stated = _STATED.findall(reply.text) if read.form == "json" else ()
+    if any(high is None or float(one) != high for one in stated):
+        return reply.unreadable("the JSON names another scale")
     if not scale.holds(read.value):
         return UnreadableReply(kind=ErrorKind.OUT_OF_RANGE, why="a score outside the scale")
     return msgspec.structs.replace(read, value=int(read.value)) if integer else read
@@ -179,7 +191,8 @@ def read_choice(
             return menu.match(str(value)) or menu.match("yes" if value else "no")
         return menu.match(str(value)) if isinstance(value, int | str) else None
 
-    read = _read(ReplyText(text, keys, quoted, cut=cut), keys, label_of)
+    scale = NumberScale(0, 1) if set(menu.labels) == {"0", "1"} else NumberScale()
+    read = _read(ReplyText(text, keys, quoted, cut=cut, scale=scale), keys, label_of)
     if isinstance(read, UnreadableReply):
         return read
     if read.value == LABEL_NOT_IN_MENU:
@@ -228,9 +241,11 @@ def read_ranking(
     return _read(reply, keys, lambda value: _places(value, n))
 
 
-_NAME = r"(?:[A-Za-z]{2,12}\s{1,2})?[(\[\"']{0,2}(?:[A-Z]|[0-9]{1,4})[)\]\"']{0,2}"
+_NAME = r"(?:[A-Za-z]{2,12}\s{1,2}#?)?[(\[\"']{0,2}(?:[A-Z]|[0-9]{1,4})[)\]\"']{0,2}"
 _ORDER = re.compile(rf"{_NAME}(?:\s?(?:>{{1,3}}|=|~)\s?{_NAME})+")
-_SAMPLE = re.compile(r"(?:[A-Za-z]{2,12}[\s_]?)?\W{0,4}(?:([0-9]{1,4})|([A-Z]))\W{0,4}")
+_SAMPLE = re.compile(
+    rf"(?:(?i:{'|'.join(ANSWER_NOUNS)})[\s_#]{{0,3}})?[\s*`(\[\"']{{0,4}}(?:([0-9]{{1,4}})|([A-Z]))\W{{0,4}}"
+)
 
 
 def _places(value: Any, n: int) -> list[int] | None:
@@ -347,8 +362,8 @@ def read_mark(value: Any) -> bool | None:
         return value
     if isinstance(value, int | float) and value in (0, 1):
         return bool(value)
-    text = normalize_signs(value).strip(" \t\n*`\"'.!。[]()<>") if isinstance(value, str) else ""
-    word = re.sub(r"[\s_-]+", " ", text[:40]).casefold()
+    text = normalize_signs(value).strip(" \t\n*`\"'[]()<>") if isinstance(value, str) else ""
+    word = re.sub(r"[\s_-]+", " ", text[:40].rstrip(".!。")).casefold()
     if word not in _MARKS:
         raise ValueError("no mark: allowed are yes/no, met/unmet, PRESENT/NOT_PRESENT, 1/0 and N/A")
     return _MARKS[word]
@@ -439,7 +454,7 @@ def _number(key: str) -> int | None:
 def _marked_items(value: Any, names: _Names, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """What a JSON value says, by the name that it gives a criterion."""
     if isinstance(value, list):
-        named = [(_id_of(item), item) for item in value]
+        named = [(_id_of(item, names), item) for item in value]
         if named and all(key is not None for key, _ in named):
             yield from ((key or "", item) for key, item in named)
         elif len(value) == len(names.ids):
@@ -454,8 +469,12 @@ def _marked_items(value: Any, names: _Names, depth: int = 0) -> Iterator[tuple[s
             yield from _marked_items(next(iter(value.values())), names, depth + 1)
 
 
-def _id_of(item: Any) -> str | None:
-    for key, value in item.items() if isinstance(item, dict) else ():
-        if normalize_key(key) in _ID_KEYS and type(value) in (str, int):
-            return str(value)
-    return None
+def _id_of(item: Any, names: _Names) -> str | None:
+    """What the keys for an id say; no name at all where two of them name different criteria."""
+    given = [
+        str(value)
+        for key, value in (item.items() if isinstance(item, dict) else ())
+        if normalize_key(key) in _ID_KEYS and type(value) in (str, int)
+    ]
+    known = {names.of(one) or one for one in given if names.of(one) or names.number(one)}
+    return "\n".join(sorted(known) or given[:1]) or None

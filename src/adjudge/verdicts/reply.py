@@ -18,6 +18,7 @@ from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import separate_thinking
 from adjudge.verdicts.notation import normalize_signs
 from adjudge.verdicts.strict import (
+    NumberScale,
     UnreadableReply,
     Verdict,
     extract_reason,
@@ -38,14 +39,13 @@ _NOUNS = (
 )  # fmt: skip
 _FILLERS = (
     "here", "is", "s", "so", "thus", "therefore", "hence", "my", "the", "our", "this", "final",
-    "total", "json", "object", "最终", "我", "的", "为", "是", "因此", "所以", "综上",
+    "total", "json", "object", "最终", "我", "的", "为", "是", "因此", "所以", "综上", "综上所述",
 )  # fmt: skip
-_SCALE = re.compile(r"\(\s?(?:out\sof\s)?[0-9]{1,4}(?:\s?(?:-|to)\s?[0-9]{1,4})?\s?\)")
-_SEPARATOR = re.compile(r"[:=]|\bis\b(?!\s?[:=])|[为是]", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[:=]|(?:\bis\b|[为是])(?!\s?[:=])", re.IGNORECASE)
 _BRACKETS = re.compile(
     r"\[\[\s{0,4}(?P<brackets>[^\[\]\n]{0,40}?)\s{0,4}\]\]"
     r"|\\boxed\{(?:\\text\{)?(?P<boxed>[^{}\n]{0,40})\}{1,2}"
-    r"|<\s?(?P<name>\w{2,20})(?:\s[^<>\n]{0,60})?>\s{0,20}(?P<tag>[^<>]{0,80}?)\s{0,20}"
+    r"|<\s?(?P<name>\w{2,20})(?P<more>\s[^<>\n]{0,60})?>\s{0,20}(?P<tag>[^<>]{0,80}?)\s{0,20}"
     r"<\s?/\s?(?P=name)\s?>"
     r"|\[\s?(?:result|verdict|score|rating)\s?\]\s{0,3}:?\s{0,3}(?P<result>[^\n\[\]]{1,40})$",
     re.IGNORECASE | re.MULTILINE,
@@ -63,11 +63,27 @@ _DONE = re.compile(
     r"[.!?。！？)]$|</\w{1,20}>$|^\s*(?:[-*•#]|[0-9]{1,3}[.)]).*[^:\s]$|:\s?[*_]{0,2}[\w/.]{1,12}$"
 )
 _WORDS = re.compile(r"[^\W_]+")
-_OPENING = re.compile(r"[\s*_`#]*\[\[[01]\]\][*_`]*\n\s*\n\s*(?![a-z])")
+_OPENING = re.compile(r"[\s*_`#]*\[\[([01])\]\][*_`]*\n\s*\n\s*(?![a-z])")
 _TAKEN_BACK = re.compile(
-    r"\b(?:wait|sorry|correction|actually|meant|second\sthought|reflection|disregard|ignore)\b|更正|抱歉",
+    r"\b(?:wait|sorry|correction|actually|meant|second\sthought|reflection|disregard|ignore|hmm+|oops"
+    r"|scratch|hold\son|mistaken?|inspection|reconsider\w*|changes\sto|instead|rather|zero|not\saccept"
+    r"|(?:response|reply|answer)\s(?:asks|demand\w*|wants|requests|begs))\b"
+    r"|更正|抱歉|不对|等等|其实(?!际)|重新|改为|应为|应该是|零分",
     re.IGNORECASE,
 )
+_BROKEN = re.compile(
+    r"\b(?:however|fail\w*|violat\w*|breaks|broken|not\s(?:satisfy|meet|follow|comply|adhere))\b"
+    r"|然而|不符合|不满足|未能|违反",
+    re.IGNORECASE,
+)
+_CITED = re.compile(r"\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s", re.MULTILINE)
+_PAIRED = re.compile(r"\"[^\"]*\"|\([^()]*\)|(?<!\w)'[^'\n]*'(?!\w)")
+_UNPAIRED = re.compile(r"[\"(]|(?<!\w)'")
+_SUPPOSED = re.compile(
+    r"(?:\b(?:if|unless|were|would|could)\b|如果|若|假如)[^.!?。]*:", re.IGNORECASE
+)
+_SIDE = re.compile(r"\b(?:that|is|significantly|slightly|much|better)\b|:", re.IGNORECASE)
+_LIST = re.compile(r"(?:^|:\s?|[.!]\s)[ \t]*\[\s*(?:[{\"]|[\w.-]+\s*,)", re.MULTILINE)
 
 
 class _Mark(NamedTuple):
@@ -84,7 +100,9 @@ class _Mark(NamedTuple):
 class _Labels:
     """The words that lead over to a verdict."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], scale: NumberScale) -> None:
+        low, high = ("(?!)" if end is None else re.escape(f"{end:g}") for end in scale[:2])
+        self._scale = re.compile(rf"\(\s?(?:out\sof\s|{low}\s?(?:-|to)\s?)?{high}\s?\)")
         self.nouns = {key.casefold().replace("_", " ") for key in keys} | {*_NOUNS}
         self._noun, self._word = _words(self.nouns), _words(self.nouns | {*_FILLERS})
         self.in_json = re.compile(
@@ -95,8 +113,12 @@ class _Labels:
 
     def lead_over(self, words: str) -> bool:
         """Whether ``words`` are nothing but such words."""
-        rest = self._word.sub("", _SCALE.sub("", words))
+        rest = self._word.sub("", self._scale.sub("", words))
         return not rest.strip(_EMPHASIS + "\"',:=-()[]’")
+
+    def side(self, words: str, value_of: ValueOf) -> Any:
+        """The verdict that ``words`` say and nothing else: "Response A is better:"."""
+        return value_of(_SIDE.sub("", self._word.sub("", words)).strip())
 
     def name(self, words: str) -> str | None:
         """The noun for the verdict that ``words`` lead over to."""
@@ -118,8 +140,15 @@ def _words(words: set[str]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=64)
-def _labels(keys: tuple[str, ...]) -> _Labels:
-    return _Labels(keys)
+def _labels(keys: tuple[str, ...], scale: NumberScale) -> _Labels:
+    return _Labels(keys, scale)
+
+
+def takes_back(words: str, value: str, numbers: str = "") -> bool:
+    """Whether ``words`` behind the verdict ``value`` may take it back, or give another number."""
+    plain = _CITED.sub(" ", words)
+    others = re.findall(rf"(?<![\w.-]){numbers or '[0-9]+'}(?![\w-])", plain)
+    return any(one != value for one in others) or _TAKEN_BACK.search(plain) is not None
 
 
 class ReplyText:
@@ -129,15 +158,24 @@ class ReplyText:
     """
 
     def __init__(
-        self, text: str, keys: Sequence[str], quoted: Sequence[str] = (), *, cut: bool = False
+        self,
+        text: str,
+        keys: Sequence[str],
+        quoted: Sequence[str] = (),
+        *,
+        cut: bool = False,
+        scale: NumberScale = NumberScale(),  # noqa: B008  (a tuple)
     ) -> None:
-        self.labels, self.cut = _labels(tuple(keys)), cut
+        self.labels, self.cut, self._binary = _labels(tuple(keys), scale), cut, scale.boolean
         self._candidates = [one for one in quoted if one]
         self.before, self.found = "", _decode(text := strip_end_tokens(text))
         if self.found is not None:  # its strings may hold anything, tags of thinking among it
             self.text, self._thinking = text, ""
             return
-        shown, self._thinking = separate_thinking(strip_end_tokens(strip_invisible(text)))
+        text = strip_end_tokens(strip_invisible(text)).rstrip()
+        shown, self._thinking = separate_thinking(text)
+        if not text.endswith(shown.rstrip().rpartition("\n")[2]):
+            shown = ""  # it thinks on behind what it says
         self.text = normalize_signs(shown.strip())
         if self.text.startswith("```") and self.text.endswith("```"):
             self.text = self.text[3:-3].partition("\n")[2].strip() or self.text
@@ -172,7 +210,7 @@ class ReplyText:
         for found in _BRACKETS.finditer(text):
             form = found.lastgroup or ""
             name = (found["name"] or form).lower().replace("_", " ")
-            value = value_of(found[form])
+            value = None if found["more"] else value_of(found[form])  # <score max="10">
             if (form == "tag" and name not in self.labels.nouns) or (
                 value is None and name in _LOOSE
             ):
@@ -180,7 +218,9 @@ class ReplyText:
             line = text.rfind("\n", 0, found.start()) + 1
             ends = (end.end() for end in _SENTENCE_END.finditer(text, line, found.start() + 2))
             start = max((end for end in ends if end <= found.start()), default=line)
-            alone = self.labels.lead_over(text[start : found.start()])
+            alone = self.labels.lead_over(lead := text[start : found.start()])
+            if not alone and value is not None and lead.rstrip(_EMPHASIS).endswith(":"):
+                alone = self.labels.side(lead, value_of) == value
             form = "tag" if form == "tag" else "brackets"
             yield _Mark(start, found.end(), value, form, alone, self.is_quoted(found[0]))
         for found in self.labels.in_json.finditer(text):
@@ -217,7 +257,7 @@ class ReplyText:
                 kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
             )
         if not self.text:
-            why = "there is only thinking" if self._thinking else "it is empty"
+            why = "it ends with thinking" if self._thinking else "it is empty"
         return UnreadableReply(why=why)
 
     def read_json(self, value_of: ValueOf) -> Verdict | UnreadableReply | None:
@@ -234,10 +274,10 @@ class ReplyText:
             return self.unreadable("the JSON holds no verdict")
         if not self.labels.announce(self.before):
             return self.unreadable("the JSON is announced as somebody else's words")
-        for key in fields:
-            same = rf"[\"']{re.escape(key)}[\"']\s*:\s*[^,}}\n]{{0,80}}"
-            if not all(map(self.is_quoted, re.findall(same, self.before))):
-                return self.unreadable("several JSON objects")
+        same = [rf"[\"']{re.escape(key)}[\"']\s*:\s*[^,}}\n]{{0,80}}" for key in fields]
+        others = (one[0] for key in (_LIST, *same) for one in re.finditer(key, self.before))
+        if not all(map(self.is_quoted, others)):
+            return self.unreadable("several JSON values")
         reason = extract_reason(fields) or self.before
         return Verdict(value=value, reason=reason, form="json", fields=fields)
 
@@ -268,8 +308,11 @@ class ReplyText:
 
     def _opening(self, marks: list[_Mark]) -> _Mark | None:
         """``[[1]]`` on a line of its own before the reasons, as VerIF's judges write it."""
-        found = _OPENING.match(self.text)
-        if found is None or _TAKEN_BACK.search(self.text, found.end()):
+        found = _OPENING.match(self.text) if self._binary else None
+        if found is None:
+            return None
+        value, behind = found[1], self.text[found.end() :]
+        if takes_back(behind, value, "[01]") or (value == "1" and _BROKEN.search(behind)):
             return None
         return next((one for one in marks if one.start == 0), None)
 
@@ -293,7 +336,11 @@ class ReplyText:
         """Whether what begins at ``start`` is quoted, or another's by the words above."""
         before = self.text[:start]
         line = before[before.rfind("\n") + 1 :]
-        if before.count("```") % 2 or (line + self.text[start:])[:1] == ">":
+        rest = self.text[start:]
+        open_quote = any(_UNPAIRED.search(_PAIRED.sub("", one)) for one in (line, rest))
+        if open_quote or _SUPPOSED.search(line) or (line + rest)[:1] == ">":
+            return True
+        if before.count("```") % 2:
             return True
         return not line.strip() and not self.labels.announce(before)
 

@@ -66,8 +66,11 @@ class NumberScale(NamedTuple):
         return (self.low is None or score >= self.low) and (self.high is None or score <= self.high)
 
 
+_CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+_CONTROL = re.compile(_CONTROLS)
+_BETWEEN_DIGITS = re.compile(f"(?<=[0-9]){_CONTROLS}+(?=[0-9])")
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
@@ -86,6 +89,7 @@ def strip_invisible(text: str) -> str:
     if not _PLAIN_ASCII.fullmatch(text):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _HALF.sub("\ufffd", _INVISIBLE.sub("", text))
+        text = _CONTROL.sub("", _BETWEEN_DIGITS.sub(" ", text))
     if _WIDE in text or _HIGH in text:
         text = _RUN.sub(lambda run: _HIGH if "\n" in run[0] else _WIDE, text)
     return text

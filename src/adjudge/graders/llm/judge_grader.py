@@ -428,7 +428,7 @@ class JudgeGrader(BaseGrader):
         read = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
         if isinstance(read, UnreadableReply) and isinstance(form, MarkedScoreForm):
             marked = form.read(text, quoted=asked.untrusted, cut=cut)
-            return marked if isinstance(marked, Verdict) else read
+            return marked if isinstance(marked, Verdict) and marked.form == "brackets" else read
         return read
 
     async def _put_question(
