@@ -104,9 +104,8 @@ _EMPHASIS = str.maketrans("", "", "*`#")
 
 
 _STATED = re.compile(
-    r"\"(?:max\w*|(?:\w+[\s_])?(?:scale|range|max|maximum)|out[\s_]?of)\"\s*:"
-    r"\s*[\[\"]?[^\"\]}\n]{0,40}?([0-9]+(?:\.[0-9]+)?)\s*[\]\",}\n]",
-    re.IGNORECASE,
+    r"(?i)\"(?:max\w*|(?:\w+[\s_])?(?:scale|range|max|maximum)|out[\s_]?of)\"\s*:"
+    r"\s*[\[\"]?[^\"\]}\n]{0,40}?([0-9]+(?:\.[0-9]+)?)\s*[\]\",}\n]"
 )
 """The highest number of a scale that an object names."""
 _SCORE_NOUNS = ("score", "rating", "grade", "总分", "评分", "得分", "分数", "打分")
@@ -471,10 +470,8 @@ def _marked_items(value: Any, names: _Names, depth: int = 0) -> Iterator[tuple[s
 
 def _id_of(item: Any, names: _Names) -> str | None:
     """What the keys for an id say; no name at all where two of them name different criteria."""
-    given = [
-        str(value)
-        for key, value in (item.items() if isinstance(item, dict) else ())
-        if normalize_key(key) in _ID_KEYS and type(value) in (str, int)
-    ]
+    pairs = item.items() if isinstance(item, dict) else ()
+    ids = (one for key, one in pairs if normalize_key(key) in _ID_KEYS)
+    given = [str(one) for one in ids if type(one) in (str, int)]
     known = {names.of(one) or one for one in given if names.of(one) or names.number(one)}
     return "\n".join(sorted(known) or given[:1]) or None

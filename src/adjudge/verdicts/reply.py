@@ -30,6 +30,8 @@ from adjudge.verdicts.strict import (
 MAX_MARKS = 200
 """More marks, or beginnings of JSON values, in one reply are no verdict."""
 
+Texts = Sequence[str]
+_ANY_SCALE = NumberScale()
 ValueOf = Callable[[Any], Any]
 """The verdict that a JSON value or the text of a mark is; ``None`` for what is none."""
 
@@ -65,25 +67,21 @@ _DONE = re.compile(
 _WORDS = re.compile(r"[^\W_]+")
 _OPENING = re.compile(r"[\s*_`#]*\[\[([01])\]\][*_`]*\n\s*\n\s*(?![a-z])")
 _TAKEN_BACK = re.compile(
-    r"\b(?:wait|sorry|correction|actually|meant|second\sthought|reflection|disregard|ignore|hmm+|oops"
-    r"|scratch|hold\son|mistaken?|inspection|reconsider\w*|changes\sto|instead|rather|zero|not\saccept"
+    r"(?i)\b(?:wait|sorry|correction|actually|meant|second\sthought|reflection|disregard|ignore"
+    r"|hmm+|oops|scratch|hold\son|mistaken?|inspection|reconsider\w*|instead|rather|zero"
     r"|(?:response|reply|answer)\s(?:asks|demand\w*|wants|requests|begs))\b"
-    r"|更正|抱歉|不对|等等|其实(?!际)|重新|改为|应为|应该是|零分",
-    re.IGNORECASE,
+    r"|更正|抱歉|不对|等等|其实(?!际)|重新|改为|应为|应该是|零分"
 )
-_BROKEN = re.compile(
-    r"\b(?:however|fail\w*|violat\w*|breaks|broken|not\s(?:satisfy|meet|follow|comply|adhere))\b"
-    r"|然而|不符合|不满足|未能|违反",
-    re.IGNORECASE,
-)
-_CITED = re.compile(r"\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s", re.MULTILINE)
+_BROKEN = re.compile(r"(?i)\b(?:however|fail|violat|broken|not\s(?:satisf|meet))|然而|不符合|违反")
+_CITED = re.compile(r"(?m)\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s")
 _PAIRED = re.compile(r"\"[^\"]*\"|\([^()]*\)|(?<!\w)'[^'\n]*'(?!\w)")
 _UNPAIRED = re.compile(r"[\"(]|(?<!\w)'")
-_SUPPOSED = re.compile(
-    r"(?:\b(?:if|unless|were|would|could)\b|如果|若|假如)[^.!?。]*:", re.IGNORECASE
+_SUPPOSED = re.compile(r"(?i)(?:\b(?:if|unless|were|would|could)\b|如果|若|假如)[^.!?。]*:")
+_BETTER = re.compile(
+    r"(?i)^(?:my\s|the\s)?(?:final\s)?(?:verdict|decision)\sis\s(?:that\s)?"
+    r"|\sis\s(?:significantly\s|slightly\s|much\s)?better|:"
 )
-_SIDE = re.compile(r"\b(?:that|is|significantly|slightly|much|better)\b|:", re.IGNORECASE)
-_LIST = re.compile(r"(?:^|:\s?|[.!]\s)[ \t]*\[\s*(?:[{\"]|[\w.-]+\s*,)", re.MULTILINE)
+_LIST = r"(?m)(?:^|:\s?|[.!]\s)[ \t]*\[\s*(?:[{\"]|[\w.-]+\s*,)[^\n]{0,80}"
 
 
 class _Mark(NamedTuple):
@@ -116,10 +114,6 @@ class _Labels:
         rest = self._word.sub("", self._scale.sub("", words))
         return not rest.strip(_EMPHASIS + "\"',:=-()[]’")
 
-    def side(self, words: str, value_of: ValueOf) -> Any:
-        """The verdict that ``words`` say and nothing else: "Response A is better:"."""
-        return value_of(_SIDE.sub("", self._word.sub("", words)).strip())
-
     def name(self, words: str) -> str | None:
         """The noun for the verdict that ``words`` lead over to."""
         nouns = self._noun.findall(words)
@@ -139,9 +133,7 @@ def _words(words: set[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z])(?:{plain})(?![a-z])|{others}", re.IGNORECASE)
 
 
-@lru_cache(maxsize=64)
-def _labels(keys: tuple[str, ...], scale: NumberScale) -> _Labels:
-    return _Labels(keys, scale)
+_labels = lru_cache(maxsize=64)(_Labels)
 
 
 def takes_back(words: str, value: str, numbers: str = "") -> bool:
@@ -158,13 +150,7 @@ class ReplyText:
     """
 
     def __init__(
-        self,
-        text: str,
-        keys: Sequence[str],
-        quoted: Sequence[str] = (),
-        *,
-        cut: bool = False,
-        scale: NumberScale = NumberScale(),  # noqa: B008  (a tuple)
+        self, text: str, keys: Texts, quoted: Texts, *, cut: bool, scale: NumberScale = _ANY_SCALE
     ) -> None:
         self.labels, self.cut, self._binary = _labels(tuple(keys), scale), cut, scale.boolean
         self._candidates = [one for one in quoted if one]
@@ -219,8 +205,8 @@ class ReplyText:
             ends = (end.end() for end in _SENTENCE_END.finditer(text, line, found.start() + 2))
             start = max((end for end in ends if end <= found.start()), default=line)
             alone = self.labels.lead_over(lead := text[start : found.start()])
-            if not alone and value is not None and lead.rstrip(_EMPHASIS).endswith(":"):
-                alone = self.labels.side(lead, value_of) == value
+            if not alone and value is not None:  # "Response A is better: [[A]]"
+                alone = value_of(_BETTER.sub("", lead)) == value
             form = "tag" if form == "tag" else "brackets"
             yield _Mark(start, found.end(), value, form, alone, self.is_quoted(found[0]))
         for found in self.labels.in_json.finditer(text):
@@ -309,10 +295,9 @@ class ReplyText:
     def _opening(self, marks: list[_Mark]) -> _Mark | None:
         """``[[1]]`` on a line of its own before the reasons, as VerIF's judges write it."""
         found = _OPENING.match(self.text) if self._binary else None
-        if found is None:
-            return None
-        value, behind = found[1], self.text[found.end() :]
-        if takes_back(behind, value, "[01]") or (value == "1" and _BROKEN.search(behind)):
+        value, behind = (found[1], self.text[found.end() :]) if found else ("", "")
+        broken = value == "1" and _BROKEN.search(behind)
+        if not value or broken or takes_back(behind, value, "[01]"):
             return None
         return next((one for one in marks if one.start == 0), None)
 
@@ -338,11 +323,9 @@ class ReplyText:
         line = before[before.rfind("\n") + 1 :]
         rest = self.text[start:]
         open_quote = any(_UNPAIRED.search(_PAIRED.sub("", one)) for one in (line, rest))
-        if open_quote or _SUPPOSED.search(line) or (line + rest)[:1] == ">":
+        if open_quote or _SUPPOSED.search(line) or before.count("```") % 2:
             return True
-        if before.count("```") % 2:
-            return True
-        return not line.strip() and not self.labels.announce(before)
+        return (line + rest)[:1] == ">" or not (line.strip() or self.labels.announce(before))
 
 
 def _decode(text: str) -> Any:
