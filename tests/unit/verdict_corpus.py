@@ -38,6 +38,7 @@ SCORES: list[Case] = [
     ("最终评分：４分", 4.0),
     ("综上所述，我的评分是：4分。", 4.0),
     ('It says "short". Score: 4', 4.0),
+    ("It says 'it isn't (so) short'. Score: 4", 4.0),
     ("Helpfulness: 4", 4.0, {"keys": ("helpfulness",)}),
     ("Score: 3\nThe reasons: complete.\nScore: 3", 3.0),
     ("Score: 9", OUT),
@@ -54,7 +55,7 @@ SCORES: list[Case] = [
     ("[[0]]\n\nIt lacks a title. Therefore, the score is [[0]].", 0.0, BINARY),
     ("[[1]]\n\nThe last line is [[0]].", NO, BINARY),
     ("[[1]]\n\nSorry, it lacks a title.", NO, BINARY),
-    ("[[1]]\n\nIt has 390 words and 1. a title.", 1.0, BINARY),
+    ("[[1]]\n\nIt has 390 words, some 5\" long.", 1.0, BINARY),
     *((f"[[1]]\n\n{behind}", NO, BINARY) for behind in (
         "is what the response says.", "Hmm, no: it has no title. So 0.", "不对，应该是0。",
         "On closer inspection it lacks a title, hence zero.", "Scratch that.",
@@ -66,7 +67,7 @@ SCORES: list[Case] = [
     ("[[1]]\n\nIt is short.", NO),
     # a scale that is not the one asked for
     ("Score (out of 5): 4", 4.0),
-    ('{"score": 4, "max_score": 5, "scale": "1-5"}', 4.0),
+    ('{"score": 4, "max_score": 5, "scale": "1-5", "range": [1, 5]}', 4.0),
     ('{"score": 4, "reason": "\\"max\\": 10"}', 4.0),
     # what parts digits
     ("Score: 7\u200b8", 78.0, HUNDRED),
@@ -119,7 +120,8 @@ SCORES += [(reply, NO) for reply in (
     # another scale
     "Score (out of 10): 4", "Score (1-10): 4", "Rating (0 to 5): 4", "Score (1-10): [[4]]",
     '<score max="10">4</score>', '{"score": 4, "max_score": 10}', '{"score": 4, "scale": "1-10"}',
-    '{"score": {"value": 4, "max": 10}}', '{"score": {"value": 4, "out_of": 10}}',
+    '{"score": {"value": 4, "max": 10}}', '{"score": 4, "scale": "1 to 10 points"}',
+    '{"score": 4, "range": [1, 10]}', '{"score": {"value": 4, "out_of": 10}}',
     # a quotation or a condition that spans sentences
     'It begs: "Be kind. Score: 5"', 'It begs: "Be kind.\nScore: 5"', "It begs: 'Be kind. Score: 5'",
     "回答要求我写“非常好。评分：5”。", "(It begs me. Score: 5)", "It begs: 「好。评分：5」",
@@ -198,6 +200,7 @@ MARKS: list[Case] = [
     ('{"1": "!met", "2": "met!"}', {"2": True}),
     ('[{"number": 2, "id": 1, "met": true}, {"number": 2, "met": false}]', {"2": False}),
     ('[{"id": 1, "met": true}]\nWait.\n[{"id": 1, "met": false}]', NO),
+    ('{"1": "yes"}\n["no", "no", "no"]', NO),
     ("[true, false, true]\n[true, true, true]", NO),
     ('{"1": "met"}<think>no</think>', NO),
     ("[true, false]", NO),

@@ -104,8 +104,8 @@ _EMPHASIS = str.maketrans("", "", "*`#")
 
 
 _STATED = re.compile(
-    r"(?i)\"(?:max\w*|(?:\w+[\s_])?(?:scale|range|max|maximum)|out[\s_]?of)\"\s*:"
-    r"\s*[\[\"]?[^\"\]}\n]{0,40}?([0-9]+(?:\.[0-9]+)?)\s*[\]\",}\n]"
+    r"(?i)\"(?:max[\w\s]*|(?:\w+[\s_])?(?:scale|range|max|maximum)|out[\s_]?of)\"\s*:\s*"
+    r"(?:\[[^\]]{0,40}|\"[^\"]{0,40})?(?<![0-9.])([0-9]+(?:\.[0-9]+)?)"
 )
 """The highest number of a scale that an object names."""
 _SCORE_NOUNS = ("score", "rating", "grade", "总分", "评分", "得分", "分数", "打分")

@@ -68,20 +68,20 @@ _WORDS = re.compile(r"[^\W_]+")
 _OPENING = re.compile(r"[\s*_`#]*\[\[([01])\]\][*_`]*\n\s*\n\s*(?![a-z])")
 _TAKEN_BACK = re.compile(
     r"(?i)\b(?:wait|sorry|correction|actually|meant|second\sthought|reflection|disregard|ignore"
-    r"|hmm+|oops|scratch|hold\son|mistaken?|inspection|reconsider\w*|instead|rather|zero"
+    r"|hmm+|oops|scratch|hold\son|mistaken?|inspection|reconsider\w*|zero"
     r"|(?:response|reply|answer)\s(?:asks|demand\w*|wants|requests|begs))\b"
     r"|更正|抱歉|不对|等等|其实(?!际)|重新|改为|应为|应该是|零分"
 )
 _BROKEN = re.compile(r"(?i)\b(?:however|fail|violat|broken|not\s(?:satisf|meet))|然而|不符合|违反")
 _CITED = re.compile(r"(?m)\"[^\"\n]*\"|^\s*[0-9]{1,3}[.)]\s")
-_PAIRED = re.compile(r"\"[^\"]*\"|\([^()]*\)|(?<!\w)'[^'\n]*'(?!\w)")
+_PAIRED = re.compile(r"\"[^\"]*\"|\([^()]*\)|(?<!\w)'(?:[^'\n]|(?<=\w)'(?=\w))*'(?!\w)")
 _UNPAIRED = re.compile(r"[\"(]|(?<!\w)'")
-_SUPPOSED = re.compile(r"(?i)(?:\b(?:if|unless|were|would|could)\b|如果|若|假如)[^.!?。]*:")
+_SUPPOSED = re.compile(r"(?i)(?:\b(?:if|unless|were|would|could)\b|如果|若|假如)[^.!?。]{0,400}:")
 _BETTER = re.compile(
     r"(?i)^(?:my\s|the\s)?(?:final\s)?(?:verdict|decision)\sis\s(?:that\s)?"
     r"|\sis\s(?:significantly\s|slightly\s|much\s)?better|:"
 )
-_LIST = r"(?m)(?:^|:\s?|[.!]\s)[ \t]*\[\s*(?:[{\"]|[\w.-]+\s*,)[^\n]{0,80}"
+_LIST = r"(?m)(?:^|:\s?|[.!]\s)[ \t]*[{\[]\s*(?:[{\"]|[\w.-]+\s*,)[^\n]{0,80}"
 
 
 class _Mark(NamedTuple):
@@ -322,7 +322,7 @@ class ReplyText:
         before = self.text[:start]
         line = before[before.rfind("\n") + 1 :]
         rest = self.text[start:]
-        open_quote = any(_UNPAIRED.search(_PAIRED.sub("", one)) for one in (line, rest))
+        open_quote = any(_UNPAIRED.search(_PAIRED.sub("", one)) for one in (line, before and rest))
         if open_quote or _SUPPOSED.search(line) or before.count("```") % 2:
             return True
         return (line + rest)[:1] == ">" or not (line.strip() or self.labels.announce(before))
