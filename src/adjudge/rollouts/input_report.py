@@ -94,7 +94,7 @@ class InputReport:
         self.samples += 1
         have["messages"] += sample.messages is not None
         have["prompt"] += bool(sample.prompt)
-        have["reference"] += "reference" in extra
+        have["reference"] += sample.reference is not None
         if own_reward:
             have["reward"] += extra["reward"] is not None
             self._columns["reward"]["reward"] = None
