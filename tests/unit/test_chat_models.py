@@ -403,8 +403,8 @@ def test_replies_are_kept_where_asked(provider: Provider, tmp_path: Path) -> Non
     assert len(provider.asked) == 1
     model.chat(MESSAGES, draw=1)
     assert len(provider.asked) == 2
-    again = model_at(provider, "again", temperature=0.0, cache=ReplyCache(path))
-    again.chat(MESSAGES)
+    with contextlib.closing(ReplyCache(path)) as cache:
+        model_at(provider, "again", temperature=0.0, cache=cache).chat(MESSAGES)
     model_at(provider).chat(MESSAGES, draw=2)
     assert len(provider.asked) == 4
     assert model.chat(MESSAGES).provenance.source == "cache"

@@ -72,6 +72,14 @@ class _Asked(NamedTuple):
     came: object | None = None
 
 
+def _close_file(file: CassetteFile) -> None:
+    """Close the file of a cache that nobody closed; nobody is there to hear what is raised."""
+    try:
+        file.close()
+    except ConfigError as error:
+        _log.warning("%s", error)
+
+
 class ReplyCache:
     """Replies by the hash of their call, in one SQLite file.
 
@@ -96,7 +104,7 @@ class ReplyCache:
         self.replays = mode == "replay"
         """Answers from the file alone: nothing is ever sent."""
         self._file = CassetteFile(self.path, writable=not self.replays)
-        weakref.finalize(self, self._file.close)  # also at the exit
+        weakref.finalize(self, _close_file, self._file)  # also at the exit
         self.fence_key = self._file.fence_key
         """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
         self._report = CacheReport(path=str(path), mode=mode)
