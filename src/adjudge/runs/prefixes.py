@@ -6,11 +6,14 @@ prompts is the size of the tree of their beginnings.
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.text import encode_json
+
+_MOST_BYTES = 1 << 26
+"""Of prompts that are held; then all are forgotten, and a beginning that comes again is new."""
 
 
 class PromptTree:
@@ -22,7 +25,7 @@ class PromptTree:
     """
 
     def __init__(self) -> None:
-        self._prompts: list[bytes] = []
+        self._prompts, self._bytes = list[bytes](), 0
 
     def add(self, messages: Sequence[Mapping[str, Any]]) -> float:
         """Add a prompt; the share of its bytes that is the beginning of no earlier one."""
@@ -33,20 +36,18 @@ class PromptTree:
             default=0,
         )
         self._prompts.insert(place, prompt)
-        return 1.0 - known / len(prompt)
+        self._bytes += len(prompt)
+        if self._bytes > _MOST_BYTES:
+            self.clear()
+        return 1.0 - known / max(len(prompt), 1)
 
     def clear(self) -> None:
         """Forget all prompts."""
         self._prompts.clear()
+        self._bytes = 0
 
 
 def _count_equal(one: bytes, other: bytes) -> int:
     """How many first bytes are equal."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    both = range(min(len(one), len(other)))
+    return bisect_left(both, True, key=lambda at: one[: at + 1] != other[: at + 1])

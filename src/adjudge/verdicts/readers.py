@@ -253,13 +253,13 @@ def _places(value: Any, n: int) -> list[int] | None:
         value = normalize_signs(value).strip()
         return _ordered(value, n) if _ORDER.fullmatch(value) else None
     if isinstance(value, dict):
-        by_name = {_sample(str(key)): _whole(place) for key, place in value.items()}
+        by_name = {_sample(str(key)): _read_place(place) for key, place in value.items()}
         return _by_sample(by_name, n) if len(by_name) == len(value) else None
     if not isinstance(value, list) or len(value) != n:
         return None
     if all(isinstance(item, str) and not item.strip().isdigit() for item in value):
         return _by_sample({_sample(item): place for place, item in enumerate(value, 1)}, n)
-    return check_places([_whole(item) for item in value], n)
+    return check_places([_read_place(item) for item in value], n)
 
 
 def _ordered(text: str, n: int) -> list[int] | None:
@@ -276,7 +276,7 @@ def _ordered(text: str, n: int) -> list[int] | None:
     return _by_sample(places, n)
 
 
-def _whole(place: Any) -> int | None:
+def _read_place(place: Any) -> int | None:
     text = "" if isinstance(place, bool) else str(place).removesuffix(".0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
 

@@ -64,7 +64,7 @@ class CacheReport(msgspec.Struct, kw_only=True):
     never_asked: int | None = None
 
 
-class _Asked(NamedTuple):
+class _OpenCall(NamedTuple):
     """A call that is out: its canonical bytes, who answers, and the round in which it was asked."""
 
     call: bytes
@@ -108,7 +108,7 @@ class ReplyCache:
         self.fence_key = self._file.fence_key
         """32 random bytes, drawn once when the cassette was created; for tags that fence text."""
         self._report = CacheReport(path=str(path), mode=mode)
-        self._out: dict[str, _Asked] = {}
+        self._out: dict[str, _OpenCall] = {}
         self._failed: dict[str, tuple[object | None, bytes]] = {}
         self._used: set[str] = set()
         self._parts: list[tuple[str, frozenset[int]]] | None = None
@@ -136,7 +136,7 @@ class ReplyCache:
         """
         data = encoding.canonical_call(call, provider)
         key = sha256(data).hexdigest()
-        self._out[key] = _Asked(data, provider)
+        self._out[key] = _OpenCall(data, provider)
         return key
 
     def get(self, key: str) -> Reply | None:
@@ -198,7 +198,7 @@ class ReplyCache:
 
     # -- misses ----------------------------------------------------------------------------------
 
-    def _not_recorded(self, key: str, asked: _Asked | None) -> GradingFailure:
+    def _not_recorded(self, key: str, asked: _OpenCall | None) -> GradingFailure:
         message = f"not in the cassette {self.path} (call {key[:12]})"
         metadata: dict[str, Any] = {"cassette": str(self.path), "key": key}
         if asked is not None and self._report.misses <= _COMPARED:
