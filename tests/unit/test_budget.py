@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.clock import PeriodicTimer, VirtualLoop, run_virtual
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.endpoint.settings import (
-    BudgetDecision,
     EndpointSettings,
     Price,
     SpendCeiling,
@@ -62,16 +61,17 @@ def test_tool_calls_are_counted() -> None:
 
 def test_reserve_then_settle() -> None:
     ceiling = SpendCeiling(10.0)
-    assert ceiling.decide(11.0) is BudgetDecision.NEVER
+    with pytest.raises(GradingFailure, match="ceiling"):
+        ceiling.admits(11.0)
     ceiling.reserve(6.0)
-    assert ceiling.decide(4.0) is BudgetDecision.YES
-    assert ceiling.decide(5.0) is BudgetDecision.WAIT  # the call that is out may cost less
+    assert ceiling.admits(4.0)
+    assert not ceiling.admits(5.0), "the call that is out may cost less"
     ceiling.release(6.0, 5.0)
-    assert ceiling.decide(5.0) is BudgetDecision.YES
+    assert ceiling.admits(5.0)
     ceiling.reserve(5.0)
     ceiling.release(5.0, 5.0)
-    assert ceiling.decide(0.1) is BudgetDecision.NEVER
-    assert SpendCeiling(None).decide(1e9) is BudgetDecision.YES
+    with pytest.raises(GradingFailure, match="ceiling"):
+        ceiling.admits(0.1)
 
 
 @given(
@@ -84,7 +84,7 @@ def test_spend_never_passes_the_ceiling(
 ) -> None:
     ceiling, out = SpendCeiling(limit), []
     for estimate, share in calls:
-        if ceiling.decide(estimate) is BudgetDecision.YES:
+        if estimate <= limit - ceiling.spent and ceiling.admits(estimate):
             ceiling.reserve(estimate)
             out.append((estimate, estimate * share))
         if out and rng.random() < 0.5:

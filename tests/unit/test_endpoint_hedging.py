@@ -142,18 +142,3 @@ def test_a_small_step_waits_for_no_hanging_call(warm: bool) -> None:
         return now() - start
 
     assert run_virtual(run()) < 1.0
-
-
-def test_where_hedges_win_and_calls_wait_the_second_copy_takes_the_slot_of_the_first() -> None:
-    rng = random.Random(0)
-
-    async def run() -> None:
-        line = Line(Provider(), max_concurrency=8)
-        line.provider.plan = lambda at, url, n: 9.0 if rng.random() < 0.05 else 0.2
-        await together(*(line.ask(str(i)) for i in range(600)))
-        stats = line.endpoint.stats
-        lost = stats.send_failures.get("timeout", 0)
-        assert stats.hedges > 15 > stats.hedges - stats.hedge_wins
-        assert (lost, line.provider.peak, stats.circuit_opened) == (0, 8, 0)
-
-    run_virtual(run())

@@ -53,7 +53,7 @@ from adjudge.judges.endpoint.limits import (
     full_jitter,
 )
 from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
-from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, Price, SpendCeiling
+from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.wire.common import parse_retry_after
 from adjudge.text import encode_exactly
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MAX_HEDGES = 2
-_BY_CHANCE = 0.6
-"""Where so many hedges win, a call is slow by chance, and its first copy may lose its slot."""
-
 _MAX_FORBIDDEN_IN_ROW = 8
 """So many different requests are not all ones that a firewall objects to."""
 
@@ -94,8 +91,8 @@ class Call(msgspec.Struct, eq=False):
     asked_at: float
     deadline: float
     waiters: list[asyncio.Future[Reply]] = []
-    wants: str = "send"
-    """What it waits for in a lane: ``send``, ``hedge``, or nothing."""
+    wants: str = "sends"
+    """Why it waits in a lane: ``sends``, ``retries``, ``timeouts``, ``hedges``, or nothing."""
     sends: list[Send] = []
     """Those that are out."""
     first_sends: int = 0
@@ -103,22 +100,19 @@ class Call(msgspec.Struct, eq=False):
     hedges: int = 0
     timeouts: int = 0
     """How often it was sent again for silence."""
-    unraced: bool = False
-    """A send of it was cancelled before another was answered: that one beat none."""
     failure: GradingFailure | None = None
     avoid: Replica | None = None
-    ended: bool = False
 
 
 class Send(msgspec.Struct, eq=False):
     """One HTTP request of a call; ``dropped`` says why it was cancelled.
 
-    ``late``; ``replaced`` by another one in its slot; ``lost`` to another one; ``left`` by all.
+    ``late``; ``lost`` to another one; ``left`` by all.
     """
 
     call: Call
     server: Replica
-    hedge: bool
+    why: str
     probe: bool
     at: float
     task: asyncio.Task[Reply] | None = None
@@ -126,6 +120,11 @@ class Send(msgspec.Struct, eq=False):
     """Its task has begun."""
     response: HttpResponse | None = None
     dropped: str = ""
+
+    @property
+    def hedge(self) -> bool:
+        """Whether it is a second copy."""
+        return self.why == "hedges"
 
 
 class Endpoint:
@@ -171,8 +170,7 @@ class Endpoint:
         self._ticket = itertools.count()  # of equal times the first to come goes first
         self._reached = False  # until a server was reached, no call waits for one
         self._last_failure: GradingFailure | None = None  # since a server answered, of any call
-        self._forbidden: list[object] = []  # in a row
-        self._forbidden_since = 0.0
+        self._forbidden: dict[str | bytes, float] = {}  # in a row, and when each was first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -181,11 +179,8 @@ class Endpoint:
         """Counters so far."""
         stats, limit = self._stats, self._limit
         if self._loop is not None:
-            stats.limit, stats.peak_in_flight, stats.limit_cuts = (
-                limit.limit,
-                limit.peak,
-                limit.cuts,
-            )
+            stats.limit, stats.limit_cuts = limit.limit, limit.cuts
+            stats.peak_in_flight = limit.peak
             stats.circuit_opened = sum(server.detector.outages for server in self.servers)
             stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
@@ -243,8 +238,7 @@ class Endpoint:
             self._stats.cache_hits += 1
             return kept
         try:
-            if price is None:
-                self._cost.refuse_unpriced()
+            reserved = self._cost.estimate(chat_call, price)
             request = await _prepare(chat_call, wire)
             join = self._deduplication_key(chat_call, request)
         except GradingFailure as failure:
@@ -256,9 +250,8 @@ class Endpoint:
         if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
-            if (latencies := self.latencies.get(chat_call.model)) is None:
-                latencies = self.latencies[chat_call.model] = LatencyDigest()
-            reserved, now = self._cost.estimate(chat_call, price), self._timer.now()
+            latencies = self.latencies.setdefault(chat_call.model, LatencyDigest())
+            now = self._timer.now()
             end = now + self._settings.deadline_s
             call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
@@ -273,7 +266,7 @@ class Endpoint:
             return await waiter
         finally:
             call.waiters.remove(waiter)
-            if not call.waiters and not call.ended:
+            if not call.waiters and call in self._open:
                 self._end(call, None)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -330,53 +323,48 @@ class Endpoint:
             if not call.wants:
                 lane.popleft()
                 continue
-            server, failure = self._choose(call, now)
-            if call.sends and (server is None or not self._may_race(call, now)):
-                call.wants = ""
-            elif server is not None:
+            try:
+                server = self._choose(call, now)
+            except GradingFailure as failure:
+                server = None
+                if not call.sends:
+                    self._fail(call, failure)
+                    continue
+            if server is not None:
                 lane.popleft()
                 self._launch(call, server, now)
-            elif failure is not None:
-                self._fail(call, failure)
+            elif call.sends:  # a second copy is sent at once or never
+                call.wants = ""
             else:
                 return
 
-    def _choose(self, call: Call, now: float) -> tuple[Replica | None, GradingFailure | None]:
-        """Where a call may be sent now, or why it never will be; neither: later."""
+    def _choose(self, call: Call, now: float) -> Replica | None:
+        """Where a call may be sent now; raises ``GradingFailure`` where it never may be."""
         limit = self._limit
+        if call.sends and (not self._hedges.available or now < limit.cooling_until):
+            return None
         if now < limit.paused_until:
             if call.deadline > self._timer_time(limit.asked_until):
-                return None, None
+                return None
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
-            return None, GradingFailure(ErrorKind.RATE_LIMITED, asked)
+            raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
         server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
-        if server is None:
-            return None, None if self._may_recover else self.outage
-        decision = self._cost.admits(call.reserved, now)
-        if decision is BudgetDecision.NEVER:
-            return None, GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
-        return server if decision is BudgetDecision.YES else None, None
-
-    def _may_race(self, call: Call, now: float) -> bool:
-        """Whether a second copy still makes sense, after waiting for a slot."""
-        dropped = any(send.dropped for send in call.sends)
-        return not dropped and self._hedges.available and now >= self._limit.cooling_until
+        if server is None and not self._may_recover and (outage := self.outage) is not None:
+            raise outage
+        return server if server is not None and self._cost.admits(call.reserved, now) else None
 
     def _launch(self, call: Call, server: Replica, now: float) -> None:
-        hedge = call.wants == "hedges"
-        if hedge:
+        why, call.wants = call.wants, ""
+        if why == "hedges":
             call.hedges += 1
             self._hedges.spend()
         else:
             call.first_sends += 1
-        if call.wants != "send":
-            self._stats.count_again(call.wants)
-        call.wants = ""
         self._limit.take()
         self._cost.take(call.reserved)
         server.in_flight += 1
         server.sends += 1
-        send = Send(call, server, hedge, server.detector.begin(), self._timer_time(now))
+        send = Send(call, server, why, server.detector.begin(), self._timer_time(now))
         call.sends.append(send)
         self._live[send] = None
         send.task = asyncio.get_running_loop().create_task(self._post(send))
@@ -391,7 +379,7 @@ class Endpoint:
 
     async def _post(self, send: Send) -> Reply:
         send.left = True
-        self._stats.sends += 1
+        self._stats.count_send(send.why)
         call = send.call
         send.response = await self._transport.post(send.server.url, call.request)
         return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
@@ -424,9 +412,9 @@ class Endpoint:
         if not send.hedge:
             call.latencies.add(now - send.at)
         usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
-        if call.ended:
+        if call not in self._open:
             return
-        if call.hedges and not call.unraced:
+        if call.hedges:
             self._hedges.learn(send.hedge)
         self._hedges.earn()
         self._stats.hedge_wins += send.hedge
@@ -461,7 +449,6 @@ class Endpoint:
         """A server failed, was not reached, or kept silent (no ``failure``)."""
         self._reached |= failure is None or failure.metadata.get("sent", True)
         self._last_failure = failure or self._last_failure
-        self._limit.faltered()
         send.server.detector.failed(self._time(), send.probe)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
@@ -489,7 +476,7 @@ class Endpoint:
             self._limit.keep_waiting(now + (wait or 0.0))  # else who asks again would come early
         call.failure, call.avoid = failure, send.server
         passes = kind in RETRYABLE_KINDS and headers.get("x-should-retry") != "false"
-        if call.ended or (call.sends and passes):
+        if call not in self._open or (call.sends and passes):
             return
         delay = full_jitter(call.first_sends, self._rng)
         due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
@@ -511,13 +498,9 @@ class Endpoint:
         to.
         """
         row = self._forbidden
-        if not row:
-            self._forbidden_since = self._timer_time(self._time())
-        asked = call.chat_call.group or call.chat_call.messages or call.request.body
-        if asked not in row:
-            row.append(asked)
+        row.setdefault(call.chat_call.group or call.request.body, self._timer.now())
         oldest = next(iter(self._live), None)
-        settled = oldest is None or oldest.at > self._forbidden_since
+        settled = oldest is None or oldest.at > next(iter(row.values()))
         worked = self._stats.latencies.buckets
         if settled and (not worked or len(row) >= _MAX_FORBIDDEN_IN_ROW):
             return failure
@@ -530,24 +513,24 @@ class Endpoint:
             self._cost.book_reservation(call.reserved)
         else:
             self._cost.book(call.reserved, 0.0)
-        if send.hedge and not send.left:
-            self._stats.count_again("hedges", -1)
-            call.hedges -= 1
-        if reason in ("replaced", "lost") and not send.hedge:  # it would have taken longer
+        if reason == "lost" and not send.hedge:  # it would have taken longer
             call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
         if reason == "late":
             self._stats.count_send_failure(ErrorKind.TIMEOUT)
             self._on_silence(send)
         else:
             send.server.detector.abandoned(send.probe)
-        if call.ended:
+        if call not in self._open:
             return
         if not reason:
             self._end(call, None)
         elif not call.sends:
-            call.timeouts += reason == "late"
-            call.wants = "timeouts" if reason == "late" else "hedges"
-            self._first.append(call)
+            call.timeouts += 1
+            self._send_again(call, "timeouts")
+
+    def _send_again(self, call: Call, why: str) -> None:
+        call.wants = why
+        self._first.append(call)
 
     def _cancel(self, send: Send, reason: str) -> None:
         if not send.dropped and send.task is not None:
@@ -561,12 +544,12 @@ class Endpoint:
         if isinstance(error, GradingFailure):
             metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
             error = GradingFailure(error.kind, str(error), metadata)
-        if not call.ended:
+        if call in self._open:
             self._end(call, error)
 
     def _end(self, call: Call, outcome: Reply | Exception | None) -> None:
         """Keep the outcome before anybody can ask the same again; cancel what is still out."""
-        call.ended, call.wants = True, ""
+        call.wants = ""
         del self._open[call]
         if call.join_key is not None and self._joinable.get(call.join_key) is call:
             del self._joinable[call.join_key]
@@ -594,9 +577,8 @@ class Endpoint:
         now, limit = self._timer_time(self._time()), self._limit
         while self._retries and self._retries[0][0] <= now:
             call = heapq.heappop(self._retries)[2]
-            if not call.ended:
-                call.wants = "retries"
-                self._first.append(call)
+            if call in self._open:
+                self._send_again(call, "retries")
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
@@ -620,7 +602,7 @@ class Endpoint:
             if age >= late_s:
                 self._give_up(send)
             elif age >= min(digest.idle_hedge_s if idle else digest.hedge_s, cold_s):
-                self._hedge(send, idle)
+                self._hedge(send)
         self._pump()
         return bool(self._open)
 
@@ -648,25 +630,20 @@ class Endpoint:
         call = send.call
         others = any(not other.dropped for other in call.sends if other is not send)
         if others or call.first_sends < self._settings.max_attempts:
-            call.unraced, call.avoid = True, send.server
+            call.avoid = send.server
             self._cancel(send, "late")
         elif send.probe:  # it may go on, but others need not wait for it
             self._on_silence(send)
             send.probe = False
 
-    def _hedge(self, send: Send, idle: bool) -> None:
-        """Send a slow call a second time: beside the first copy, or in its slot."""
-        call, hedges = send.call, self._hedges
-        if call.wants or call.hedges >= _MAX_HEDGES or not hedges.available or send.probe:
+    def _hedge(self, send: Send) -> None:
+        """Let a slow call be sent a second time."""
+        call = send.call
+        if call.wants or call.hedges >= _MAX_HEDGES or not self._hedges.available or send.probe:
             return
-        call.avoid = send.server
-        by_chance = hedges.win_rate >= _BY_CHANCE and self._stats.hedges % 8
-        if by_chance and not idle and len(call.sends) == 1:
-            call.unraced = True
-            self._cancel(send, "replaced")
-        elif send is call.sends[-1]:
-            call.wants = "hedges"
-            self._first.append(call)
+        if send is call.sends[-1]:
+            call.avoid = send.server
+            self._send_again(call, "hedges")
 
 
 def pick_replica(

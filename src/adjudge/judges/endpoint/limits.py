@@ -23,7 +23,6 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
-    BudgetDecision,
     EndpointSettings,
     Price,
     SpendCeiling,
@@ -60,8 +59,7 @@ class AdaptiveLimit:
     limit that was too high, at first ``maximum``), then grows by 5 % a round; only while at least
     80 % of it is used. ``throttled`` (429, 503, 529) cuts to 80 %, once per ``COOLDOWN_S`` or what
     the server asked for, and again within it while a working server refuses more than it answers
-    (a bounded queue); nothing grows meanwhile. ``faltered`` (other 5xx, timeouts, lost
-    connections) stops growth for a round. Three refusals in a row without a success stop all
+    (a bounded queue); nothing grows meanwhile. Three refusals in a row without a success stop all
     sending for as long as the server says, else for 1 s, 2 s, … ``COOLDOWN_S``, or until a call
     that was out is answered.
 
@@ -82,7 +80,7 @@ class AdaptiveLimit:
         self._minimum = min(MIN_CONCURRENCY, maximum)
         self._value = float(self.limit)
         self._threshold = float(maximum)
-        self._skip = self._streak = self._refused = self._taken = 0
+        self._streak = self._refused = self._taken = 0
         self._pause = 0.0
 
     def take(self) -> None:
@@ -96,16 +94,9 @@ class AdaptiveLimit:
         self._pause = 0.0
         self._taken += 1
         self.paused_until = min(self.paused_until, self.asked_until)
-        if self.limit >= self.maximum:
-            return
-        if self._skip > 0:
-            self._skip -= 1
-        elif now >= self.cooling_until and self.in_flight >= 0.8 * self._value:
+        used = self.in_flight >= 0.8 * self._value
+        if used and now >= self.cooling_until and self.limit < self.maximum:
             self._set(self._value + (1.0 if self._value < self._threshold else 0.05))
-
-    def faltered(self) -> None:
-        """A call failed for a reason that says nothing about load: no growth for a round."""
-        self._skip = self.limit
 
     def throttled(self, now: float, wait_s: float | None) -> None:
         """The server refused for load; ``wait_s`` is how long it asked to wait, if it said so."""
@@ -157,15 +148,14 @@ class RateBucket:
         self._level = self._capacity
         self._stamp = -math.inf
 
-    def decide(self, units: float, now: float) -> BudgetDecision:
+    def admits(self, units: float, now: float) -> bool:
         """Whether ``units`` may go out now."""
         if now > self._stamp:
             gained = (now - self._stamp) * self._rate
             self._level = min(self._capacity, self._level + gained)
             self._stamp = now
         # A margin against rounding, which would cost a whole further wait.
-        enough = self._level >= min(units, self._capacity) - 1e-9
-        return BudgetDecision.YES if enough else BudgetDecision.WAIT
+        return self._level >= min(units, self._capacity) - 1e-9
 
     def reserve(self, units: float) -> None:
         """Note that ``units`` go out."""
@@ -192,33 +182,26 @@ class SendCost:
     ) -> None:
         own = None if settings.budget_usd is None else SpendCeiling(settings.budget_usd)
         rates = enumerate((settings.requests_per_minute, settings.tokens_per_minute), 1)
-        self._ceilings = [ceiling for ceiling in (own, budget) if ceiling is not None]
         self._gates: list[tuple[SpendCeiling | RateBucket, int]] = [
-            *((ceiling, 0) for ceiling in self._ceilings),
+            *((ceiling, 0) for ceiling in (own, budget) if ceiling is not None),
             *((RateBucket(rate), place) for place, rate in rates if rate),
         ]
         self._stats = stats
 
-    def refuse_unpriced(self) -> None:
-        """Raise ``GradingFailure`` where a ceiling is to hold and nobody knows a model's price."""
-        if self._ceilings:
+    def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
+        """The reservation of one send; raises where a ceiling is to hold without a price."""
+        if price is None and any(place == 0 for _, place in self._gates):
             unknown = "a spend ceiling is set and the price of this model is unknown"
             raise GradingFailure(ErrorKind.BUDGET, unknown)
-
-    def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
-        """The reservation of one send."""
         if price is None and not self._gates:
             return 0.0, 1, 0
         reads, writes = estimate_tokens(call.messages, call.sampling)
         dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
         return dollars, 1, reads + writes
 
-    def admits(self, reserved: Reservation, now: float) -> BudgetDecision:
-        """Whether one more send may go out now, later or never."""
-        for gate, place in self._gates:
-            if (decision := gate.decide(reserved[place], now)) is not BudgetDecision.YES:
-                return decision
-        return BudgetDecision.YES
+    def admits(self, reserved: Reservation, now: float) -> bool:
+        """Whether one more send may go out now; raises ``GradingFailure`` where none ever may."""
+        return all(gate.admits(reserved[place], now) for gate, place in self._gates)
 
     def take(self, reserved: Reservation) -> None:
         """A send goes out."""
@@ -297,7 +280,7 @@ class LatencyDigest:
         # Where all calls take about the same time, one at its 95th percentile is about to end.
         least = max((1.5 if n >= self.ENOUGH else 2.0) * self._sorted[n // 2], 0.05)
         total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
-        self.hedge_s = max(self._quantile(0.95, total), least)
+        self.hedge_s = max(self._quantile(0.951, total), least)
         self.idle_hedge_s = max(self._quantile(0.75, total), least)
         p99, p95 = max(self._quantile(0.99, n), 1e-9), max(self._quantile(0.95, n), least)
         caution = max(1.0, self.ENOUGH / n)

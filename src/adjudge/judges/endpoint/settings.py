@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
@@ -65,15 +64,11 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            least = 0 if name == "hedge_budget" else 1
+            allowed = "above 0" if name in _ABOVE_0 else f"{least} or more"
             if value is None or isinstance(value, bool):
                 continue
-            if name in _ABOVE_0:
-                holds, allowed = value > 0, "above 0"
-            elif name == "hedge_budget":
-                holds, allowed = value >= 0, "0 or more"
-            else:
-                holds, allowed = value >= 1, "at least 1"
-            if not holds:
+            if not (value > 0 if name in _ABOVE_0 else value >= least):
                 raise ConfigError(f"{name}: must be {allowed} (found {value!r})")
 
 
@@ -139,37 +134,30 @@ def _count_bytes(content: Any) -> int:
     return sum(_count_bytes(part) for part in content)
 
 
-class BudgetDecision(Enum):
-    """Whether the ceiling leaves room for a reservation."""
-
-    YES = "yes"
-    WAIT = "wait"
-    NEVER = "never"
-
-
 class SpendCeiling:
     """A ceiling in dollars: reserve before sending, settle after.
 
     ``spent + reserved`` never passes ``ceiling``, so what was really spent passes it at most by
-    what calls cost beyond their reservations. ``None`` is no ceiling.
+    what calls cost beyond their reservations.
     """
 
-    def __init__(self, ceiling: float | None) -> None:
-        if ceiling is not None and not ceiling >= 0:  # of NaN, nothing is ever affordable
+    def __init__(self, ceiling: float) -> None:
+        if not ceiling >= 0:  # of NaN, nothing is ever affordable
             raise ConfigError(f"budget_usd: must be 0 or more (found {ceiling!r})")
         self.ceiling = ceiling
         self.spent = 0.0
         self.reserved = 0.0
 
-    def decide(self, estimate: float, _now: float = 0.0) -> BudgetDecision:
-        """``WAIT``: calls that are out may settle below their reservations and leave room."""
-        if self.ceiling is None:
-            return BudgetDecision.YES
+    def admits(self, estimate: float, _now: float = 0.0) -> bool:
+        """Whether there is room now: calls that are out may cost less than their reservations.
+
+        Raises ``GradingFailure`` where there never will be.
+        """
         left = self.ceiling - self.spent - estimate
         if left < 0:
-            return BudgetDecision.NEVER
+            raise GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
         # A margin against rounding, which would make the last of several equal shares wait.
-        return BudgetDecision.YES if self.reserved <= left + 1e-12 else BudgetDecision.WAIT
+        return self.reserved <= left + 1e-12
 
     def reserve(self, estimate: float) -> None:
         """Set ``estimate`` aside for a call that is sent now."""
