@@ -240,26 +240,23 @@ def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> La
 
 
 @pytest.mark.parametrize(
-    ("n", "out", "hedge_s", "idle_hedge_s", "give_up_s"),
+    ("n", "out", "hedge_s", "give_up_s"),
     [
-        (4, 0, math.inf, math.inf, math.inf),
-        (16, 4, math.inf, 0.2, 1.25),  # of 20 that were sent
-        (14, 6, math.inf, math.inf, 20 / 14),
-        (20, 0, 0.15, 0.15, 1.0),
+        (4, 0, math.inf, math.inf),
+        (16, 4, 0.2, 1.25),  # of 20 that were sent
+        (14, 6, math.inf, 20 / 14),
+        (20, 0, 0.15, 1.0),
     ],
 )
-def test_what_a_cold_digest_says(
-    n: int, out: int, hedge_s: float, idle_hedge_s: float, give_up_s: float
-) -> None:
+def test_what_a_cold_digest_says(n: int, out: int, hedge_s: float, give_up_s: float) -> None:
     digest = digest_of([0.1] * n, [5.0] * out)
-    found = (digest.hedge_s, digest.idle_hedge_s, digest.give_up_s)
-    assert found == pytest.approx((hedge_s, idle_hedge_s, give_up_s))
+    assert (digest.hedge_s, digest.give_up_s) == pytest.approx((hedge_s, give_up_s))
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=20, max_size=300))
 def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
     digest = digest_of(samples, [])
-    assert 0.05 <= digest.idle_hedge_s <= digest.hedge_s <= digest.give_up_s / 2
+    assert 0.05 <= digest.hedge_s <= digest.give_up_s / 1.7
     assert digest.give_up_s >= 1.0
     assert digest_of(samples, [], math.inf).give_up_s == math.inf
 

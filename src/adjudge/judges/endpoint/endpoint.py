@@ -28,6 +28,7 @@ deadline, or its caller's cancellation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import heapq
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MAX_HEDGES = 2
+_BUSY = 0.9
+"""While more of the slots are in use, no call gets a second copy."""
+
 _MAX_FORBIDDEN_IN_ROW = 8
 """So many different requests are not all ones that a firewall objects to."""
 
@@ -91,8 +95,8 @@ class Call(msgspec.Struct, eq=False):
     asked_at: float
     deadline: float
     waiters: list[asyncio.Future[Reply]] = []
-    wants: str = "sends"
-    """Why it waits in a lane: ``sends``, ``retries``, ``timeouts``, ``hedges``, or nothing."""
+    why: str = "sends"
+    """Why it is sent next: ``sends`` (for the first time), ``retries`` or ``timeouts``."""
     sends: list[Send] = []
     """Those that are out."""
     first_sends: int = 0
@@ -320,29 +324,23 @@ class Endpoint:
         limit = self._limit
         while limit.in_flight < limit.limit and (lane := self._first or self._new):
             call, now = lane[0], self._time()
-            if not call.wants:
+            if call not in self._open:
                 lane.popleft()
                 continue
             try:
                 server = self._choose(call, now)
             except GradingFailure as failure:
-                server = None
-                if not call.sends:
-                    self._fail(call, failure)
-                    continue
-            if server is not None:
-                lane.popleft()
-                self._launch(call, server, now)
-            elif call.sends:  # a second copy is sent at once or never
-                call.wants = ""
-            else:
+                self._fail(call, failure)
+                continue
+            if server is None:
                 return
+            lane.popleft()
+            call.first_sends += 1
+            self._launch(call, server, now, call.why)
 
     def _choose(self, call: Call, now: float) -> Replica | None:
         """Where a call may be sent now; raises ``GradingFailure`` where it never may be."""
         limit = self._limit
-        if call.sends and (not self._hedges.available or now < limit.cooling_until):
-            return None
         if now < limit.paused_until:
             if call.deadline > self._timer_time(limit.asked_until):
                 return None
@@ -353,13 +351,7 @@ class Endpoint:
             raise outage
         return server if server is not None and self._cost.admits(call.reserved, now) else None
 
-    def _launch(self, call: Call, server: Replica, now: float) -> None:
-        why, call.wants = call.wants, ""
-        if why == "hedges":
-            call.hedges += 1
-            self._hedges.spend()
-        else:
-            call.first_sends += 1
+    def _launch(self, call: Call, server: Replica, now: float, why: str) -> None:
         self._limit.take()
         self._cost.take(call.reserved)
         server.in_flight += 1
@@ -483,7 +475,6 @@ class Endpoint:
         waits = self._may_recover or self.outage is None
         tries = call.first_sends < self._settings.max_attempts and due < call.deadline
         if passes and waits and tries:
-            call.wants = ""
             heapq.heappush(self._retries, (due, next(self._ticket), call))
         else:
             self._fail(call, failure)
@@ -529,7 +520,7 @@ class Endpoint:
             self._send_again(call, "timeouts")
 
     def _send_again(self, call: Call, why: str) -> None:
-        call.wants = why
+        call.why = why
         self._first.append(call)
 
     def _cancel(self, send: Send, reason: str) -> None:
@@ -549,7 +540,6 @@ class Endpoint:
 
     def _end(self, call: Call, outcome: Reply | Exception | None) -> None:
         """Keep the outcome before anybody can ask the same again; cancel what is still out."""
-        call.wants = ""
         del self._open[call]
         if call.join_key is not None and self._joinable.get(call.join_key) is call:
             del self._joinable[call.join_key]
@@ -574,22 +564,20 @@ class Endpoint:
     # ── time passes ──────────────────────────────────────────────────────────────────────────────
 
     def _sweep(self) -> bool:
-        now, limit = self._timer_time(self._time()), self._limit
+        now = self._timer_time(self._time())
         while self._retries and self._retries[0][0] <= now:
             call = heapq.heappop(self._retries)[2]
             if call in self._open:
                 self._send_again(call, "retries")
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
-        # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
-        idle = limit.in_flight <= limit.limit // 2 and self._hedges.ample
         cold_s = self._settings.deadline_s / 4
         known = self.latencies.values()
         for digest in known:
             ages = (now - send.at for send in self._live if send.call.latencies is digest)
             digest.refresh(ages, self._settings.timeout_factor)
-        soonest = min(cold_s, *(min(one.idle_hedge_s, one.give_up_s) for one in known))
-        for send in self._live:
+        soonest = min(cold_s, *(min(one.hedge_s, one.give_up_s) for one in known))
+        for send in list(self._live):
             call, age = send.call, now - send.at
             digest = call.latencies
             if age < soonest:
@@ -601,7 +589,7 @@ class Endpoint:
                 continue
             if age >= late_s:
                 self._give_up(send)
-            elif age >= min(digest.idle_hedge_s if idle else digest.hedge_s, cold_s):
+            elif age >= min(digest.hedge_s, cold_s):
                 self._hedge(send)
         self._pump()
         return bool(self._open)
@@ -637,13 +625,18 @@ class Endpoint:
             send.probe = False
 
     def _hedge(self, send: Send) -> None:
-        """Let a slow call be sent a second time."""
-        call = send.call
-        if call.wants or call.hedges >= _MAX_HEDGES or not self._hedges.available or send.probe:
+        """Send a slow call a second time, where slots are free and that keeps nobody waiting."""
+        call, limit, now = send.call, self._limit, self._time()
+        if limit.in_flight > _BUSY * limit.limit or now < limit.cooling_until or send.probe:
             return
-        if send is call.sends[-1]:
-            call.avoid = send.server
-            self._send_again(call, "hedges")
+        if send is not call.sends[-1] or call.hedges >= _MAX_HEDGES or not self._hedges.available:
+            return
+        call.avoid = send.server
+        with contextlib.suppress(GradingFailure):  # the first copy may still be answered
+            if (server := self._choose(call, now)) is not None:
+                call.hedges += 1
+                self._hedges.spend()
+                self._launch(call, server, now, "hedges")
 
 
 def pick_replica(

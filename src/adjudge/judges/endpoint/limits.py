@@ -244,8 +244,7 @@ class LatencyDigest:
     """How long the last 1,000 calls took, and what follows for the next ones.
 
     Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
-    copy was preferred (it would have taken longer). Hedges and silence give none. Quantiles up to
-    the one at which hedges go out are therefore not biased by hedging. Of the first ``MANY`` those
+    copy was preferred (it would have taken longer). Hedges and silence give none. Of the first ``MANY`` those
     that are out for longer count as slower ones. Before ``FEW`` are done nothing is slow, and
     before ``ENOUGH`` are, less is given up.
     """
@@ -257,9 +256,7 @@ class LatencyDigest:
         self._sorted: list[float] = []
         self._changed = True
         self.hedge_s = math.inf
-        """A call that has been silent for longer is hedged."""
-        self.idle_hedge_s = math.inf
-        """The same while half of the slots are free, when a hedge keeps nobody waiting."""
+        """A call that has been silent for longer is hedged where slots are free."""
         self.give_up_s = math.inf
         """A send that has been silent for longer is cancelled and sent again."""
 
@@ -280,11 +277,10 @@ class LatencyDigest:
         # Where all calls take about the same time, one at its 95th percentile is about to end.
         least = max((1.5 if n >= self.ENOUGH else 2.0) * self._sorted[n // 2], 0.05)
         total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
-        self.hedge_s = max(self._quantile(0.951, total), least)
-        self.idle_hedge_s = max(self._quantile(0.75, total), least)
-        p99, p95 = max(self._quantile(0.99, n), 1e-9), max(self._quantile(0.95, n), least)
+        self.hedge_s = max(self._quantile(0.75, total), least)
+        p98, p95 = max(self._quantile(0.98, n), 1e-9), self._quantile(0.95, n)
         caution = max(1.0, self.ENOUGH / n)
-        self.give_up_s = caution * max(timeout_factor * p99, 1.0, 2 * p95)
+        self.give_up_s = caution * max(timeout_factor * p98, 1.7 * p95, 2 * least, 1.0)
 
     def _quantile(self, share: float, total: int) -> float:
         place = int(share * total)
@@ -305,29 +301,23 @@ class HedgeBudget:
     first copy, being ahead, wins nearly always, and hedging fades to a few probes.
     """
 
-    RESERVE = 8.0
-    """So many hedges are kept for calls that are slow while others wait for a slot."""
+    START, MOST = 16.0, 64.0
+    """Hedges that may go out before any is earned, and that may be saved."""
 
     def __init__(self, share: float) -> None:
-        self._share = self._gain = share
-        self._credit = 2 * self.RESERVE if share > 0 else 0.0
-        self.win_rate = 0.5
-        """Moving average over about the last 30 hedges."""
-        self._learnt_from = 6.0
+        self._share = share
+        self._credit = self.START if share > 0 else 0.0
+        self._win_rate = 0.5  # a moving average over about the last 30 hedges
 
     @property
     def available(self) -> bool:
         """Whether a hedge may go out."""
         return self._credit >= 1.0
 
-    @property
-    def ample(self) -> bool:
-        """Whether one may go out beyond the reserve."""
-        return self._credit > self.RESERVE
-
     def earn(self) -> None:
         """A call was completed."""
-        self._credit = min(8 * self.RESERVE, self._credit + self._gain)
+        gain = self._share * max(min(1.0, (self._win_rate / 0.35) ** 2), 0.05)
+        self._credit = min(self.MOST, self._credit + gain)
 
     def spend(self) -> None:
         """A hedge goes out."""
@@ -335,6 +325,4 @@ class HedgeBudget:
 
     def learn(self, won: bool) -> None:
         """Of two copies that were out, one was answered: the hedge (``won``), or the first."""
-        self._learnt_from = min(30.0, self._learnt_from + 1.0)
-        self.win_rate += (won - self.win_rate) / self._learnt_from
-        self._gain = self._share * max(min(1.0, (self.win_rate / 0.35) ** 2), 0.05)
+        self._win_rate += (won - self._win_rate) / 30

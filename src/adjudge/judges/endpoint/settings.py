@@ -30,13 +30,12 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``max_attempts`` (5): sends per call, hedges apart. Four retries outlast what passes.
     ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 99th
-    percentile (at least 1 s and twice the hedge's delay), twice as long after each such re-send, is
-    cancelled and sent again; ``inf``: never.
-    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 95 % of all (and than 1.5 medians
-    and 0.05 s) is sent a second time, at most so often per completed call; less where hedges
-    rarely win. Where they win by chance and calls wait for a slot, the second copy takes the first
-    one's. Inside ``max_concurrency``, never for 15 s after a refusal for load.
+    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 98th
+    percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
+    re-send, is cancelled and sent again; ``inf``: never.
+    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 75 % of all (and than 1.5 medians
+    and 0.05 s) is sent a second time while a tenth of the slots is free, at most so often per
+    completed call; less where hedges rarely win. Never for 15 s after a refusal for load.
     ``budget_usd`` (none): no send that could pass it; needs a price.
     ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
