@@ -167,8 +167,7 @@ def test_endpoints_close_with_their_loop(provider: Provider) -> None:
 
     async def on_this_loop() -> connections.Connection:
         await model.ask(ChatCall(model=model.model, messages=MESSAGES))
-        (here,) = [c for lp, c in connections._registry.items() if lp is asyncio.get_running_loop()]
-        (connection,) = here.connections.values()
+        (connection,) = open_connections()
         assert not connection.closed
         return connection
 

@@ -148,32 +148,23 @@ def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection
     return Connection(endpoint, wanted, own)
 
 
-def _describe_cache(cache: str | ReplyCache | None) -> str:
-    """A cache in words; equal words are the same cache."""
-    if cache is None:
-        return "no cache"
-    if isinstance(cache, str):
-        return f"cache {cache} (record)"
-    sampled = ", sampled" if cache.sampled else ""
-    return f"cache {cache.path.absolute()} ({cache.mode}{sampled})"
-
-
 def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
     """What two models of one endpoint disagree about, in words; ``None`` when they agree."""
-    both = (
-        f"judges {first.owner} and {second.owner} share {', '.join(second.base_urls)} and its key"
-    )
-    ends = "Ask the second one when no call of the first one is in flight, or write the same."
-    caches = _describe_cache(first.cache), _describe_cache(second.cache)
-    if caches[0] != caches[1]:
-        return f"cache: {both}: must be one (found {caches[0]} and {caches[1]}). {ends}"
-    if second.settings is None:
+    pairs = [("cache", first.cache, second.cache)]
+    if (wanted := second.settings) is not None:
+        opened = first.settings or type(wanted)()
+        names = wanted.__struct_fields__
+        pairs += [(name, getattr(opened, name), getattr(wanted, name)) for name in names]
+    differing = [(name, one, other) for name, one, other in pairs if one != other]
+    if not differing:
         return None
-    opened = first.settings or type(second.settings)()
-    pairs = ((name, getattr(opened, name), getattr(second.settings, name))
-             for name in opened.__struct_fields__)  # fmt: skip
-    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in pairs if one != other)
-    return f"endpoint: {both}: must be the same (found {found}). {ends}" if found else None
+    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in differing)
+    return (
+        f"{'cache' if differing[0][0] == 'cache' else 'endpoint'}: judges {first.owner} and "
+        f"{second.owner} share {', '.join(second.base_urls)} and its key: must be the same (found "
+        f"{found}). Ask the second one when no call of the first one is in flight, or write the "
+        "same."
+    )
 
 
 async def _loop_connections() -> _LoopConnections:

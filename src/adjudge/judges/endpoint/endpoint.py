@@ -34,7 +34,7 @@ import hashlib
 import heapq
 import itertools
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -160,7 +160,7 @@ class Endpoint:
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         detectors = [OutageDetector(s.breaker_failures, s.breaker_cooldown_s) for _ in base_urls]
         self.servers = [*map(Replica, base_urls, detectors)]
-        self.latencies = {} if latencies is None else latencies
+        self.latencies = defaultdict(LatencyDigest, latencies or {})
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
@@ -208,6 +208,11 @@ class Endpoint:
         cause = "" if last is None else f"; last: {last}"
         return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open{cause}")
 
+    @property
+    def _lasting_outage(self) -> GradingFailure | None:
+        """An outage that no call waits for: of servers that have never been reached."""
+        return None if self._settings.breaker_waits and self._reached else self.outage
+
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
     ) -> Reply:
@@ -254,8 +259,7 @@ class Endpoint:
         if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
-            latencies = self.latencies.setdefault(chat_call.model, LatencyDigest())
-            now = self._timer.now()
+            latencies, now = self.latencies[chat_call.model], self._timer.now()
             end = now + self._settings.deadline_s
             call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
@@ -347,8 +351,8 @@ class Endpoint:
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
             raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
         server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
-        if server is None and not self._may_recover and (outage := self.outage) is not None:
-            raise outage
+        if server is None and (end := self._lasting_outage) is not None:
+            raise end
         return server if server is not None and self._cost.admits(call.reserved, now) else None
 
     def _launch(self, call: Call, server: Replica, now: float, why: str) -> None:
@@ -361,11 +365,6 @@ class Endpoint:
         self._live[send] = None
         send.task = asyncio.get_running_loop().create_task(self._post(send))
         send.task.add_done_callback(partial(self._on_end, send))
-
-    @property
-    def _may_recover(self) -> bool:
-        """Whether calls wait while all servers are down: for one that has been there before."""
-        return self._settings.breaker_waits and self._reached
 
     # ── one send, from start to outcome ──────────────────────────────────────────────────────────
 
@@ -472,9 +471,8 @@ class Endpoint:
             return
         delay = full_jitter(call.first_sends, self._rng)
         due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
-        waits = self._may_recover or self.outage is None
         tries = call.first_sends < self._settings.max_attempts and due < call.deadline
-        if passes and waits and tries:
+        if passes and tries and self._lasting_outage is None:
             heapq.heappush(self._retries, (due, next(self._ticket), call))
         else:
             self._fail(call, failure)
@@ -585,11 +583,9 @@ class Endpoint:
             late_s = digest.give_up_s * 2.0**call.timeouts
             if send.probe:  # nothing else goes out until it has an outcome
                 late_s = min(late_s, cold_s)
-            if send.dropped:
-                continue
             if age >= late_s:
                 self._give_up(send)
-            elif age >= min(digest.hedge_s, cold_s):
+            elif age >= min(digest.hedge_s, cold_s) and not send.dropped:
                 self._hedge(send)
         self._pump()
         return bool(self._open)
@@ -600,18 +596,14 @@ class Endpoint:
         for send in call.sends:
             if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
                 self._cancel(send, "late")
-        kind, message = ErrorKind.TIMEOUT, f"no complete reply within {deadline_s:g} s"
-        failure = call.failure
+        kind, said, failure = ErrorKind.TIMEOUT, "no complete reply within", call.failure
         if not call.sends and self.outage is not None:
-            kind = ErrorKind.CIRCUIT_OPEN
-            message = f"the server did not recover within {deadline_s:g} s"
+            kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
             failure = failure or self._last_failure
-        message += f" ({call.first_sends + call.hedges} sends)"
-        if failure is None:
-            self._fail(call, GradingFailure(kind, message))
-        else:
-            last = {"last_failure": str(failure.kind)}
-            self._fail(call, GradingFailure(kind, f"{message}; last: {failure}", last))
+        said += f" {deadline_s:g} s ({call.first_sends + call.hedges} sends)"
+        last = {} if failure is None else {"last_failure": str(failure.kind)}
+        cause = "" if failure is None else f"; last: {failure}"
+        self._fail(call, GradingFailure(kind, said + cause, last))
 
     def _give_up(self, send: Send) -> None:
         """Cancel a silent send, unless the call would be left without any."""
@@ -651,15 +643,10 @@ def pick_replica(
     busy.
     """
     able = [server for server in servers if server.detector.admits(now)]
-    if len(able) > 1 and avoid in able:
-        able.remove(avoid)
-    for server in able:
-        if len(able) == 1 or not server.detector.is_up:
-            return server
-    if not able:
-        return None
-    idlest = min(able, key=lambda server: (server.in_flight, server.sends))
-    if group is None:
+    able = [server for server in able if server is not avoid] or able
+    due = [server for server in able if not server.detector.is_up]
+    idlest = min(due or able, key=lambda server: (server.in_flight, server.sends), default=None)
+    if idlest is None or due or group is None:
         return idlest
     home = max(able, key=lambda server: _rendezvous_weight(group, server.url))
     return idlest if home.in_flight > 2 * idlest.in_flight + 8 else home

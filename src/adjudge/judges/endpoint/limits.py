@@ -244,9 +244,9 @@ class LatencyDigest:
     """How long the last 1,000 calls took, and what follows for the next ones.
 
     Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
-    copy was preferred (it would have taken longer). Hedges and silence give none. Of the first ``MANY`` those
-    that are out for longer count as slower ones. Before ``FEW`` are done nothing is slow, and
-    before ``ENOUGH`` are, less is given up.
+    copy was preferred (it would have taken longer). Hedges and silence give none. Of the first
+    ``MANY`` those that are out for longer count as slower ones. Before ``FEW`` are done nothing is
+    slow, and before ``ENOUGH`` are, less is given up.
     """
 
     WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128

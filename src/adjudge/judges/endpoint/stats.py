@@ -138,12 +138,9 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
     def summary(self) -> dict[str, Any]:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""
-        plain = {
-            name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies"
-        }
-        for share in (50, 95, 99):
-            plain[f"p{share}_s"] = self.latencies.quantile(share / 100)
-        return plain
+        plain = msgspec.structs.asdict(self)
+        seen: LatencyHistogram = plain.pop("latencies")
+        return plain | {f"p{share}_s": seen.quantile(share / 100) for share in (50, 95, 99)}
 
 
 COUNTERS = tuple(
