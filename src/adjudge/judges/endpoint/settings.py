@@ -64,7 +64,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             least = 0 if name == "hedge_budget" else 1
-            allowed = "above 0" if name in _ABOVE_0 else f"{least} or more"
+            allowed = "above 0" if name in _ABOVE_0 else f"at least {least}"
             if value is None or isinstance(value, bool):
                 continue
             if not (value > 0 if name in _ABOVE_0 else value >= least):
