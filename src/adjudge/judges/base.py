@@ -486,6 +486,16 @@ def _as_reply(call: ChatCall, said: object) -> Reply:
     raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
 
 
+def check_scored_conversation(call: ChatCall) -> None:
+    """Raise :class:`ConfigError` where a scalar judge is asked a question."""
+    last = call.messages[-1] if call.messages else None
+    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+        raise ConfigError(
+            f"model: {call.model} is a scalar judge and cannot answer questions. Use a grader "
+            "of type 'scalar'."
+        )
+
+
 def build_text_reply(call: ChatCall, whole: str) -> Reply:
     """The reply whose text was generated as a whole, by who counts no tokens."""
     text, reasoning = split_thinking(whole)

@@ -31,15 +31,10 @@ JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
 
 _MODELS = "adjudge.judges.models"
 
+_SERVERS = ("openai", "groq", "dashscope", "vllm", "sglang", "llamacpp", "ollama")
 SHIPPED_JUDGES: Mapping[str, str] = {
-    "openai": f"{_MODELS}.http:OpenAIChatModel",
-    "groq": f"{_MODELS}.http:OpenAIChatModel",
+    **dict.fromkeys(_SERVERS, f"{_MODELS}.http:OpenAIChatModel"),
     "anthropic": f"{_MODELS}.http:AnthropicChatModel",
-    "dashscope": f"{_MODELS}.http:OpenAIChatModel",
-    "vllm": f"{_MODELS}.http:OpenAIChatModel",
-    "sglang": f"{_MODELS}.http:OpenAIChatModel",
-    "llamacpp": f"{_MODELS}.http:OpenAIChatModel",
-    "ollama": f"{_MODELS}.http:OpenAIChatModel",
     "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
     "classifier": f"{_MODELS}.classifier:ClassifierModel",
     "local": f"{_MODELS}.local:LocalChatModel",
@@ -294,16 +289,16 @@ def build_judge(
         if table.tokenizer is not None and table.type != "classifier":
             from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
 
-            model.control_tokens = read_control_tokens(_locate_tokenizer(table.tokenizer, folder))
+            model.control_tokens = read_control_tokens(_locate(table.tokenizer, folder))
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
     return model
 
 
-def _locate_tokenizer(tokenizer: str, folder: Path) -> str:
-    """A path beside the file, or what transformers may know by this name."""
-    beside = folder / tokenizer
-    return str(beside) if beside.exists() else tokenizer
+def _locate(name: str, folder: Path) -> str:
+    """A path beside the file, or what a library may know by this name."""
+    beside = folder / name
+    return str(beside) if name and beside.exists() else name
 
 
 def _build_model(
@@ -319,6 +314,7 @@ def _build_model(
     cls: Any = load_extension(
         JUDGE_GROUP, target, where="type", folder=folder, shipped=SHIPPED_JUDGES
     )
+    path = _locate(table.model or "", folder)
     if table.type == "recorded":
         model: ChatModel = cls(
             folder / (table.cassette or ""),
@@ -333,14 +329,8 @@ def _build_model(
             script = import_named(table.function, folder, where="function")
         model = cls(script, model=table.model or name)
     elif table.type == "local":
-        path = table.model or ""
-        if (folder / path).is_dir():
-            path = str(folder / path)
         model = cls(path, **table.chosen(_LOADING_KEYS), **table.sampling())
     elif table.type == "embedded":
-        path = table.model or ""
-        if (folder / path).is_file():
-            path = str(folder / path)
         arguments = _http_arguments(table, folder, cache, budget)
         if table.endpoint:
             defaults = cls.endpoint_defaults(table.slots or cls.slots)
@@ -406,7 +396,7 @@ def _http_arguments(
     if table.type == "classifier":
         found |= table.chosen(["route"])
         if table.tokenizer is not None:
-            found["tokenizer"] = _locate_tokenizer(table.tokenizer, folder)
+            found["tokenizer"] = _locate(table.tokenizer, folder)
     if table.wire is not None:
         found["wire"] = load_extension(
             WIRE_GROUP, table.wire, where="wire", folder=folder, methods=["request", "reply"]
