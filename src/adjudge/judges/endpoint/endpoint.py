@@ -448,10 +448,8 @@ class Endpoint:
         if failure.kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
             failure = self._classify_forbidden(call, failure)
         kind, response = failure.kind, send.response
-        status = failure.metadata.get("status", response.status if response else 0)
-        headers = response.headers if response else {}
-        declined = isinstance(status, int) and status >= 300  # else a user's own wire said it
-        if declined or failure.metadata.get("sent") is False:
+        status, headers = (response.status, response.headers) if response else (0, {})
+        if status >= 300 or failure.metadata.get("sent") is False:  # nobody bills that
             self._cost.book(call.reserved, 0.0)
         else:
             self._cost.book_reservation(call.reserved)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
@@ -77,7 +76,6 @@ class AdaptiveLimit:
         self.cooling_until = self.paused_until = self.asked_until = -math.inf
         """No hedges until; nothing is sent until; the server asked for that until."""
         self._start = self.limit
-        self._minimum = min(MIN_CONCURRENCY, maximum)
         self._value = float(self.limit)
         self._threshold = float(maximum)
         self._streak = self._refused = self._taken = 0
@@ -103,7 +101,7 @@ class AdaptiveLimit:
         self._refused += 1
         if now >= self.cooling_until or self._refused > self._taken > 0:
             self._refused = self._taken = 0
-            self._set(max(self._value * 0.8, float(self._minimum)))
+            self._set(max(self._value * 0.8, MIN_CONCURRENCY))
             self._threshold = self._value
             self.cuts += 1
             self.cooling_until = now + COOLDOWN_S
@@ -252,8 +250,7 @@ class LatencyDigest:
     WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128
 
     def __init__(self) -> None:
-        self._window: deque[float] = deque()
-        self._sorted: list[float] = []
+        self._window: deque[float] = deque(maxlen=self.WINDOW)
         self._changed = True
         self.hedge_s = math.inf
         """A call that has been silent for longer is hedged where slots are free."""
@@ -262,34 +259,29 @@ class LatencyDigest:
 
     def add(self, seconds: float) -> None:
         """One call took ``seconds``, or at least so long."""
-        if len(self._window) == self.WINDOW:
-            del self._sorted[bisect_left(self._sorted, self._window.popleft())]
         self._window.append(seconds)
-        insort(self._sorted, seconds)
         self._changed = True
 
     def refresh(self, ages: Iterable[float], timeout_factor: float) -> None:
         """Take new samples into account; ``ages`` are those of the calls that are out."""
-        n = len(self._sorted)
+        n = len(self._window)
         if n < self.FEW or not (self._changed or n < self.MANY):
             return
         self._changed = False
+        seen = sorted(self._window)
         # Where all calls take about the same time, one at its 95th percentile is about to end.
-        least = max((1.5 if n >= self.ENOUGH else 2.0) * self._sorted[n // 2], 0.05)
+        least = max((1.5 if n >= self.ENOUGH else 2.0) * seen[n // 2], 0.05)
         total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
-        self.hedge_s = max(self._quantile(0.75, total), least)
-        p98, p95 = max(self._quantile(0.98, n), 1e-9), self._quantile(0.95, n)
+        place = int(0.75 * total)
+        self.hedge_s = max(seen[place], least) if place < n else math.inf
+        p98, p95 = max(seen[int(0.98 * n)], 1e-9), seen[int(0.95 * n)]
         caution = max(1.0, self.ENOUGH / n)
         self.give_up_s = caution * max(timeout_factor * p98, 1.7 * p95, 2 * least, 1.0)
-
-    def _quantile(self, share: float, total: int) -> float:
-        place = int(share * total)
-        return self._sorted[place] if place < len(self._sorted) else math.inf
 
     def copy(self) -> LatencyDigest:
         """The same knowledge, for another endpoint of the same server."""
         other = LatencyDigest()
-        other._window, other._sorted = self._window.copy(), self._sorted.copy()
+        other._window = self._window.copy()
         return other
 
 

@@ -109,10 +109,8 @@ def estimate_tokens(
     Output is the call's own limit (``max_completion_tokens``, ``max_tokens``), else
     ``ASSUMED_OUTPUT_TOKENS``, times ``n`` where it is set.
     """
-    size = sum(_count_bytes(message.get("content")) for message in messages)
-    size += sum(
-        _count_bytes(call) for message in messages for call in message.get("tool_calls") or ()
-    )
+    keys = ("content", "tool_calls")
+    size = sum(_count_bytes(message.get(key)) for message in messages for key in keys)
     limit = (
         sampling.get("max_completion_tokens") or sampling.get("max_tokens") or ASSUMED_OUTPUT_TOKENS
     )
@@ -120,8 +118,6 @@ def estimate_tokens(
 
 
 def _count_bytes(content: Any) -> int:
-    if content is None:
-        return 0
     if isinstance(content, str):
         return len(content) if content.isascii() else len(encode_exactly(content))
     if isinstance(content, Mapping):
@@ -130,7 +126,7 @@ def _count_bytes(content: Any) -> int:
         if "function" in content:
             return len(str(content["function"]))
         return IMAGE_TOKENS * BYTES_PER_TOKEN
-    return sum(_count_bytes(part) for part in content)
+    return sum(_count_bytes(part) for part in content or ())
 
 
 class SpendCeiling:
