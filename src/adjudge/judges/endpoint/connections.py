@@ -190,7 +190,7 @@ async def _close_at_shutdown() -> AsyncGenerator[None, None]:
 
 async def _close(chosen: Callable[[Connection], bool] = lambda _: True) -> None:
     """Close these of the running loop's connections."""
-    here = _registry.get(asyncio.get_running_loop(), {})
+    here = _registry.get(asyncio.get_running_loop()) or _LoopConnections()
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
         for place in [place for place, one in here.items() if chosen(one)]:
             connection = here.pop(place)

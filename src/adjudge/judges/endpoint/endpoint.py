@@ -641,10 +641,12 @@ def pick_replica(
     busy.
     """
     able = [server for server in servers if server.detector.admits(now)]
-    able = [server for server in able if server is not avoid] or able
+    if len(able) < 2:
+        return able[0] if able else None
+    able = [server for server in able if server is not avoid]
     due = [server for server in able if not server.detector.is_up]
-    idlest = min(due or able, key=lambda server: (server.in_flight, server.sends), default=None)
-    if idlest is None or due or group is None:
+    idlest = min(due or able, key=lambda server: (server.in_flight, server.sends))
+    if due or group is None:
         return idlest
     home = max(able, key=lambda server: _rendezvous_weight(group, server.url))
     return idlest if home.in_flight > 2 * idlest.in_flight + 8 else home

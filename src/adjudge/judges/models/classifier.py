@@ -34,7 +34,6 @@ from adjudge.judges.models.classifier_routes import (
 )
 from adjudge.judges.models.http import HttpChatModel, LoopBinding
 from adjudge.judges.models.local_loading import (
-    TextTurns,
     apply_chat_template,
     compute_model_digest,
     convert_to_turns,
@@ -42,6 +41,7 @@ from adjudge.judges.models.local_loading import (
     read_tokenizer,
 )
 from adjudge.judges.wire.classifier import ROUTES, ClassifierRoute, ClassifierWire
+from adjudge.judges.wire.common import TextTurns
 from adjudge.judges.wire.transport import normalize_url
 
 _ENCODED = 512
