@@ -44,6 +44,7 @@ import msgspec
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
+from adjudge.judges.call_log import find_error_kind
 from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.limits import (
     AdaptiveLimit,
@@ -231,7 +232,7 @@ class Endpoint:
         try:
             reply = await self._ask(chat_call, wire, price, keep)
         except BaseException as error:
-            self._stats.count_failure(_kind_of(error))
+            self._stats.count_failure(find_error_kind(error))
             raise
         self._stats.answered += 1
         return reply
@@ -670,9 +671,3 @@ def _check_made(made: object, wanted: type[_T]) -> _T:
         return made
     expected, found = wanted.__name__, type(made).__name__
     raise TypeError(f"the wire made no {expected} (found {found})")
-
-
-def _kind_of(error: BaseException) -> ErrorKind:
-    if isinstance(error, GradingFailure):
-        return error.kind
-    return ErrorKind.CANCELLED if isinstance(error, asyncio.CancelledError) else ErrorKind.BUG

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -357,7 +358,7 @@ class HttpChatModel(ChatModel):
 
     def _local(self) -> bool:
         """Whether all addresses are this machine's own, whose servers rarely want a key."""
-        return all(is_loopback(_describe_host(url)) for url in self._endpoint_key.base_urls)
+        return all(is_loopback(urlsplit(url).hostname or "") for url in self.base_urls)
 
 
 _PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")
@@ -393,11 +394,6 @@ async def wait_for_server(
             raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
         on_wait(f"{problem}; waiting for up to {left:.0f} s")
         await clock.sleep(min(_PING_EVERY_S, left))
-
-
-def _describe_host(url: str) -> str:
-    host = url.partition("://")[2].partition("/")[0]
-    return host.partition("]")[0].strip("[]") if "[" in host else host.partition(":")[0]
 
 
 def _class_path(cls: type[Any]) -> str:

@@ -25,6 +25,7 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName
 from adjudge.judges.wire.common import (
+    build_headers,
     cut_failure,
     encode_body,
     malformed_failure,
@@ -135,9 +136,7 @@ class ClassifierWire:
         self._encode = encode
         self._form = find_form(route, has_template=encode is not None)
         self._activation = route.activation if raw else None
-        self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+        self._headers = build_headers(key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure`` for a conversation that cannot be sent."""

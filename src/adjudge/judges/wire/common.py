@@ -38,6 +38,12 @@ from adjudge.messages import content_text
 _encoder = msgspec.json.Encoder()
 
 
+def build_headers(key: str | None) -> dict[str, str]:
+    """The headers of a request with a JSON body, and with the key if there is one."""
+    own = {"authorization": f"Bearer {key}"} if key else {}
+    return {"content-type": "application/json", "user-agent": "adjudge", **own}
+
+
 def encode_body(body: Mapping[str, Any]) -> bytes:
     """``body`` as JSON; ``GradingFailure(invalid_input)`` for what JSON or UTF-8 cannot hold."""
     try:

@@ -23,6 +23,7 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.wire.common import (
+    build_headers,
     cut_failure,
     encode_body,
     error_body_failure,
@@ -343,9 +344,7 @@ class OpenAIWire:
         self._max_reason = preset.max_reason
         self._stream = stream
         self._formats: dict[bytes, msgspec.Raw] = {}
-        self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+        self._headers = build_headers(key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""
