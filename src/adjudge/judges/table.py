@@ -57,51 +57,21 @@ SAMPLING = (
     "reasoning_effort",
     "extra_body",
 )
-NOT_ABOUT_REPLIES = frozenset(
-    {
-        "api_key_env",
-        "cache",
-        "cache_sampled",
-        "price",
-        "trust_env",
-        "endpoint",
-        "batch_size",
-        "slots",
-        "threads",
-    }
-)
+_CALL_KEYS = ("api_key_env", "cache", "price", "trust_env", "endpoint")
+NOT_ABOUT_REPLIES = frozenset({*_CALL_KEYS, "cache_sampled", "batch_size", "slots", "threads"})
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 _LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
 _SERVER_KEYS = ("max_length", "slots", "threads")
+_KEPT_KEYS = ("cache", "cache_sampled", "endpoint", "features", "tokenizer")
 _LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
 _KEYS_WITHOUT_SERVER = {
     "cassette", "provider", "script", "function", "task", "options", "route",
     *_LOADING_KEYS, *_SERVER_KEYS,
 }  # fmt: skip
 _KEYS_OF_TYPE = {
-    "embedded": {
-        "model",
-        *_SERVER_KEYS,
-        "cache",
-        "cache_sampled",
-        "endpoint",
-        "features",
-        "tokenizer",
-        *SAMPLING,
-    },
-    "classifier": {
-        "model",
-        "base_url",
-        "route",
-        "tokenizer",
-        "api_key_env",
-        "cache",
-        "price",
-        "trust_env",
-        "endpoint",
-        "extra_body",
-    },
+    "embedded": {"model", *_SERVER_KEYS, *_KEPT_KEYS, *SAMPLING},
+    "classifier": {"model", "base_url", "route", "tokenizer", "extra_body", *_CALL_KEYS},
     "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
     "scripted": {"model", "script", "function", "tokenizer"},
