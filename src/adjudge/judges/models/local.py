@@ -100,6 +100,8 @@ class _LocalModel(ChatModel):
                 raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
+        if sampling and self.task == "score":
+            raise ConfigError(f"{next(iter(sampling))}: a scalar judge does not sample")
         self.sampling = sampling
         try:
             _parse_sampling(sampling)
