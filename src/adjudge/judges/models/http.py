@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -321,9 +320,7 @@ class HttpChatModel(ChatModel):
         """Wait until its server answers anything; see :func:`wait_for_server`."""
         transport = AiohttpTransport()
         try:
-            await wait_for_server(
-                self.base_urls, seconds, transport=transport, clock=SystemClock(), on_wait=on_wait
-            )
+            await wait_for_server(self.base_urls, seconds, transport=transport, on_wait=on_wait)
         finally:
             await transport.aclose()
 
@@ -370,7 +367,6 @@ async def wait_for_server(
     seconds: float,
     *,
     transport: Transport,
-    clock: Clock,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
@@ -378,7 +374,8 @@ async def wait_for_server(
     ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
     last one after ``seconds``.
     """
-    deadline = clock.time() + seconds
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
     while True:
         for url in base_urls:
             try:
@@ -389,11 +386,11 @@ async def wait_for_server(
                     return
             else:
                 return
-        left = deadline - clock.time()
+        left = deadline - now()
         if left <= 0:
             raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
         on_wait(f"{problem}; waiting for up to {left:.0f} s")
-        await clock.sleep(min(_PING_EVERY_S, left))
+        await asyncio.sleep(min(_PING_EVERY_S, left))
 
 
 def _class_path(cls: type[Any]) -> str:
