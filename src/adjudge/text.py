@@ -130,7 +130,7 @@ def split_thinking(text: str) -> tuple[str, str]:
 _NAMES = r"\s{0,4}(?:think|thinking|thought|thoughts|reasoning)\s{0,4}>"
 # Quoted tags are spoken of. Thinking may end in a quotation, so an end is quoted on both sides.
 _THINK = re.compile(
-    rf"(?<![`\"'“「])<\s{{0,4}}(?P<end>/?){_NAMES}|<\s{{0,4}}(?P<after>/){_NAMES}(?![`\"'”」])",
+    rf"<(?:(?<![`\"'“「]<)\s{{0,4}}(?P<end>/?){_NAMES}|\s{{0,4}}(?P<after>/){_NAMES}(?![`\"'”」]))",
     re.IGNORECASE,
 )
 

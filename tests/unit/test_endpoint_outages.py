@@ -262,22 +262,13 @@ def test_an_outage_of_a_minute_costs_a_minute_and_no_call(down: Answer) -> None:
 
 
 def test_waiting_for_a_server_ends_with_its_first_answer_or_the_cause() -> None:
-    class Clock:
-        def time(self) -> float:
-            return now()
-
-        async def sleep(self, seconds: float) -> None:
-            await asyncio.sleep(seconds)
-
     async def run() -> None:
         provider = Provider()
         provider.plan = lambda at, url, n: refused(url) if at < 90 or url != "http://b" else 404
         heard: list[str] = []
 
         def waiting(seconds: float) -> Coroutine[Any, Any, None]:
-            return wait_for_server(
-                URLS, seconds, transport=provider, clock=Clock(), on_wait=heard.append
-            )
+            return wait_for_server(URLS, seconds, transport=provider, on_wait=heard.append)
 
         with pytest.raises(JudgeUnavailable, match="connection refused.*waited for 20 s"):
             await waiting(20.0)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judges.endpoint.limits import AdaptiveLimit, HedgeBudget, LatencyDigest, RateBucket
-from adjudge.judges.endpoint.settings import BudgetDecision
+from adjudge.judges.endpoint.limits import AdaptiveLimit, LatencyDigest, RateBucket
 from adjudge.judges.wire.common import parse_retry_after
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
@@ -92,15 +91,6 @@ def test_after_a_cut_it_grows_by_a_twentieth_a_round() -> None:
     assert limit.limit in (83, 84)
 
 
-def test_other_failures_stop_growth_for_a_round_and_cut_nothing() -> None:
-    limit = AdaptiveLimit(start=10, maximum=64)
-    limit.faltered()
-    rounds(limit, 1)
-    assert limit.limit == 10
-    rounds(limit, 1)
-    assert limit.limit == 20
-
-
 def test_refusals_in_a_row_stop_all_sending() -> None:
     limit = AdaptiveLimit(start=10, maximum=64)
     limit.throttled(0.0, 7.0)
@@ -153,7 +143,7 @@ def test_a_bucket_never_lets_more_through_than_rate_and_burst(
     now, taken = 0.0, []
     for wait, units in asks:
         now += wait
-        if bucket.decide(units, now) is BudgetDecision.YES:
+        if bucket.admits(units, now):
             bucket.reserve(units)
             taken.append((now, units))
     burst = max(1.0, 6 * rate)
@@ -165,13 +155,12 @@ def test_a_bucket_never_lets_more_through_than_rate_and_burst(
 
 def test_a_bucket_serves_calls_larger_than_itself_and_takes_leftovers_back() -> None:
     bucket = RateBucket(60)  # one a second, six at once
-    yes, wait = BudgetDecision.YES, BudgetDecision.WAIT
-    assert bucket.decide(100, 0.0) is yes
+    assert bucket.admits(100, 0.0)
     bucket.reserve(100)
-    assert [bucket.decide(1, at) for at in (94.0, 95.0)] == [wait, yes]
+    assert [bucket.admits(1, at) for at in (94.0, 95.0)] == [False, True]
     bucket.reserve(4)
     bucket.release(4, used=1)
-    assert [bucket.decide(units, 98.0) for units in (3, 4)] == [yes, wait]
+    assert [bucket.admits(units, 98.0) for units in (3, 4)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -251,45 +240,26 @@ def digest_of(samples: list[float], out: list[float], factor: float = 1.3) -> La
 
 
 @pytest.mark.parametrize(
-    ("n", "out", "hedge_s", "idle_hedge_s", "give_up_s"),
+    ("n", "out", "hedge_s", "give_up_s"),
     [
-        (4, 0, math.inf, math.inf, math.inf),
-        (16, 4, math.inf, 0.2, 1.25),  # of 20 that were sent
-        (14, 6, math.inf, math.inf, 20 / 14),
-        (20, 0, 0.15, 0.15, 1.0),
+        (4, 0, math.inf, math.inf),
+        (16, 4, 0.2, 1.25),  # of 20 that were sent
+        (14, 6, math.inf, 20 / 14),
+        (20, 0, 0.15, 1.0),
     ],
 )
-def test_what_a_cold_digest_says(
-    n: int, out: int, hedge_s: float, idle_hedge_s: float, give_up_s: float
-) -> None:
+def test_what_a_cold_digest_says(n: int, out: int, hedge_s: float, give_up_s: float) -> None:
     digest = digest_of([0.1] * n, [5.0] * out)
-    found = (digest.hedge_s, digest.idle_hedge_s, digest.give_up_s)
-    assert found == pytest.approx((hedge_s, idle_hedge_s, give_up_s))
+    assert (digest.hedge_s, digest.give_up_s) == pytest.approx((hedge_s, give_up_s))
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=20, max_size=300))
 def test_a_hedge_always_comes_before_giving_up(samples: list[float]) -> None:
     digest = digest_of(samples, [])
-    assert 0.05 <= digest.idle_hedge_s <= digest.hedge_s <= digest.give_up_s / 2
+    assert 0.05 <= digest.hedge_s <= digest.give_up_s / 1.7
     assert digest.give_up_s >= 1.0
     assert digest_of(samples, [], math.inf).give_up_s == math.inf
 
 
 def test_old_latencies_are_forgotten() -> None:
     assert digest_of([9.0] * 1_000 + [0.1] * 1_000, []).hedge_s == pytest.approx(0.15)
-
-
-def test_hedges_are_bounded_by_completed_calls() -> None:
-    def sent(outcome: bool) -> int:
-        budget, count = HedgeBudget(0.1), 0
-        for _ in range(2_000):
-            budget.earn()
-            if budget.available:
-                budget.spend()
-                budget.learn(outcome)
-                count += 1
-        return count
-
-    assert 200 <= sent(True) <= 0.1 * 2_000 + 16
-    assert sent(False) < 60, "hedging fades where hedges never win"
-    assert not HedgeBudget(0.0).available

@@ -224,6 +224,8 @@ def test_a_scalar_grader_wants_a_scalar_judge() -> None:
     with refuses("score_range"):
         ScalarGrader(ScriptedModel("x"), activation="sigmoid", score_range=(0, 1))
     question = [{"role": "user", "content": "How good is it?"}]
+    with refuses("temperature"):
+        LocalScalarModel("m", temperature=1.0)
     with refuses("model"):
         asyncio.run(LocalScalarModel("m").achat(question))
 

@@ -18,25 +18,6 @@ def test_only_failures_in_a_row_are_an_outage() -> None:
     assert (detector.is_up, detector.outages) == (True, 0)
 
 
-def test_a_failed_probe_waits_for_twice_as_long_up_to_a_limit() -> None:
-    detector, now, waits = OutageDetector(failures=3, cooldown_s=1.0), 1.0, []
-    for _ in range(3):
-        detector.failed(0.0)
-    assert [detector.state(at) for at in (0.5, 1.0)] == ["open", "half_open"]
-    for _ in range(5):
-        assert detector.begin()
-        detector.failed(now, probe=True)
-        waits.append(next(s for s in range(1, 100) if detector.admits(now + s)))
-        now += waits[-1]
-    assert waits == [2, 4, 8, 10, 10]
-    detector.begin()
-    assert detector.answered(probe=True)
-    for _ in range(3):
-        detector.failed(now)
-    assert detector.admits(now + 1.0), "the next outage starts from the beginning"
-    assert detector.outages == 2
-
-
 @given(st.lists(st.sampled_from(["send", "ok", "bad", "gone", "wait"]), max_size=80))
 def test_never_more_than_one_probe_is_out(events: list[str]) -> None:
     detector = OutageDetector(failures=2, cooldown_s=1.0)

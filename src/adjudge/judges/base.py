@@ -40,8 +40,6 @@ from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
 
-Feature = Literal["schema", "choices", "logprobs", "stream_usage"]
-
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
 
 
@@ -67,7 +65,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str
     key_env: str
-    needs_key: bool
+    needs_key: bool = False
     url_from_env: bool = False
     features: frozenset[str] = ALL_FEATURES
     choices_field: Literal["structured_outputs", "regex", "grammar"] | None = None
@@ -107,7 +105,6 @@ PRESETS: dict[str, Preset] = {
             name="vllm",
             base_url="http://localhost:8000/v1",
             key_env="VLLM_API_KEY",
-            needs_key=False,
             url_from_env=True,
             choices_field="structured_outputs",
         ),
@@ -115,7 +112,6 @@ PRESETS: dict[str, Preset] = {
             name="sglang",
             base_url="http://localhost:30000/v1",
             key_env="SGLANG_API_KEY",
-            needs_key=False,
             url_from_env=True,
             choices_field="regex",
         ),
@@ -123,7 +119,6 @@ PRESETS: dict[str, Preset] = {
             name="llamacpp",
             base_url="http://localhost:8080/v1",
             key_env="LLAMA_API_KEY",
-            needs_key=False,
             url_from_env=True,
             choices_field="grammar",
             max_top_logprobs=1000,
@@ -134,7 +129,6 @@ PRESETS: dict[str, Preset] = {
             name="ollama",
             base_url="http://localhost:11434/v1",
             key_env="OLLAMA_API_KEY",
-            needs_key=False,
             url_from_env=True,
             features=ALL_FEATURES - {"choices"},
         ),
@@ -143,7 +137,6 @@ PRESETS: dict[str, Preset] = {
             name="embedded",
             base_url="http://embedded",
             key_env="LLAMA_API_KEY",
-            needs_key=False,
             choices_field="grammar",
             max_top_logprobs=1000,
             max_reason=1000,
@@ -153,7 +146,6 @@ PRESETS: dict[str, Preset] = {
             name="classifier",
             base_url="http://localhost:8000",
             key_env="CLASSIFIER_API_KEY",
-            needs_key=False,
             features=frozenset(),
         ),
         Preset(
@@ -484,6 +476,16 @@ def _as_reply(call: ChatCall, said: object) -> Reply:
         return build_text_reply(call, said)
     found = f"answer must return a Reply or text (found {type(said).__name__})"
     raise GradingFailure(ErrorKind.BUG, f"judge {call.model!r}: {found}")
+
+
+def check_scored_conversation(call: ChatCall) -> None:
+    """Raise :class:`ConfigError` where a scalar judge is asked a question."""
+    last = call.messages[-1] if call.messages else None
+    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+        raise ConfigError(
+            f"model: {call.model} is a scalar judge and cannot answer questions. Use a grader "
+            "of type 'scalar'."
+        )
 
 
 def build_text_reply(call: ChatCall, whole: str) -> Reply:

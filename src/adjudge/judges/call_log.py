@@ -25,6 +25,13 @@ _KINDS = (
 )
 
 
+def find_error_kind(error: BaseException) -> ErrorKind:
+    """The kind of failure that an exception of a call is."""
+    if isinstance(error, GradingFailure):
+        return error.kind
+    return next((kind for kind, types in _KINDS if isinstance(error, types)), ErrorKind.BUG)
+
+
 class JudgeCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One call of a judge as it was made: what was sent, and what came back.
 
@@ -62,14 +69,10 @@ class JudgeCall(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def note_failure(self, error: BaseException) -> None:
         """Why no reply came."""
+        self.kind, self.error = str(find_error_kind(error)), f"{type(error).__name__}: {error}"
         if isinstance(error, GradingFailure):
-            self.kind, self.error = str(error.kind), str(error)
+            self.error = str(error)
             self.note_provenance(error.provenance)
-        else:
-            self.kind, self.error = str(ErrorKind.BUG), f"{type(error).__name__}: {error}"
-            for kind, types in _KINDS:
-                if isinstance(error, types):
-                    self.kind = str(kind)
 
 
 call_log: ContextVar[list[JudgeCall] | None] = ContextVar("judge_call_log", default=None)

@@ -31,15 +31,10 @@ JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
 
 _MODELS = "adjudge.judges.models"
 
+_SERVERS = ("openai", "groq", "dashscope", "vllm", "sglang", "llamacpp", "ollama")
 SHIPPED_JUDGES: Mapping[str, str] = {
-    "openai": f"{_MODELS}.http:OpenAIChatModel",
-    "groq": f"{_MODELS}.http:OpenAIChatModel",
+    **dict.fromkeys(_SERVERS, f"{_MODELS}.http:OpenAIChatModel"),
     "anthropic": f"{_MODELS}.http:AnthropicChatModel",
-    "dashscope": f"{_MODELS}.http:OpenAIChatModel",
-    "vllm": f"{_MODELS}.http:OpenAIChatModel",
-    "sglang": f"{_MODELS}.http:OpenAIChatModel",
-    "llamacpp": f"{_MODELS}.http:OpenAIChatModel",
-    "ollama": f"{_MODELS}.http:OpenAIChatModel",
     "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
     "classifier": f"{_MODELS}.classifier:ClassifierModel",
     "local": f"{_MODELS}.local:LocalChatModel",
@@ -62,51 +57,21 @@ SAMPLING = (
     "reasoning_effort",
     "extra_body",
 )
-NOT_ABOUT_REPLIES = frozenset(
-    {
-        "api_key_env",
-        "cache",
-        "cache_sampled",
-        "price",
-        "trust_env",
-        "endpoint",
-        "batch_size",
-        "slots",
-        "threads",
-    }
-)
+_CALL_KEYS = ("api_key_env", "cache", "price", "trust_env", "endpoint")
+NOT_ABOUT_REPLIES = frozenset({*_CALL_KEYS, "cache_sampled", "batch_size", "slots", "threads"})
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 _LOADING_KEYS = ("device", "dtype", "max_length", "batch_size")
 _SERVER_KEYS = ("max_length", "slots", "threads")
+_KEPT_KEYS = ("cache", "cache_sampled", "endpoint", "features", "tokenizer")
 _LOCAL_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "extra_body")
 _KEYS_WITHOUT_SERVER = {
     "cassette", "provider", "script", "function", "task", "options", "route",
     *_LOADING_KEYS, *_SERVER_KEYS,
 }  # fmt: skip
 _KEYS_OF_TYPE = {
-    "embedded": {
-        "model",
-        *_SERVER_KEYS,
-        "cache",
-        "cache_sampled",
-        "endpoint",
-        "features",
-        "tokenizer",
-        *SAMPLING,
-    },
-    "classifier": {
-        "model",
-        "base_url",
-        "route",
-        "tokenizer",
-        "api_key_env",
-        "cache",
-        "price",
-        "trust_env",
-        "endpoint",
-        "extra_body",
-    },
+    "embedded": {"model", *_SERVER_KEYS, *_KEPT_KEYS, *SAMPLING},
+    "classifier": {"model", "base_url", "route", "tokenizer", "extra_body", *_CALL_KEYS},
     "local": {"model", "task", *_LOADING_KEYS, *_LOCAL_SAMPLING},
     "recorded": {"model", "cassette", "provider", "features", "tokenizer", *SAMPLING},
     "scripted": {"model", "script", "function", "tokenizer"},
@@ -294,16 +259,16 @@ def build_judge(
         if table.tokenizer is not None and table.type != "classifier":
             from adjudge.judges.models.local_loading import read_control_tokens  # noqa: PLC0415
 
-            model.control_tokens = read_control_tokens(_locate_tokenizer(table.tokenizer, folder))
+            model.control_tokens = read_control_tokens(_locate(table.tokenizer, folder))
     except ConfigError as error:
         raise ConfigError(f"{where}: judges.{name}: {error}") from None
     return model
 
 
-def _locate_tokenizer(tokenizer: str, folder: Path) -> str:
-    """A path beside the file, or what transformers may know by this name."""
-    beside = folder / tokenizer
-    return str(beside) if beside.exists() else tokenizer
+def _locate(name: str, folder: Path) -> str:
+    """A path beside the file, or what a library may know by this name."""
+    beside = folder / name
+    return str(beside) if name and beside.exists() else name
 
 
 def _build_model(
@@ -319,6 +284,7 @@ def _build_model(
     cls: Any = load_extension(
         JUDGE_GROUP, target, where="type", folder=folder, shipped=SHIPPED_JUDGES
     )
+    path = _locate(table.model or "", folder)
     if table.type == "recorded":
         model: ChatModel = cls(
             folder / (table.cassette or ""),
@@ -333,14 +299,8 @@ def _build_model(
             script = import_named(table.function, folder, where="function")
         model = cls(script, model=table.model or name)
     elif table.type == "local":
-        path = table.model or ""
-        if (folder / path).is_dir():
-            path = str(folder / path)
         model = cls(path, **table.chosen(_LOADING_KEYS), **table.sampling())
     elif table.type == "embedded":
-        path = table.model or ""
-        if (folder / path).is_file():
-            path = str(folder / path)
         arguments = _http_arguments(table, folder, cache, budget)
         if table.endpoint:
             defaults = cls.endpoint_defaults(table.slots or cls.slots)
@@ -406,7 +366,7 @@ def _http_arguments(
     if table.type == "classifier":
         found |= table.chosen(["route"])
         if table.tokenizer is not None:
-            found["tokenizer"] = _locate_tokenizer(table.tokenizer, folder)
+            found["tokenizer"] = _locate(table.tokenizer, folder)
     if table.wire is not None:
         found["wire"] = load_extension(
             WIRE_GROUP, table.wire, where="wire", folder=folder, methods=["request", "reply"]

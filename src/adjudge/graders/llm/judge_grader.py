@@ -322,13 +322,8 @@ class JudgeGrader(BaseGrader):
     ) -> None:
         super().__init__(name or self.type_name, mode, description or docstring_summary(type(self)))
         self.model = _check_model(model)
-        try:
-            self.language = LanguageEnum(language)
-        except ValueError:
-            allowed = ", ".join(LanguageEnum)
-            raise ConfigError(
-                f"language: is not allowed (found {language!r}; allowed: {allowed})"
-            ) from None
+        check_allowed("language", language, list(LanguageEnum), "is not allowed")
+        self.language = LanguageEnum(language)
 
     def check_machine(self) -> None:
         """What the judge needs is here."""
@@ -513,7 +508,8 @@ def resolve_template(
     if template.exposed:
         raise ConfigError(
             "template: a system message has fields of the sample (found: "
-            f"{', '.join(sorted(template.exposed))}). Move them to the user's message."
+            f"{', '.join(sorted(template.exposed))}). Move them to the user's message, or name "
+            "them in trusted."
         )
     for field in needs:
         if field not in template.fields:

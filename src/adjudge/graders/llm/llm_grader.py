@@ -17,11 +17,11 @@ from adjudge.graders.llm.judge_grader import (
     CandidateView,
     JudgeGrader,
     TruncationMode,
-    build_template,
     extract_query,
     get_group_name,
     missing_field_failure,
     parse_ending,
+    resolve_template,
 )
 from adjudge.graders.llm.reply_forms import FieldsForm, JudgeReplyForm, RankingForm, ScoreForm
 from adjudge.judges.base import ChatModel, Reply
@@ -93,7 +93,7 @@ class LLMGrader(JudgeGrader):
             raise ConfigError(
                 "template: is required. Write what the judge is asked, with {fields}."
             )
-        self.template = build_template(template, *trusted, *self.variables)
+        self.template = resolve_template(template, "", (), *trusted, *self.variables)
         super().__init__(
             model,
             name,
@@ -101,12 +101,6 @@ class LLMGrader(JudgeGrader):
             description=description,
             language=language or _first(self.template),
         )
-        if self.template.exposed:
-            names = ", ".join(sorted(self.template.exposed))
-            raise ConfigError(
-                f"template: a system message has fields of the sample (found: {names}). Move them "
-                "to the user's message, or name them in trusted."
-            )
         self.score_range = score_range
         self.fingerprint = self.template.hash
         self._showing = CandidateView(view, truncated)

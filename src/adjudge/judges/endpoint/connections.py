@@ -74,12 +74,10 @@ class Connection:
     classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-@dataclass
-class _LoopConnections:
+class _LoopConnections(dict[tuple[Any, ...], Connection]):
     """The connections of one event loop, and what closes them with it."""
 
-    connections: dict[tuple[Any, ...], Connection] = field(default_factory=dict)
-    closer: AsyncGenerator[None, None] | None = None
+    closer: AsyncGenerator[None, None]
 
 
 _Registry = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections]
@@ -111,15 +109,15 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     server = (wanted.provider, wanted.base_urls, hashlib.sha256((key or "").encode()).digest())
     own_cache = None if isinstance(wanted.cache, str | None) else id(wanted.cache)
     how = (wanted.key_env, wanted.trust_env, id(wanted.budget), own_cache, wanted.transport)
-    while (found := here.connections.get((server, how))) is not None:
+    while (found := here.get((server, how))) is not None:
         problem = _describe_conflict(found.endpoint_key, wanted)
         if problem is None:
             return found
         if found.endpoint.busy:
             raise ConfigError(problem)
         await aclose_one(found)
-    found = here.connections[server, how] = _open_connection(wanted, server)
-    return found
+    here[server, how] = _open_connection(wanted, server)
+    return here[server, how]
 
 
 def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
@@ -150,32 +148,23 @@ def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection
     return Connection(endpoint, wanted, own)
 
 
-def _describe_cache(cache: str | ReplyCache | None) -> str:
-    """A cache in words; equal words are the same cache."""
-    if cache is None:
-        return "no cache"
-    if isinstance(cache, str):
-        return f"cache {cache} (record)"
-    sampled = ", sampled" if cache.sampled else ""
-    return f"cache {cache.path.absolute()} ({cache.mode}{sampled})"
-
-
 def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
     """What two models of one endpoint disagree about, in words; ``None`` when they agree."""
-    both = (
-        f"judges {first.owner} and {second.owner} share {', '.join(second.base_urls)} and its key"
-    )
-    ends = "Ask the second one when no call of the first one is in flight, or write the same."
-    caches = _describe_cache(first.cache), _describe_cache(second.cache)
-    if caches[0] != caches[1]:
-        return f"cache: {both}: must be one (found {caches[0]} and {caches[1]}). {ends}"
-    if second.settings is None:
+    pairs = [("cache", first.cache, second.cache)]
+    if (wanted := second.settings) is not None:
+        opened = first.settings or type(wanted)()
+        names = wanted.__struct_fields__
+        pairs += [(name, getattr(opened, name), getattr(wanted, name)) for name in names]
+    differing = [(name, one, other) for name, one, other in pairs if one != other]
+    if not differing:
         return None
-    opened = first.settings or type(second.settings)()
-    pairs = ((name, getattr(opened, name), getattr(second.settings, name))
-             for name in opened.__struct_fields__)  # fmt: skip
-    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in pairs if one != other)
-    return f"endpoint: {both}: must be the same (found {found}). {ends}" if found else None
+    found = ", ".join(f"{name} {one!r} and {other!r}" for name, one, other in differing)
+    return (
+        f"{'cache' if differing[0][0] == 'cache' else 'endpoint'}: judges {first.owner} and "
+        f"{second.owner} share {', '.join(second.base_urls)} and its key: must be the same (found "
+        f"{found}). Ask the second one when no call of the first one is in flight, or write the "
+        "same."
+    )
 
 
 async def _loop_connections() -> _LoopConnections:
@@ -187,55 +176,44 @@ async def _loop_connections() -> _LoopConnections:
             del _registry[dead]
         here = _registry[loop] = _LoopConnections()
         # A loop's shutdown closes the asynchronous generators that were begun on it.
-        here.closer = _close_at_shutdown(here)
+        here.closer = _close_at_shutdown()
         await anext(here.closer)
     return here
 
 
-async def _close_at_shutdown(here: _LoopConnections) -> AsyncGenerator[None, None]:
+async def _close_at_shutdown() -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        await _close(here)
+        await _close()
 
 
-async def _close(
-    here: _LoopConnections | None, chosen: Callable[[Connection], bool] = lambda _: True
-) -> None:
-    if here is None:
-        return
-    connections = [one for one in here.connections.values() if chosen(one)]
-    here.connections = {
-        place: one for place, one in here.connections.items() if one not in connections
-    }
-    for connection in connections:
-        connection.closed = True
+async def _close(chosen: Callable[[Connection], bool] = lambda _: True) -> None:
+    """Close these of the running loop's connections."""
+    here = _registry.get(asyncio.get_running_loop()) or _LoopConnections()
     async with contextlib.AsyncExitStack() as closing:  # one that fails keeps no other open
-        for connection in connections:
+        for place in [place for place, one in here.items() if chosen(one)]:
+            connection = here.pop(place)
+            connection.closed = True
             if connection.own_cache is not None:
                 closing.callback(connection.own_cache.close)
             closing.push_async_callback(connection.endpoint.aclose)
 
 
-def _here() -> _LoopConnections | None:
-    return _registry.get(asyncio.get_running_loop())
-
-
 def open_connections() -> list[Connection]:
     """Those of the running loop, in the order of opening."""
-    here = _here()
-    return [] if here is None else list(here.connections.values())
+    return [*_registry.get(asyncio.get_running_loop(), {}).values()]
 
 
 def describe_outages() -> str:
     """What calls wait for, on any loop of this process; empty where nobody waits. In any thread."""
-    connections = [one for here in [*_registry.values()] for one in [*here.connections.values()]]
+    connections = [one for here in [*_registry.values()] for one in [*here.values()]]
     return "; ".join(str(found) for one in connections if (found := one.endpoint.outage))
 
 
 async def aclose_one(connection: Connection) -> None:
     """Close one of the running loop's connections."""
-    await _close(_here(), lambda one: one is connection)
+    await _close(lambda one: one is connection)
 
 
 @contextlib.contextmanager
@@ -251,31 +229,22 @@ def own_calls(
         from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
 
         budget = SpendCeiling(budget_usd)
+    owned = [owner for owner in (budget, cassette) if owner is not None]
     try:
         yield budget
     finally:
-        run_blocking(_aclose_owned(budget, cassette))
+        run_blocking(
+            _close(lambda one: one.endpoint_key.budget in owned or one.endpoint_key.cache in owned)
+        )
         if cassette is not None:
             cassette.close()
 
 
-async def _aclose_owned(*owners: object) -> None:
-    """Close the running loop's connections that belong to one of these budgets and cassettes."""
-    ids = {id(owner) for owner in owners if owner is not None}
-    await _close(
-        _here(), lambda one: bool({id(one.endpoint_key.budget), id(one.endpoint_key.cache)} & ids)
-    )
-
-
-async def _close_here() -> None:
-    await _close(_here())
-
-
 async def aclose_all() -> None:
     """Close the endpoints of the running loop and of the engine; the next call opens new ones."""
-    await _close_here()
-    if any(here.connections for here in _registry.values()):
-        await run_on_engine(_close_here())
+    await _close()
+    if any(_registry.values()):
+        await run_on_engine(_close())
 
 
 class CallCounter:

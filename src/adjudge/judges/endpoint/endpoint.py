@@ -28,12 +28,13 @@ deadline, or its caller's cancellation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import heapq
 import itertools
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -43,6 +44,7 @@ import msgspec
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport, Wire
+from adjudge.judges.call_log import find_error_kind
 from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.limits import (
     AdaptiveLimit,
@@ -53,7 +55,7 @@ from adjudge.judges.endpoint.limits import (
     full_jitter,
 )
 from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
-from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, Price, SpendCeiling
+from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.wire.common import parse_retry_after
 from adjudge.text import encode_exactly
@@ -65,8 +67,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MAX_HEDGES = 2
-_BY_CHANCE = 0.6
-"""Where so many hedges win, a call is slow by chance, and its first copy may lose its slot."""
+_BUSY = 0.9
+"""While more of the slots are in use, no call gets a second copy."""
 
 _MAX_FORBIDDEN_IN_ROW = 8
 """So many different requests are not all ones that a firewall objects to."""
@@ -94,8 +96,8 @@ class Call(msgspec.Struct, eq=False):
     asked_at: float
     deadline: float
     waiters: list[asyncio.Future[Reply]] = []
-    wants: str = "send"
-    """What it waits for in a lane: ``send``, ``hedge``, or nothing."""
+    why: str = "sends"
+    """Why it is sent next: ``sends`` (for the first time), ``retries`` or ``timeouts``."""
     sends: list[Send] = []
     """Those that are out."""
     first_sends: int = 0
@@ -103,22 +105,19 @@ class Call(msgspec.Struct, eq=False):
     hedges: int = 0
     timeouts: int = 0
     """How often it was sent again for silence."""
-    unraced: bool = False
-    """A send of it was cancelled before another was answered: that one beat none."""
     failure: GradingFailure | None = None
     avoid: Replica | None = None
-    ended: bool = False
 
 
 class Send(msgspec.Struct, eq=False):
     """One HTTP request of a call; ``dropped`` says why it was cancelled.
 
-    ``late``; ``replaced`` by another one in its slot; ``lost`` to another one; ``left`` by all.
+    ``late``; ``lost`` to another one; ``left`` by all.
     """
 
     call: Call
     server: Replica
-    hedge: bool
+    why: str
     probe: bool
     at: float
     task: asyncio.Task[Reply] | None = None
@@ -126,6 +125,11 @@ class Send(msgspec.Struct, eq=False):
     """Its task has begun."""
     response: HttpResponse | None = None
     dropped: str = ""
+
+    @property
+    def hedge(self) -> bool:
+        """Whether it is a second copy."""
+        return self.why == "hedges"
 
 
 class Endpoint:
@@ -157,7 +161,7 @@ class Endpoint:
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         detectors = [OutageDetector(s.breaker_failures, s.breaker_cooldown_s) for _ in base_urls]
         self.servers = [*map(Replica, base_urls, detectors)]
-        self.latencies = {} if latencies is None else latencies
+        self.latencies = defaultdict(LatencyDigest, latencies or {})
         self._stats = EndpointStats()
         self._cost = SendCost(s, self._stats, budget)
         self._limit = AdaptiveLimit(s.start_concurrency, s.max_concurrency)
@@ -171,8 +175,7 @@ class Endpoint:
         self._ticket = itertools.count()  # of equal times the first to come goes first
         self._reached = False  # until a server was reached, no call waits for one
         self._last_failure: GradingFailure | None = None  # since a server answered, of any call
-        self._forbidden: list[object] = []  # in a row
-        self._forbidden_since = 0.0
+        self._forbidden: dict[str | bytes, float] = {}  # in a row, and when each was first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -181,11 +184,8 @@ class Endpoint:
         """Counters so far."""
         stats, limit = self._stats, self._limit
         if self._loop is not None:
-            stats.limit, stats.peak_in_flight, stats.limit_cuts = (
-                limit.limit,
-                limit.peak,
-                limit.cuts,
-            )
+            stats.limit, stats.limit_cuts = limit.limit, limit.cuts
+            stats.peak_in_flight = limit.peak
             stats.circuit_opened = sum(server.detector.outages for server in self.servers)
             stats.loop_lag_max_s = self._timer.lag_max_s
         return stats
@@ -209,6 +209,11 @@ class Endpoint:
         cause = "" if last is None else f"; last: {last}"
         return GradingFailure(ErrorKind.CIRCUIT_OPEN, f"the circuit breaker is open{cause}")
 
+    @property
+    def _lasting_outage(self) -> GradingFailure | None:
+        """An outage that no call waits for: of servers that have never been reached."""
+        return None if self._settings.breaker_waits and self._reached else self.outage
+
     async def ask(
         self, chat_call: ChatCall, wire: Wire, *, price: Price | None = None, keep: bool = True
     ) -> Reply:
@@ -227,7 +232,7 @@ class Endpoint:
         try:
             reply = await self._ask(chat_call, wire, price, keep)
         except BaseException as error:
-            self._stats.count_failure(_kind_of(error))
+            self._stats.count_failure(find_error_kind(error))
             raise
         self._stats.answered += 1
         return reply
@@ -243,8 +248,7 @@ class Endpoint:
             self._stats.cache_hits += 1
             return kept
         try:
-            if price is None:
-                self._cost.refuse_unpriced()
+            reserved = self._cost.estimate(chat_call, price)
             request = await _prepare(chat_call, wire)
             join = self._deduplication_key(chat_call, request)
         except GradingFailure as failure:
@@ -256,9 +260,7 @@ class Endpoint:
         if call is not None and left > self._settings.deadline_s / 2:  # else it may end too soon
             self._stats.deduplicated += 1
         else:
-            if (latencies := self.latencies.get(chat_call.model)) is None:
-                latencies = self.latencies[chat_call.model] = LatencyDigest()
-            reserved, now = self._cost.estimate(chat_call, price), self._timer.now()
+            latencies, now = self.latencies[chat_call.model], self._timer.now()
             end = now + self._settings.deadline_s
             call = Call(chat_call, wire, request, price, key, join, reserved, latencies, now, end)
             if join is not None:
@@ -273,7 +275,7 @@ class Endpoint:
             return await waiter
         finally:
             call.waiters.remove(waiter)
-            if not call.waiters and not call.ended:
+            if not call.waiters and call in self._open:
                 self._end(call, None)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -327,71 +329,49 @@ class Endpoint:
         limit = self._limit
         while limit.in_flight < limit.limit and (lane := self._first or self._new):
             call, now = lane[0], self._time()
-            if not call.wants:
+            if call not in self._open:
                 lane.popleft()
                 continue
-            server, failure = self._choose(call, now)
-            if call.sends and (server is None or not self._may_race(call, now)):
-                call.wants = ""
-            elif server is not None:
-                lane.popleft()
-                self._launch(call, server, now)
-            elif failure is not None:
+            try:
+                server = self._choose(call, now)
+            except GradingFailure as failure:
                 self._fail(call, failure)
-            else:
+                continue
+            if server is None:
                 return
+            lane.popleft()
+            call.first_sends += 1
+            self._launch(call, server, now, call.why)
 
-    def _choose(self, call: Call, now: float) -> tuple[Replica | None, GradingFailure | None]:
-        """Where a call may be sent now, or why it never will be; neither: later."""
+    def _choose(self, call: Call, now: float) -> Replica | None:
+        """Where a call may be sent now; raises ``GradingFailure`` where it never may be."""
         limit = self._limit
         if now < limit.paused_until:
             if call.deadline > self._timer_time(limit.asked_until):
-                return None, None
+                return None
             asked = f"the server asked to wait for {limit.asked_until - now:.0f} s more"
-            return None, GradingFailure(ErrorKind.RATE_LIMITED, asked)
+            raise GradingFailure(ErrorKind.RATE_LIMITED, asked)
         server = pick_replica(self.servers, now, call.chat_call.group, call.avoid)
-        if server is None:
-            return None, None if self._may_recover else self.outage
-        decision = self._cost.admits(call.reserved, now)
-        if decision is BudgetDecision.NEVER:
-            return None, GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
-        return server if decision is BudgetDecision.YES else None, None
+        if server is None and (end := self._lasting_outage) is not None:
+            raise end
+        return server if server is not None and self._cost.admits(call.reserved, now) else None
 
-    def _may_race(self, call: Call, now: float) -> bool:
-        """Whether a second copy still makes sense, after waiting for a slot."""
-        dropped = any(send.dropped for send in call.sends)
-        return not dropped and self._hedges.available and now >= self._limit.cooling_until
-
-    def _launch(self, call: Call, server: Replica, now: float) -> None:
-        hedge = call.wants == "hedges"
-        if hedge:
-            call.hedges += 1
-            self._hedges.spend()
-        else:
-            call.first_sends += 1
-        if call.wants != "send":
-            self._stats.count_again(call.wants)
-        call.wants = ""
+    def _launch(self, call: Call, server: Replica, now: float, why: str) -> None:
         self._limit.take()
         self._cost.take(call.reserved)
         server.in_flight += 1
         server.sends += 1
-        send = Send(call, server, hedge, server.detector.begin(), self._timer_time(now))
+        send = Send(call, server, why, server.detector.begin(), self._timer_time(now))
         call.sends.append(send)
         self._live[send] = None
         send.task = asyncio.get_running_loop().create_task(self._post(send))
         send.task.add_done_callback(partial(self._on_end, send))
 
-    @property
-    def _may_recover(self) -> bool:
-        """Whether calls wait while all servers are down: for one that has been there before."""
-        return self._settings.breaker_waits and self._reached
-
     # ── one send, from start to outcome ──────────────────────────────────────────────────────────
 
     async def _post(self, send: Send) -> Reply:
         send.left = True
-        self._stats.sends += 1
+        self._stats.count_send(send.why)
         call = send.call
         send.response = await self._transport.post(send.server.url, call.request)
         return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
@@ -424,9 +404,9 @@ class Endpoint:
         if not send.hedge:
             call.latencies.add(now - send.at)
         usage = self._cost.book_usage(call.reserved, call.price, reply.usage)
-        if call.ended:
+        if call not in self._open:
             return
-        if call.hedges and not call.unraced:
+        if call.hedges:
             self._hedges.learn(send.hedge)
         self._hedges.earn()
         self._stats.hedge_wins += send.hedge
@@ -461,7 +441,6 @@ class Endpoint:
         """A server failed, was not reached, or kept silent (no ``failure``)."""
         self._reached |= failure is None or failure.metadata.get("sent", True)
         self._last_failure = failure or self._last_failure
-        self._limit.faltered()
         send.server.detector.failed(self._time(), send.probe)
 
     def _on_failure(self, send: Send, failure: GradingFailure) -> None:
@@ -470,10 +449,8 @@ class Endpoint:
         if failure.kind is ErrorKind.AUTH and failure.metadata.get("status") == 403:
             failure = self._classify_forbidden(call, failure)
         kind, response = failure.kind, send.response
-        status = failure.metadata.get("status", response.status if response else 0)
-        headers = response.headers if response else {}
-        declined = isinstance(status, int) and status >= 300  # else a user's own wire said it
-        if declined or failure.metadata.get("sent") is False:
+        status, headers = (response.status, response.headers) if response else (0, {})
+        if status >= 300 or failure.metadata.get("sent") is False:  # nobody bills that
             self._cost.book(call.reserved, 0.0)
         else:
             self._cost.book_reservation(call.reserved)
@@ -489,14 +466,12 @@ class Endpoint:
             self._limit.keep_waiting(now + (wait or 0.0))  # else who asks again would come early
         call.failure, call.avoid = failure, send.server
         passes = kind in RETRYABLE_KINDS and headers.get("x-should-retry") != "false"
-        if call.ended or (call.sends and passes):
+        if call not in self._open or (call.sends and passes):
             return
         delay = full_jitter(call.first_sends, self._rng)
         due = self._timer_time(now) + (delay if wait is None else wait + min(delay, 0.5))
-        waits = self._may_recover or self.outage is None
         tries = call.first_sends < self._settings.max_attempts and due < call.deadline
-        if passes and waits and tries:
-            call.wants = ""
+        if passes and tries and self._lasting_outage is None:
             heapq.heappush(self._retries, (due, next(self._ticket), call))
         else:
             self._fail(call, failure)
@@ -511,13 +486,9 @@ class Endpoint:
         to.
         """
         row = self._forbidden
-        if not row:
-            self._forbidden_since = self._timer_time(self._time())
-        asked = call.chat_call.group or call.chat_call.messages or call.request.body
-        if asked not in row:
-            row.append(asked)
+        row.setdefault(call.chat_call.group or call.request.body, self._timer.now())
         oldest = next(iter(self._live), None)
-        settled = oldest is None or oldest.at > self._forbidden_since
+        settled = oldest is None or oldest.at > next(iter(row.values()))
         worked = self._stats.latencies.buckets
         if settled and (not worked or len(row) >= _MAX_FORBIDDEN_IN_ROW):
             return failure
@@ -530,24 +501,24 @@ class Endpoint:
             self._cost.book_reservation(call.reserved)
         else:
             self._cost.book(call.reserved, 0.0)
-        if send.hedge and not send.left:
-            self._stats.count_again("hedges", -1)
-            call.hedges -= 1
-        if reason in ("replaced", "lost") and not send.hedge:  # it would have taken longer
+        if reason == "lost" and not send.hedge:  # it would have taken longer
             call.latencies.add(1.5 * (self._timer_time(self._time()) - send.at))
         if reason == "late":
             self._stats.count_send_failure(ErrorKind.TIMEOUT)
             self._on_silence(send)
         else:
             send.server.detector.abandoned(send.probe)
-        if call.ended:
+        if call not in self._open:
             return
         if not reason:
             self._end(call, None)
         elif not call.sends:
-            call.timeouts += reason == "late"
-            call.wants = "timeouts" if reason == "late" else "hedges"
-            self._first.append(call)
+            call.timeouts += 1
+            self._send_again(call, "timeouts")
+
+    def _send_again(self, call: Call, why: str) -> None:
+        call.why = why
+        self._first.append(call)
 
     def _cancel(self, send: Send, reason: str) -> None:
         if not send.dropped and send.task is not None:
@@ -561,12 +532,11 @@ class Endpoint:
         if isinstance(error, GradingFailure):
             metadata = {**error.metadata, "attempts": call.first_sends + call.hedges}
             error = GradingFailure(error.kind, str(error), metadata)
-        if not call.ended:
+        if call in self._open:
             self._end(call, error)
 
     def _end(self, call: Call, outcome: Reply | Exception | None) -> None:
         """Keep the outcome before anybody can ask the same again; cancel what is still out."""
-        call.ended, call.wants = True, ""
         del self._open[call]
         if call.join_key is not None and self._joinable.get(call.join_key) is call:
             del self._joinable[call.join_key]
@@ -591,23 +561,20 @@ class Endpoint:
     # ── time passes ──────────────────────────────────────────────────────────────────────────────
 
     def _sweep(self) -> bool:
-        now, limit = self._timer_time(self._time()), self._limit
+        now = self._timer_time(self._time())
         while self._retries and self._retries[0][0] <= now:
             call = heapq.heappop(self._retries)[2]
-            if not call.ended:
-                call.wants = "retries"
-                self._first.append(call)
+            if call in self._open:
+                self._send_again(call, "retries")
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
-        # While half of the slots are free, a hedge keeps nobody waiting: a send is slow sooner.
-        idle = limit.in_flight <= limit.limit // 2 and self._hedges.ample
         cold_s = self._settings.deadline_s / 4
         known = self.latencies.values()
         for digest in known:
             ages = (now - send.at for send in self._live if send.call.latencies is digest)
             digest.refresh(ages, self._settings.timeout_factor)
-        soonest = min(cold_s, *(min(one.idle_hedge_s, one.give_up_s) for one in known))
-        for send in self._live:
+        soonest = min(cold_s, *(min(one.hedge_s, one.give_up_s) for one in known))
+        for send in list(self._live):
             call, age = send.call, now - send.at
             digest = call.latencies
             if age < soonest:
@@ -615,12 +582,10 @@ class Endpoint:
             late_s = digest.give_up_s * 2.0**call.timeouts
             if send.probe:  # nothing else goes out until it has an outcome
                 late_s = min(late_s, cold_s)
-            if send.dropped:
-                continue
             if age >= late_s:
                 self._give_up(send)
-            elif age >= min(digest.idle_hedge_s if idle else digest.hedge_s, cold_s):
-                self._hedge(send, idle)
+            elif age >= min(digest.hedge_s, cold_s) and not send.dropped:
+                self._hedge(send)
         self._pump()
         return bool(self._open)
 
@@ -630,43 +595,39 @@ class Endpoint:
         for send in call.sends:
             if now - send.at >= min(call.latencies.give_up_s, deadline_s / 4):
                 self._cancel(send, "late")
-        kind, message = ErrorKind.TIMEOUT, f"no complete reply within {deadline_s:g} s"
-        failure = call.failure
+        kind, said, failure = ErrorKind.TIMEOUT, "no complete reply within", call.failure
         if not call.sends and self.outage is not None:
-            kind = ErrorKind.CIRCUIT_OPEN
-            message = f"the server did not recover within {deadline_s:g} s"
+            kind, said = ErrorKind.CIRCUIT_OPEN, "the server did not recover within"
             failure = failure or self._last_failure
-        message += f" ({call.first_sends + call.hedges} sends)"
-        if failure is None:
-            self._fail(call, GradingFailure(kind, message))
-        else:
-            last = {"last_failure": str(failure.kind)}
-            self._fail(call, GradingFailure(kind, f"{message}; last: {failure}", last))
+        said += f" {deadline_s:g} s ({call.first_sends + call.hedges} sends)"
+        last = {} if failure is None else {"last_failure": str(failure.kind)}
+        cause = "" if failure is None else f"; last: {failure}"
+        self._fail(call, GradingFailure(kind, said + cause, last))
 
     def _give_up(self, send: Send) -> None:
         """Cancel a silent send, unless the call would be left without any."""
         call = send.call
         others = any(not other.dropped for other in call.sends if other is not send)
         if others or call.first_sends < self._settings.max_attempts:
-            call.unraced, call.avoid = True, send.server
+            call.avoid = send.server
             self._cancel(send, "late")
         elif send.probe:  # it may go on, but others need not wait for it
             self._on_silence(send)
             send.probe = False
 
-    def _hedge(self, send: Send, idle: bool) -> None:
-        """Send a slow call a second time: beside the first copy, or in its slot."""
-        call, hedges = send.call, self._hedges
-        if call.wants or call.hedges >= _MAX_HEDGES or not hedges.available or send.probe:
+    def _hedge(self, send: Send) -> None:
+        """Send a slow call a second time, where slots are free and that keeps nobody waiting."""
+        call, limit, now = send.call, self._limit, self._time()
+        if limit.in_flight > _BUSY * limit.limit or now < limit.cooling_until or send.probe:
+            return
+        if send is not call.sends[-1] or call.hedges >= _MAX_HEDGES or not self._hedges.available:
             return
         call.avoid = send.server
-        by_chance = hedges.win_rate >= _BY_CHANCE and self._stats.hedges % 8
-        if by_chance and not idle and len(call.sends) == 1:
-            call.unraced = True
-            self._cancel(send, "replaced")
-        elif send is call.sends[-1]:
-            call.wants = "hedges"
-            self._first.append(call)
+        with contextlib.suppress(GradingFailure):  # the first copy may still be answered
+            if (server := self._choose(call, now)) is not None:
+                call.hedges += 1
+                self._hedges.spend()
+                self._launch(call, server, now, "hedges")
 
 
 def pick_replica(
@@ -681,15 +642,12 @@ def pick_replica(
     busy.
     """
     able = [server for server in servers if server.detector.admits(now)]
-    if len(able) > 1 and avoid in able:
-        able.remove(avoid)
-    for server in able:
-        if len(able) == 1 or not server.detector.is_up:
-            return server
-    if not able:
-        return None
-    idlest = min(able, key=lambda server: (server.in_flight, server.sends))
-    if group is None:
+    if len(able) < 2:
+        return able[0] if able else None
+    able = [server for server in able if server is not avoid]
+    due = [server for server in able if not server.detector.is_up]
+    idlest = min(due or able, key=lambda server: (server.in_flight, server.sends))
+    if due or group is None:
         return idlest
     home = max(able, key=lambda server: _rendezvous_weight(group, server.url))
     return idlest if home.in_flight > 2 * idlest.in_flight + 8 else home
@@ -713,9 +671,3 @@ def _check_made(made: object, wanted: type[_T]) -> _T:
         return made
     expected, found = wanted.__name__, type(made).__name__
     raise TypeError(f"the wire made no {expected} (found {found})")
-
-
-def _kind_of(error: BaseException) -> ErrorKind:
-    if isinstance(error, GradingFailure):
-        return error.kind
-    return ErrorKind.CANCELLED if isinstance(error, asyncio.CancelledError) else ErrorKind.BUG

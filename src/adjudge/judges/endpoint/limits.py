@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 
@@ -23,7 +22,6 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
-    BudgetDecision,
     EndpointSettings,
     Price,
     SpendCeiling,
@@ -60,8 +58,7 @@ class AdaptiveLimit:
     limit that was too high, at first ``maximum``), then grows by 5 % a round; only while at least
     80 % of it is used. ``throttled`` (429, 503, 529) cuts to 80 %, once per ``COOLDOWN_S`` or what
     the server asked for, and again within it while a working server refuses more than it answers
-    (a bounded queue); nothing grows meanwhile. ``faltered`` (other 5xx, timeouts, lost
-    connections) stops growth for a round. Three refusals in a row without a success stop all
+    (a bounded queue); nothing grows meanwhile. Three refusals in a row without a success stop all
     sending for as long as the server says, else for 1 s, 2 s, … ``COOLDOWN_S``, or until a call
     that was out is answered.
 
@@ -79,10 +76,9 @@ class AdaptiveLimit:
         self.cooling_until = self.paused_until = self.asked_until = -math.inf
         """No hedges until; nothing is sent until; the server asked for that until."""
         self._start = self.limit
-        self._minimum = min(MIN_CONCURRENCY, maximum)
         self._value = float(self.limit)
         self._threshold = float(maximum)
-        self._skip = self._streak = self._refused = self._taken = 0
+        self._streak = self._refused = self._taken = 0
         self._pause = 0.0
 
     def take(self) -> None:
@@ -96,23 +92,16 @@ class AdaptiveLimit:
         self._pause = 0.0
         self._taken += 1
         self.paused_until = min(self.paused_until, self.asked_until)
-        if self.limit >= self.maximum:
-            return
-        if self._skip > 0:
-            self._skip -= 1
-        elif now >= self.cooling_until and self.in_flight >= 0.8 * self._value:
+        used = self.in_flight >= 0.8 * self._value
+        if used and now >= self.cooling_until and self.limit < self.maximum:
             self._set(self._value + (1.0 if self._value < self._threshold else 0.05))
-
-    def faltered(self) -> None:
-        """A call failed for a reason that says nothing about load: no growth for a round."""
-        self._skip = self.limit
 
     def throttled(self, now: float, wait_s: float | None) -> None:
         """The server refused for load; ``wait_s`` is how long it asked to wait, if it said so."""
         self._refused += 1
         if now >= self.cooling_until or self._refused > self._taken > 0:
             self._refused = self._taken = 0
-            self._set(max(self._value * 0.8, float(self._minimum)))
+            self._set(max(self._value * 0.8, MIN_CONCURRENCY))
             self._threshold = self._value
             self.cuts += 1
             self.cooling_until = now + COOLDOWN_S
@@ -157,15 +146,14 @@ class RateBucket:
         self._level = self._capacity
         self._stamp = -math.inf
 
-    def decide(self, units: float, now: float) -> BudgetDecision:
+    def admits(self, units: float, now: float) -> bool:
         """Whether ``units`` may go out now."""
         if now > self._stamp:
             gained = (now - self._stamp) * self._rate
             self._level = min(self._capacity, self._level + gained)
             self._stamp = now
         # A margin against rounding, which would cost a whole further wait.
-        enough = self._level >= min(units, self._capacity) - 1e-9
-        return BudgetDecision.YES if enough else BudgetDecision.WAIT
+        return self._level >= min(units, self._capacity) - 1e-9
 
     def reserve(self, units: float) -> None:
         """Note that ``units`` go out."""
@@ -192,33 +180,26 @@ class SendCost:
     ) -> None:
         own = None if settings.budget_usd is None else SpendCeiling(settings.budget_usd)
         rates = enumerate((settings.requests_per_minute, settings.tokens_per_minute), 1)
-        self._ceilings = [ceiling for ceiling in (own, budget) if ceiling is not None]
         self._gates: list[tuple[SpendCeiling | RateBucket, int]] = [
-            *((ceiling, 0) for ceiling in self._ceilings),
+            *((ceiling, 0) for ceiling in (own, budget) if ceiling is not None),
             *((RateBucket(rate), place) for place, rate in rates if rate),
         ]
         self._stats = stats
 
-    def refuse_unpriced(self) -> None:
-        """Raise ``GradingFailure`` where a ceiling is to hold and nobody knows a model's price."""
-        if self._ceilings:
+    def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
+        """The reservation of one send; raises where a ceiling is to hold without a price."""
+        if price is None and any(place == 0 for _, place in self._gates):
             unknown = "a spend ceiling is set and the price of this model is unknown"
             raise GradingFailure(ErrorKind.BUDGET, unknown)
-
-    def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
-        """The reservation of one send."""
         if price is None and not self._gates:
             return 0.0, 1, 0
         reads, writes = estimate_tokens(call.messages, call.sampling)
         dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
         return dollars, 1, reads + writes
 
-    def admits(self, reserved: Reservation, now: float) -> BudgetDecision:
-        """Whether one more send may go out now, later or never."""
-        for gate, place in self._gates:
-            if (decision := gate.decide(reserved[place], now)) is not BudgetDecision.YES:
-                return decision
-        return BudgetDecision.YES
+    def admits(self, reserved: Reservation, now: float) -> bool:
+        """Whether one more send may go out now; raises ``GradingFailure`` where none ever may."""
+        return all(gate.admits(reserved[place], now) for gate, place in self._gates)
 
     def take(self, reserved: Reservation) -> None:
         """A send goes out."""
@@ -261,56 +242,46 @@ class LatencyDigest:
     """How long the last 1,000 calls took, and what follows for the next ones.
 
     Each first copy gives one sample, in seconds: its latency, or 1.5 times its age when a second
-    copy was preferred (it would have taken longer). Hedges and silence give none. Quantiles up to
-    the one at which hedges go out are therefore not biased by hedging. Of the first ``MANY`` those
-    that are out for longer count as slower ones. Before ``FEW`` are done nothing is slow, and
-    before ``ENOUGH`` are, less is given up.
+    copy was preferred (it would have taken longer). Hedges and silence give none. Of the first
+    ``MANY`` those that are out for longer count as slower ones. Before ``FEW`` are done nothing is
+    slow, and before ``ENOUGH`` are, less is given up.
     """
 
     WINDOW, FEW, ENOUGH, MANY = 1_000, 5, 20, 128
 
     def __init__(self) -> None:
-        self._window: deque[float] = deque()
-        self._sorted: list[float] = []
+        self._window: deque[float] = deque(maxlen=self.WINDOW)
         self._changed = True
         self.hedge_s = math.inf
-        """A call that has been silent for longer is hedged."""
-        self.idle_hedge_s = math.inf
-        """The same while half of the slots are free, when a hedge keeps nobody waiting."""
+        """A call that has been silent for longer is hedged where slots are free."""
         self.give_up_s = math.inf
         """A send that has been silent for longer is cancelled and sent again."""
 
     def add(self, seconds: float) -> None:
         """One call took ``seconds``, or at least so long."""
-        if len(self._window) == self.WINDOW:
-            del self._sorted[bisect_left(self._sorted, self._window.popleft())]
         self._window.append(seconds)
-        insort(self._sorted, seconds)
         self._changed = True
 
     def refresh(self, ages: Iterable[float], timeout_factor: float) -> None:
         """Take new samples into account; ``ages`` are those of the calls that are out."""
-        n = len(self._sorted)
+        n = len(self._window)
         if n < self.FEW or not (self._changed or n < self.MANY):
             return
         self._changed = False
+        seen = sorted(self._window)
         # Where all calls take about the same time, one at its 95th percentile is about to end.
-        least = max((1.5 if n >= self.ENOUGH else 2.0) * self._sorted[n // 2], 0.05)
+        least = max((1.5 if n >= self.ENOUGH else 2.0) * seen[n // 2], 0.05)
         total = n + (sum(age >= least for age in ages) if n < self.MANY else 0)
-        self.hedge_s = max(self._quantile(0.95, total), least)
-        self.idle_hedge_s = max(self._quantile(0.75, total), least)
-        p99, p95 = max(self._quantile(0.99, n), 1e-9), max(self._quantile(0.95, n), least)
+        place = int(0.75 * total)
+        self.hedge_s = max(seen[place], least) if place < n else math.inf
+        p98, p95 = max(seen[int(0.98 * n)], 1e-9), seen[int(0.95 * n)]
         caution = max(1.0, self.ENOUGH / n)
-        self.give_up_s = caution * max(timeout_factor * p99, 1.0, 2 * p95)
-
-    def _quantile(self, share: float, total: int) -> float:
-        place = int(share * total)
-        return self._sorted[place] if place < len(self._sorted) else math.inf
+        self.give_up_s = caution * max(timeout_factor * p98, 1.7 * p95, 2 * least, 1.0)
 
     def copy(self) -> LatencyDigest:
         """The same knowledge, for another endpoint of the same server."""
         other = LatencyDigest()
-        other._window, other._sorted = self._window.copy(), self._sorted.copy()
+        other._window = self._window.copy()
         return other
 
 
@@ -322,29 +293,23 @@ class HedgeBudget:
     first copy, being ahead, wins nearly always, and hedging fades to a few probes.
     """
 
-    RESERVE = 8.0
-    """So many hedges are kept for calls that are slow while others wait for a slot."""
+    START, MOST = 16.0, 64.0
+    """Hedges that may go out before any is earned, and that may be saved."""
 
     def __init__(self, share: float) -> None:
-        self._share = self._gain = share
-        self._credit = 2 * self.RESERVE if share > 0 else 0.0
-        self.win_rate = 0.5
-        """Moving average over about the last 30 hedges."""
-        self._learnt_from = 6.0
+        self._share = share
+        self._credit = self.START if share > 0 else 0.0
+        self._win_rate = 0.5  # a moving average over about the last 30 hedges
 
     @property
     def available(self) -> bool:
         """Whether a hedge may go out."""
         return self._credit >= 1.0
 
-    @property
-    def ample(self) -> bool:
-        """Whether one may go out beyond the reserve."""
-        return self._credit > self.RESERVE
-
     def earn(self) -> None:
         """A call was completed."""
-        self._credit = min(8 * self.RESERVE, self._credit + self._gain)
+        gain = self._share * max(min(1.0, (self._win_rate / 0.35) ** 2), 0.05)
+        self._credit = min(self.MOST, self._credit + gain)
 
     def spend(self) -> None:
         """A hedge goes out."""
@@ -352,6 +317,4 @@ class HedgeBudget:
 
     def learn(self, won: bool) -> None:
         """Of two copies that were out, one was answered: the hedge (``won``), or the first."""
-        self._learnt_from = min(30.0, self._learnt_from + 1.0)
-        self.win_rate += (won - self.win_rate) / self._learnt_from
-        self._gain = self._share * max(min(1.0, (self.win_rate / 0.35) ** 2), 0.05)
+        self._win_rate += (won - self._win_rate) / 30

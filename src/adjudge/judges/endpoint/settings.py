@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
@@ -31,13 +30,12 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``max_attempts`` (5): sends per call, hedges apart. Four retries outlast what passes.
     ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 99th
-    percentile (at least 1 s and twice the hedge's delay), twice as long after each such re-send, is
-    cancelled and sent again; ``inf``: never.
-    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 95 % of all (and than 1.5 medians
-    and 0.05 s) is sent a second time, at most so often per completed call; less where hedges
-    rarely win. Where they win by chance and calls wait for a slot, the second copy takes the first
-    one's. Inside ``max_concurrency``, never for 15 s after a refusal for load.
+    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 98th
+    percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
+    re-send, is cancelled and sent again; ``inf``: never.
+    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 75 % of all (and than 1.5 medians
+    and 0.05 s) is sent a second time while a tenth of the slots is free, at most so often per
+    completed call; less where hedges rarely win. Never for 15 s after a refusal for load.
     ``budget_usd`` (none): no send that could pass it; needs a price.
     ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
@@ -65,15 +63,11 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            least = 0 if name == "hedge_budget" else 1
+            allowed = "above 0" if name in _ABOVE_0 else f"at least {least}"
             if value is None or isinstance(value, bool):
                 continue
-            if name in _ABOVE_0:
-                holds, allowed = value > 0, "above 0"
-            elif name == "hedge_budget":
-                holds, allowed = value >= 0, "0 or more"
-            else:
-                holds, allowed = value >= 1, "at least 1"
-            if not holds:
+            if not (value > 0 if name in _ABOVE_0 else value >= least):
                 raise ConfigError(f"{name}: must be {allowed} (found {value!r})")
 
 
@@ -115,10 +109,8 @@ def estimate_tokens(
     Output is the call's own limit (``max_completion_tokens``, ``max_tokens``), else
     ``ASSUMED_OUTPUT_TOKENS``, times ``n`` where it is set.
     """
-    size = sum(_count_bytes(message.get("content")) for message in messages)
-    size += sum(
-        _count_bytes(call) for message in messages for call in message.get("tool_calls") or ()
-    )
+    keys = ("content", "tool_calls")
+    size = sum(_count_bytes(message.get(key)) for message in messages for key in keys)
     limit = (
         sampling.get("max_completion_tokens") or sampling.get("max_tokens") or ASSUMED_OUTPUT_TOKENS
     )
@@ -126,8 +118,6 @@ def estimate_tokens(
 
 
 def _count_bytes(content: Any) -> int:
-    if content is None:
-        return 0
     if isinstance(content, str):
         return len(content) if content.isascii() else len(encode_exactly(content))
     if isinstance(content, Mapping):
@@ -136,40 +126,33 @@ def _count_bytes(content: Any) -> int:
         if "function" in content:
             return len(str(content["function"]))
         return IMAGE_TOKENS * BYTES_PER_TOKEN
-    return sum(_count_bytes(part) for part in content)
-
-
-class BudgetDecision(Enum):
-    """Whether the ceiling leaves room for a reservation."""
-
-    YES = "yes"
-    WAIT = "wait"
-    NEVER = "never"
+    return sum(_count_bytes(part) for part in content or ())
 
 
 class SpendCeiling:
     """A ceiling in dollars: reserve before sending, settle after.
 
     ``spent + reserved`` never passes ``ceiling``, so what was really spent passes it at most by
-    what calls cost beyond their reservations. ``None`` is no ceiling.
+    what calls cost beyond their reservations.
     """
 
-    def __init__(self, ceiling: float | None) -> None:
-        if ceiling is not None and not ceiling >= 0:  # of NaN, nothing is ever affordable
+    def __init__(self, ceiling: float) -> None:
+        if not ceiling >= 0:  # of NaN, nothing is ever affordable
             raise ConfigError(f"budget_usd: must be 0 or more (found {ceiling!r})")
         self.ceiling = ceiling
         self.spent = 0.0
         self.reserved = 0.0
 
-    def decide(self, estimate: float, _now: float = 0.0) -> BudgetDecision:
-        """``WAIT``: calls that are out may settle below their reservations and leave room."""
-        if self.ceiling is None:
-            return BudgetDecision.YES
+    def admits(self, estimate: float, _now: float = 0.0) -> bool:
+        """Whether there is room now: calls that are out may cost less than their reservations.
+
+        Raises ``GradingFailure`` where there never will be.
+        """
         left = self.ceiling - self.spent - estimate
         if left < 0:
-            return BudgetDecision.NEVER
+            raise GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
         # A margin against rounding, which would make the last of several equal shares wait.
-        return BudgetDecision.YES if self.reserved <= left + 1e-12 else BudgetDecision.WAIT
+        return self.reserved <= left + 1e-12
 
     def reserve(self, estimate: float) -> None:
         """Set ``estimate`` aside for a call that is sent now."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping
 from math import log
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from adjudge.types import Usage
-
-_K = TypeVar("_K")
 
 _PER_E_FOLD = 1 / math.log(1.02)
 _SHIFT = 2_000
@@ -28,13 +29,12 @@ class LatencyHistogram:
     (5.0, 9.8)
     """
 
-    def __init__(self, buckets: dict[int, int] | None = None) -> None:
-        self.buckets = {} if buckets is None else buckets
+    def __init__(self, buckets: Mapping[int, int] = {}) -> None:
+        self.buckets = Counter(buckets)
 
     def add(self, seconds: float) -> None:
         """One call took ``seconds``."""
-        bucket = int(log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self.buckets[int(log(seconds) * _PER_E_FOLD + _SHIFT) if seconds > 0.0 else 0] += 1
 
     def quantile(self, share: float) -> float | None:
         """Seconds within which ``share`` of the calls were answered, to 1 %; ``None`` if none."""
@@ -97,9 +97,11 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         """One send failed."""
         self.send_failures[kind] = self.send_failures.get(kind, 0) + 1
 
-    def count_again(self, counter: str, sends: int = 1) -> None:
-        """A call is sent again: ``retries``, ``timeouts`` or ``hedges``."""
-        setattr(self, counter, getattr(self, counter) + sends)
+    def count_send(self, why: str) -> None:
+        """One more send: the first of a call (``sends``), or of ``retries timeouts hedges``."""
+        self.sends += 1
+        if why != "sends":
+            setattr(self, why, getattr(self, why) + 1)
 
     def spent(self, usage: Usage, cost: float | None) -> None:
         """A reply reported ``usage``, worth ``cost`` dollars."""
@@ -116,43 +118,32 @@ class EndpointStats(msgspec.Struct, kw_only=True):
 
         A copy, detached from what goes on; gauges are as they are now.
         """
-        return self._with(EndpointStats() if earlier is None else earlier, -1)
+        return self._with(EndpointStats() if earlier is None else earlier, operator.sub)
 
     def plus(self, other: EndpointStats) -> EndpointStats:
         """What two endpoints (of two processes, say) did together; of gauges the larger one."""
         gauges = {name: max(getattr(self, name), getattr(other, name)) for name in _GAUGES}
-        return msgspec.structs.replace(self._with(other, 1), **gauges)
+        return msgspec.structs.replace(self._with(other, operator.add), **gauges)
 
-    def _with(self, other: EndpointStats, sign: int) -> EndpointStats:
+    def _with(self, other: EndpointStats, combine: Callable[[Any, Any], Any]) -> EndpointStats:
         changes: dict[str, Any] = {}
-        for name in self.__struct_fields__:
+        for name in COUNTERS:
             ours, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(ours, LatencyHistogram):
-                changes[name] = LatencyHistogram(_add(ours.buckets, theirs.buckets, sign))
-            elif isinstance(ours, dict):
-                changes[name] = _add(ours, theirs, sign)
-            elif name not in _GAUGES:
-                changes[name] = ours + sign * theirs
-        return msgspec.structs.replace(self, **changes)
+            if isinstance(ours, dict):  # kinds of which there are none are left out
+                changes[name] = dict(combine(Counter(ours), Counter(theirs)))
+            else:
+                changes[name] = combine(ours, theirs)
+        buckets = combine(self.latencies.buckets, other.latencies.buckets)
+        return msgspec.structs.replace(self, latencies=LatencyHistogram(buckets), **changes)
 
     def summary(self) -> dict[str, Any]:
         """All counters as plain data, latencies as ``p50_s``, ``p95_s`` and ``p99_s``."""
-        plain = {
-            name: getattr(self, name) for name in self.__struct_fields__ if name != "latencies"
-        }
-        for share in (50, 95, 99):
-            plain[f"p{share}_s"] = self.latencies.quantile(share / 100)
-        return plain
+        plain = msgspec.structs.asdict(self)
+        seen: LatencyHistogram = plain.pop("latencies")
+        return plain | {f"p{share}_s": seen.quantile(share / 100) for share in (50, 95, 99)}
 
 
 COUNTERS = tuple(
     name for name in EndpointStats.__struct_fields__ if name not in {*_GAUGES, "latencies"}
 )
 """What may be added up over processes: numbers, and numbers by kind."""
-
-
-def _add(ours: dict[_K, int], theirs: dict[_K, int], sign: int) -> dict[_K, int]:
-    """Counts by kind, without the kinds of which there are none."""
-    kinds = dict.fromkeys([*ours, *theirs])
-    sums = {kind: ours.get(kind, 0) + sign * theirs.get(kind, 0) for kind in kinds}
-    return {kind: count for kind, count in sums.items() if count}

@@ -14,7 +14,15 @@ from typing import Any, get_args
 from adjudge.config import check_allowed
 from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName, Wire
+from adjudge.judges.base import (
+    ChatCall,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    RouteName,
+    Wire,
+    check_scored_conversation,
+)
 from adjudge.judges.endpoint.connections import Connection
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.models.classifier_routes import (
@@ -26,7 +34,6 @@ from adjudge.judges.models.classifier_routes import (
 )
 from adjudge.judges.models.http import HttpChatModel, LoopBinding
 from adjudge.judges.models.local_loading import (
-    TextTurns,
     apply_chat_template,
     compute_model_digest,
     convert_to_turns,
@@ -34,6 +41,7 @@ from adjudge.judges.models.local_loading import (
     read_tokenizer,
 )
 from adjudge.judges.wire.classifier import ROUTES, ClassifierRoute, ClassifierWire
+from adjudge.judges.wire.common import TextTurns
 from adjudge.judges.wire.transport import normalize_url
 
 _ENCODED = 512
@@ -183,12 +191,7 @@ class ClassifierModel(HttpChatModel):
 
     async def answer(self, call: ChatCall) -> Reply:
         """The score of a conversation; ``ConfigError`` when it is asked a question instead."""
-        last = call.messages[-1] if call.messages else None
-        if not isinstance(last, Mapping) or last.get("role") != "assistant":
-            raise ConfigError(
-                f"model: {self.model} is a scalar judge and cannot answer questions. Use a grader "
-                "of type 'scalar'."
-            )
+        check_scored_conversation(call)
         return await super().answer(call)
 
     def _wire(self, key: str | None, *, stream: bool) -> Wire:  # noqa: ARG002  (it has none)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -147,7 +148,7 @@ class _Server:
 
     def _accept(self, address: str) -> None:
         url = address if "://" in address else f"http://{address}"
-        if not is_loopback(url.partition("://")[2].rpartition(":")[0].strip("[]")):
+        if not is_loopback(urlsplit(url).hostname or ""):
             raise RuntimeError("it does not listen on this machine alone")
         self.url.set_result(f"{url}/v1")
 

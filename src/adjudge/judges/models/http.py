@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from adjudge.config import check_allowed
-from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -320,9 +320,7 @@ class HttpChatModel(ChatModel):
         """Wait until its server answers anything; see :func:`wait_for_server`."""
         transport = AiohttpTransport()
         try:
-            await wait_for_server(
-                self.base_urls, seconds, transport=transport, clock=SystemClock(), on_wait=on_wait
-            )
+            await wait_for_server(self.base_urls, seconds, transport=transport, on_wait=on_wait)
         finally:
             await transport.aclose()
 
@@ -357,7 +355,7 @@ class HttpChatModel(ChatModel):
 
     def _local(self) -> bool:
         """Whether all addresses are this machine's own, whose servers rarely want a key."""
-        return all(is_loopback(_describe_host(url)) for url in self._endpoint_key.base_urls)
+        return all(is_loopback(urlsplit(url).hostname or "") for url in self.base_urls)
 
 
 _PING_REQUEST = HttpRequest(path="/models", headers={}, body=b"")
@@ -369,7 +367,6 @@ async def wait_for_server(
     seconds: float,
     *,
     transport: Transport,
-    clock: Clock,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Wait until a server at one of ``base_urls`` answers anything, if only "no"; costs nothing.
@@ -377,7 +374,8 @@ async def wait_for_server(
     ``on_wait`` hears of each failure. Raises :class:`~adjudge.errors.JudgeUnavailable` with the
     last one after ``seconds``.
     """
-    deadline = clock.time() + seconds
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
     while True:
         for url in base_urls:
             try:
@@ -388,16 +386,11 @@ async def wait_for_server(
                     return
             else:
                 return
-        left = deadline - clock.time()
+        left = deadline - now()
         if left <= 0:
             raise JudgeUnavailable(f"{problem} (waited for {seconds:.0f} s)")
         on_wait(f"{problem}; waiting for up to {left:.0f} s")
-        await clock.sleep(min(_PING_EVERY_S, left))
-
-
-def _describe_host(url: str) -> str:
-    host = url.partition("://")[2].partition("/")[0]
-    return host.partition("]")[0].strip("[]") if "[" in host else host.partition(":")[0]
+        await asyncio.sleep(min(_PING_EVERY_S, left))
 
 
 def _class_path(cls: type[Any]) -> str:

@@ -15,7 +15,14 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import ChatCall, ChatModel, LocalTask, Reply, find_ignored_features
+from adjudge.judges.base import (
+    ChatCall,
+    ChatModel,
+    LocalTask,
+    Reply,
+    check_scored_conversation,
+    find_ignored_features,
+)
 from adjudge.judges.models import local_inference
 from adjudge.judges.models.local_inference import BatchQueue
 from adjudge.judges.models.local_loading import (
@@ -84,6 +91,7 @@ class _LocalModel(ChatModel):
         dtype: str | None = None,
         max_length: int | None = None,
         batch_size: int = 16,
+        **sampling: Any,
     ) -> None:
         if dtype is not None:
             check_allowed("dtype", dtype, DTYPES)
@@ -92,6 +100,13 @@ class _LocalModel(ChatModel):
                 raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
+        if sampling and self.task == "score":
+            raise ConfigError(f"{next(iter(sampling))}: a scalar judge does not sample")
+        self.sampling = sampling
+        try:
+            _parse_sampling(sampling)
+        except GradingFailure as failure:
+            raise ConfigError(str(failure)) from None
 
     @property
     def fingerprint(self) -> str:
@@ -158,25 +173,6 @@ class LocalChatModel(_LocalModel):
     task = "chat"
     features = frozenset({"choices", "logprobs"})
 
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        device: str | None = None,
-        dtype: str | None = None,
-        max_length: int | None = None,
-        batch_size: int = 16,
-        **sampling: Any,
-    ) -> None:
-        super().__init__(
-            model, device=device, dtype=dtype, max_length=max_length, batch_size=batch_size
-        )
-        self.sampling = sampling
-        try:
-            _parse_sampling(sampling)
-        except GradingFailure as failure:
-            raise ConfigError(str(failure)) from None
-
     async def answer(self, call: ChatCall) -> Reply:
         """The generated reply; ``ConfigError`` for a model that cannot be loaded."""
         began = time.perf_counter()
@@ -216,15 +212,9 @@ class LocalScalarModel(_LocalModel):
 
     async def answer(self, call: ChatCall) -> Reply:
         """The score of a conversation; ``ConfigError`` when it is asked a question instead."""
-        messages = call.messages
-        last = messages[-1] if messages else None
-        if not isinstance(last, Mapping) or last.get("role") != "assistant":
-            raise ConfigError(
-                f"model: {self.model} is a scalar judge and cannot answer questions. Use a grader "
-                "of type 'scalar'."
-            )
+        check_scored_conversation(call)
         began = time.perf_counter()
-        reading: local_inference.ScalarReading = await self._ask(messages)
+        reading: local_inference.ScalarReading = await self._ask(call.messages)
         source = self._provenance(began, reading.tokens, 0)
         return Reply(
             text=msgspec.json.encode(reading).decode(),

@@ -24,7 +24,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import LocalTask
-from adjudge.messages import content_text
+from adjudge.judges.wire.common import TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
 LOADING_LOCK = threading.Lock()
@@ -132,35 +132,14 @@ def _load_tokenizer(place: str) -> Any:
         raise ConfigError(f"tokenizer: {place}: cannot be loaded: {first}") from error
 
 
-TextTurns = list[dict[str, str]]
-"""Roles and texts."""
-
-
 def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> TextTurns:
     """Messages as roles and texts, in which none of the tokens ``special`` stands.
 
-    A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises
-    ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts that are
-    no text (images), which these models are not shown.
+    A policy that writes ``<|im_end|>`` could else end its own turn and begin the judge's. Raises as
+    :func:`~adjudge.judges.wire.common.read_text_turns`.
     """
     tokens = frozenset(special)
-    turns = []
-    for place, message in enumerate(messages):
-        role = message.get("role")
-        if not isinstance(role, str):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
-        content = message.get("content")
-        if isinstance(content, list) and any(not _is_text(part) for part in content):
-            raise GradingFailure(
-                ErrorKind.UNSUPPORTED, "this local judge reads text only, no images or other parts"
-            )
-        turns.append({"role": role, "content": break_control_tokens(content_text(content), tokens)})
-    return turns
-
-
-def _is_text(part: Any) -> bool:
-    text = part.get("text") if isinstance(part, Mapping) else part
-    return isinstance(text, str)
+    return read_text_turns(messages, lambda text: break_control_tokens(text, tokens))
 
 
 def apply_chat_template(

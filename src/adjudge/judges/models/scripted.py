@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -39,9 +38,8 @@ class ScriptedModel(ChatModel):
     - one text or ``Reply`` for all calls.
 
     A reply is text, a ``Reply``, a mapping that is sent as JSON, or an ``ErrorKind`` or
-    ``GradingFailure`` to raise. ``latency_s``: how long each call
-    takes. Picklable when the script is. A call that the script has no reply for raises
-    ``GradingFailure(unsupported)``.
+    ``GradingFailure`` to raise. Picklable when the script is. A call that the script has no reply
+    for raises ``GradingFailure(unsupported)``.
 
     >>> judge = ScriptedModel({"Paris": {"score": 1}, "": {"score": 0}})
     >>> judge.chat([{"role": "user", "content": "Is it Paris?"}]).text
@@ -51,19 +49,14 @@ class ScriptedModel(ChatModel):
     kind = "scripted"
     features = ALL_FEATURES
 
-    def __init__(
-        self, script: ReplyScript, *, model: str = "scripted", latency_s: float = 0.0
-    ) -> None:
+    def __init__(self, script: ReplyScript, *, model: str = "scripted") -> None:
         if not callable(script) and not script and script != "":
             raise ConfigError("script: must have at least one reply (found none)")
         self.model = model
         self._script = script
-        self._latency_s = latency_s
 
     async def answer(self, call: ChatCall) -> Reply:
         """The stated reply."""
-        if self._latency_s:
-            await asyncio.sleep(self._latency_s)
         found = self._find(call.messages, call.draw + call.attempt)
         if isinstance(found, Awaitable):
             found = await found

@@ -20,6 +20,7 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.wire.common import (
+    cut_failure,
     encode_body,
     error_body_failure,
     malformed_failure,
@@ -279,11 +280,7 @@ class AnthropicWire:
         if not 200 <= response.status < 300:
             raise response_failure(response)
         if response.cut:
-            raise GradingFailure(
-                ErrorKind.CONNECTION,
-                "the connection ended in the middle of the response",
-                {"status": response.status, "headers": {}},
-            )
+            raise cut_failure(response)
         message = _decode_message(response)
         if message.stop_reason == "refusal":
             raise GradingFailure(

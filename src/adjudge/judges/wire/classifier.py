@@ -25,12 +25,14 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, RouteName
 from adjudge.judges.wire.common import (
+    build_headers,
+    cut_failure,
     encode_body,
     malformed_failure,
     parse_token_count,
+    read_text_turns,
     response_failure,
 )
-from adjudge.messages import content_text
 from adjudge.prompts.fence import break_token_patterns
 from adjudge.types import Usage
 
@@ -134,9 +136,7 @@ class ClassifierWire:
         self._encode = encode
         self._form = find_form(route, has_template=encode is not None)
         self._activation = route.activation if raw else None
-        self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+        self._headers = build_headers(key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure`` for a conversation that cannot be sent."""
@@ -156,7 +156,7 @@ class ClassifierWire:
             return {"input_ids" if self.route.name == "sglang" else "input": ids}
         # Our own service breaks up what its own judge's tokenizer takes for structure.
         clean = str if self.route.name == "judge" else break_token_patterns
-        turns = [_text_turn(place, message, clean) for place, message in enumerate(messages)]
+        turns = read_text_turns(messages, clean)
         if self._form == "messages":
             return {"messages": turns, "add_generation_prompt": False}
         pair = [turn["content"] for turn in turns]
@@ -212,11 +212,7 @@ class ClassifierWire:
 
     def _read(self, response: HttpResponse) -> _Output:
         if response.cut:
-            raise GradingFailure(
-                ErrorKind.CONNECTION,
-                "the connection ended in the middle of the response",
-                {"status": response.status, "headers": {}},
-            )
+            raise cut_failure(response)
         try:
             found = _READERS[self.route.name](response)
         except msgspec.ValidationError:
@@ -237,24 +233,6 @@ def find_form(route: ClassifierRoute, *, has_template: bool) -> InputForm | None
     ('messages', None)
     """
     return next((form for form in route.forms if form != "tokens" or has_template), None)
-
-
-def _text_turn(
-    place: int, message: Mapping[str, Any], clean: Callable[[str], str]
-) -> dict[str, str]:
-    role, content = message.get("role"), message.get("content")
-    if not isinstance(role, str):
-        raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
-    if isinstance(content, list) and any(not _is_text(part) for part in content):
-        raise GradingFailure(
-            ErrorKind.UNSUPPORTED, "a classifier reads text only, no images or other parts"
-        )
-    return {"role": role, "content": clean(content_text(content))}
-
-
-def _is_text(part: Any) -> bool:
-    text = part.get("text") if isinstance(part, Mapping) else part
-    return isinstance(text, str)
 
 
 def _status_failure(route: ClassifierRoute, response: HttpResponse) -> GradingFailure:

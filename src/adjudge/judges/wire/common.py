@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -33,8 +33,15 @@ import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpResponse
+from adjudge.messages import content_text
 
 _encoder = msgspec.json.Encoder()
+
+
+def build_headers(key: str | None) -> dict[str, str]:
+    """The headers of a request with a JSON body, and with the key if there is one."""
+    own = {"authorization": f"Bearer {key}"} if key else {}
+    return {"content-type": "application/json", "user-agent": "adjudge", **own}
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
@@ -48,6 +55,36 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
     except RecursionError:
         problem = "messages, schema or sampling are nested too deeply"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the call cannot be sent: {problem}")
+
+
+TextTurns = list[dict[str, str]]
+"""Roles and texts."""
+
+
+def read_text_turns(
+    messages: Sequence[Mapping[str, Any]], clean: Callable[[str], str]
+) -> TextTurns:
+    """Messages as roles and texts, each text cleaned by ``clean``.
+
+    Raises ``GradingFailure``: ``invalid_input`` for what is no message, ``unsupported`` for parts
+    that are no text (images), which such a judge is not shown.
+    """
+    turns = []
+    for place, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, f"messages[{place}] has no role")
+        if isinstance(content, list) and any(not _is_text(part) for part in content):
+            raise GradingFailure(
+                ErrorKind.UNSUPPORTED, "this judge reads text only, no images or other parts"
+            )
+        turns.append({"role": role, "content": clean(content_text(content))})
+    return turns
+
+
+def _is_text(part: Any) -> bool:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return isinstance(text, str)
 
 
 def parse_token_count(value: Any) -> int | None:
@@ -190,6 +227,15 @@ def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
         kind = ErrorKind.SERVER_ERROR
     what = f"the server answered {response.status} with an error inside{_quote_error(complaint)}"
     return GradingFailure(kind, what, _failure_metadata(response))
+
+
+def cut_failure(response: HttpResponse, *, streamed: bool = False) -> GradingFailure:
+    """The failure of a body that ended too early; ``streamed``: a part of a stream had come."""
+    kind, what = ErrorKind.CONNECTION, "the connection ended in the middle of the response"
+    if streamed:
+        kind = ErrorKind.TRUNCATED
+        what = "the stream ended before its end; half an answer is no answer"
+    return GradingFailure(kind, what, {"status": response.status, "headers": {}})
 
 
 def malformed_failure(response: HttpResponse, problem: str) -> GradingFailure:

@@ -23,6 +23,8 @@ from adjudge.judges.base import (
     find_ignored_features,
 )
 from adjudge.judges.wire.common import (
+    build_headers,
+    cut_failure,
     encode_body,
     error_body_failure,
     malformed_failure,
@@ -128,7 +130,7 @@ def parse_completion(call: ChatCall, response: HttpResponse, *, streamed: bool) 
     if is_event_stream(body, response.headers.get("content-type", "")):
         return _build_reply(call, response, _join_stream(response))
     if response.cut:
-        raise _truncated_failure(response, streamed=streamed and bool(body))
+        raise cut_failure(response, streamed=streamed and bool(body))
     return _build_reply(call, response, _decode(response, body))
 
 
@@ -177,7 +179,7 @@ def _join_stream(response: HttpResponse) -> _Body:
             finish = choice.finish_reason or finish
             tokens += _parse_tokens(choice.logprobs) or ()
     if not ended and finish is None:
-        raise _truncated_failure(response, streamed=bool(contents))
+        raise cut_failure(response, streamed=bool(contents))
     message = _Message(
         content=_merge_pieces([part.content for part in contents]),
         reasoning_content=_merge_pieces(
@@ -200,15 +202,6 @@ def _merge_pieces(pieces: list[Any]) -> Any:
     for piece in pieces:
         parts += piece if isinstance(piece, list) else [piece]
     return parts
-
-
-def _truncated_failure(response: HttpResponse, *, streamed: bool) -> GradingFailure:
-    metadata = {"status": response.status, "headers": {}}
-    if streamed:
-        what = "the stream ended before its end; half an answer is no answer"
-        return GradingFailure(ErrorKind.TRUNCATED, what, metadata)
-    what = "the connection ended in the middle of the response"
-    return GradingFailure(ErrorKind.CONNECTION, what, metadata)
 
 
 def _build_reply(call: ChatCall, response: HttpResponse, body: _Body) -> Reply:
@@ -351,9 +344,7 @@ class OpenAIWire:
         self._max_reason = preset.max_reason
         self._stream = stream
         self._formats: dict[bytes, msgspec.Raw] = {}
-        self._headers = {"content-type": "application/json", "user-agent": "adjudge"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+        self._headers = build_headers(key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure(invalid_input)`` for what cannot be sent."""

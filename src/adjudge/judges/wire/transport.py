@@ -85,15 +85,8 @@ class AiohttpTransport:
     >>> transport = AiohttpTransport(trust_env=False)
     """
 
-    def __init__(
-        self,
-        *,
-        trust_env: bool = True,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        max_body_bytes: int = MAX_BODY_BYTES,
-    ) -> None:
+    def __init__(self, *, trust_env: bool = True, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._trust_env = trust_env
-        self._connect_timeout_s = connect_timeout_s
         self._max_body_bytes = max_body_bytes
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
             WeakKeyDictionary()
@@ -158,7 +151,7 @@ class AiohttpTransport:
         session = aiohttp.ClientSession(
             connector=_Connector(),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             auto_decompress=True,
             raise_for_status=False,
             trust_env=False,  # aiohttp would ask two threads for it, for every request
