@@ -1,7 +1,9 @@
 """Rewards that are missing: asking again, outages, and the policies."""
 
 import asyncio
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refusals import refuses
@@ -116,6 +118,100 @@ def test_parse_failures_and_few_failures_are_no_outage() -> None:
     assert clock.now == 0
     small = build({"j": scored()}, clock=clock)
     assert values(small.compute(samples({"s": "timeout"}))) == [None]
+    assert clock.now == 0
+
+
+MET, WAITED, STOPPED = "goes on", "600 s", "at once"
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "shape", "ends"),
+    [
+        *((kind, {}, [(8, 4)], WAITED) for kind in ("unparsable", "out_of_range", "truncated",
+          "incomplete", "quorum", "timeout", "rate_limited", "server_error")),
+        ("unparsable", {}, [(8, 8)], MET),  # one prompt may be too hard for a judge
+        ("unparsable", {}, [(8, 8), (8, 8)], WAITED),
+        ("unparsable", {}, [(4, 4), (2, 2), (1, 1)], MET),
+        ("unparsable", {}, [(1, 1)] * 8, WAITED),
+        ("invalid_input", {"status": 404}, [(1, 1)], STOPPED),
+        ("invalid_input", {"judge": True, "final": True}, [(1, 1)], STOPPED),
+        ("unsupported", {"status": 400}, [(4, 4)], STOPPED),
+        ("unsupported", {"status": 307}, [(1, 1)], STOPPED),
+        ("refused", {"status": 400}, [(24, 4)], MET),
+        ("refused", {"status": 400}, [(16, 4), (16, 4)], WAITED),
+        ("invalid_input", {"status": 400, "suspect": True}, [(24, 4)], MET),
+        ("invalid_input", {"status": 413, "suspect": True}, [(64, 64)], MET),  # one long prompt
+        ("invalid_input", {"status": 413, "suspect": True}, [(64, 8)], WAITED),
+        ("invalid_input", {}, [(64, 4)], MET),  # the rows lack something
+        ("unsupported", {}, [(64, 4)], MET),
+        ("bug", {}, [(64, 4)], MET),
+        ("timeout", {"local": True}, [(64, 4)], MET),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suspect", ["missing", "min"])
+def test_a_run_ends_where_no_reward_is_left(
+    kind: str, metadata: dict[str, Any], shape: list[tuple[int, int]], ends: str, suspect: str
+) -> None:
+    """After an answer; ``shape``: the samples of each call, and how many are a group."""
+    clock, numbers = FakeClock(), itertools.count()
+
+    def judge(n: int) -> float:
+        if n:
+            raise GradingFailure(kind, "said so", dict(metadata))
+        return 1.0
+
+    grader = FunctionGrader(judge, score_range=(0, 1))
+    made = build({"j": grader}, missing={"suspect": suspect}, clock=clock)
+
+    def call(count: int, group: int) -> None:
+        rows = samples(*({"n": n} for n in itertools.islice(numbers, count)), group=group)
+        for one in itertools.chain(*rows.values()):
+            one.response = f"answer {one.extra['n']}"
+        made.compute(rows)
+
+    call(1, 1)
+    for one in shape[:-1]:
+        call(*one)
+    if ends == MET:
+        call(*shape[-1])
+    else:
+        with pytest.raises(JudgeUnavailable, match="j: .*said so") as stopped:
+            call(*shape[-1])
+        assert stopped.value.kind == kind
+    assert clock.now == (600 if ends == WAITED else 0)
+
+
+def test_a_judge_that_gives_verdicts_again_ends_the_outage() -> None:
+    clock, asked = FakeClock(), list[int]()
+
+    def judge(n: int) -> float:
+        asked.append(n)
+        if n and clock.now < 20:
+            raise GradingFailure("unparsable", "no verdict", {"asked_again": True})
+        return 1.0
+
+    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
+    made.compute(samples({"n": 0}))
+    rows = samples(*({"n": n} for n in range(1, 65)))
+    for one in itertools.chain(*rows.values()):
+        one.response = str(one.extra["n"])
+    assert values(made.compute(rows)) == [1.0] * 64
+    assert 20 <= clock.now < 60
+    assert len(asked) < 64 + 64 + 40  # a few stand for all until one is answered
+
+
+def test_a_rule_without_its_reference_is_no_outage_beside_a_judge_that_works() -> None:
+    clock = FakeClock()
+
+    def rule(n: int) -> float:
+        raise GradingFailure("unparsable", "no reference")
+
+    graders = {"rule": FunctionGrader(rule, score_range=(0, 1)), "j": scored()}
+    graders["rule"].is_rule = True
+    made = build(graders, clock=clock)
+    for start in (0, 32):
+        rows = samples(*({"n": n, "s": 0.5} for n in range(start, start + 32)))
+        assert values(made.compute(rows)) == [None] * 32
     assert clock.now == 0
 
 

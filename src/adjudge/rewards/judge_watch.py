@@ -1,10 +1,22 @@
-"""Whether a spec's graders can answer at all, and whether their judges are down.
+"""Whether a spec's graders can answer at all, and whether their judges still give rewards.
 
 A grader that fails for one sample leaves that reward missing. One that has answered *nothing* since
 the process started is another matter: a wrong model name, a template with an unknown field, a judge
 that never keeps to the form. It would fail for every sample of the run, so the run stops before it
-learns from the few rewards that are left. And where most of the last samples are missing for
-reasons that pass by themselves, the judges are down: whoever asks waits for them.
+learns from the few rewards that are left. A grader that has answered may still lose its judge. Then
+whoever asks waits for the judge, or stops at once where waiting cannot help:
+
+==========================  ==========================================================  ==========
+what a sample's reward       how many samples                                            what then
+lacks because of a judge
+==========================  ==========================================================  ==========
+a failure that passes        more than ``max_missing`` of the last 32, or of the call    wait
+any, but for refusals        whole calls in a row, 8 different samples of 2 groups       wait
+any                          the same, 32 samples                                        wait
+what cannot pass (`final`)   a whole call                                                stop
+==========================  ==========================================================  ==========
+
+A refusal is about the sample: its content, its length. A spent budget is :class:`.Scorer`'s to see.
 """
 
 from __future__ import annotations
@@ -13,6 +25,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -38,38 +52,78 @@ MIN_FAILED_SAMPLES = 16
 answer that its judge replies to unreadably, and a group of a few that are much alike."""
 
 _LEAST_WATCHED = 32
+_LEAST_LOST = 8
+"""Different samples without a reward, that a hard prompt and chance do not explain."""
 _UNREADABLE_KINDS = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
 _SETUP_KINDS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.BUG})
 _TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token", re.IGNORECASE)
-_NOT_FOUND_STATUSES = (404, 405, 410)
 _REQUEST_STATUSES = (408, 409, 413, 425, 429)
 
 
 class JudgeOutage(NamedTuple):
-    """Judges are down: why, for how long to wait for them, and what to say if that is too short.
+    """Judges give no rewards: why, how long to wait for them, what to say if that is too short.
 
-    ``never_reached``: a judge that has not been there since the process started.
+    ``never_reached``: a judge that has not been there since the process started. ``lost``: nothing
+    is left of the call, so failures that do not pass by themselves are asked again, too.
     """
 
-    reason: str
+    failure: GraderError
     patience_s: float
     ending: str
-    never_reached: bool
+    never_reached: bool = False
+    lost: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The failure in words."""
+        return _describe(self.failure)
+
+
+class _Lack(StrEnum):
+    """What a sample lacks because of a judge, the worst first; or for no reason of a judge's."""
+
+    PASSING = "a failure that passes"
+    STARTING = "a failure that passes, of a judge that has never answered"
+    FINAL = "every request would be refused"
+    UNREAD = "no verdict"
+    REFUSED = "this sample was refused"
+    OTHER = "something else"
+
+
+_NEUTRAL = frozenset({_Lack.STARTING, _Lack.OTHER})
+"""What the first step's own rules, or nobody, decides about."""
+
+
+@dataclass(eq=False)
+class WatchedCall:
+    """A call's samples that were really asked: what each one lacks, ``None`` for nothing.
+
+    ``contents`` and ``groups``: which samples they are, of a call in which no reward is left.
+    """
+
+    lacks: list[_Lack | None] = field(default_factory=list)
+    contents: dict[Any, _Lack] = field(default_factory=dict)
+    groups: int = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no reward is left, for reasons of judges."""
+        return None not in self.lacks and not _NEUTRAL.issuperset(self.lacks)
 
 
 class JudgeWatch:
     """Watches a spec's graders, call after call; used on the engine's loop alone.
 
     Until a grader without which a reward is missing has answered once, it may stop the run; a spec
-    with ``max_missing = 1.0`` goes on whatever is missing. An outage: for passing kinds are missing
-    more than ``max_missing`` of the last max(call size, 32) samples that were really asked. The
-    share is always of the full window, so a process that has asked fewer so far cannot be in an
-    outage by a handful of them. A call of which nothing is missing is never an outage, whatever
-    other calls are; calls may overlap. ``startup_patience_s``: how long to wait for a judge that
-    has never been reached, by default ``patience_s``. ``columns``: those of all samples, also in
-    other calls, where that is known.
+    with ``max_missing = 1.0`` goes on whatever is missing. The share of passing failures is always
+    of the full window of max(call size, 32) samples, so a process that has asked fewer so far
+    cannot be in an outage by a handful of them. A call of which nothing is missing is never an
+    outage, whatever other calls are; calls may overlap, and one that got a reward later says that
+    its judge works. ``startup_patience_s``: how long to wait for a judge that has never been
+    reached, by default ``patience_s``. ``columns``: those of all samples, also in other calls,
+    where that is known.
     """
 
     def __init__(
@@ -89,7 +143,7 @@ class JudgeWatch:
         self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
         self._columns = columns
         self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
-        self._calls: deque[list[bool]] = deque()
+        self._calls: deque[WatchedCall] = deque()
 
     # --- fields ---------------------------------------------------------------------------------
 
@@ -184,11 +238,10 @@ class JudgeWatch:
                     failures.setdefault(name, []).append(result)
                     self._failed[name].add(_sample_content(sample))
         for name, errors in failures.items():
-            if final := next(filter(_is_not_found, errors), None):
+            if final := next((error for error in errors if error.final), None):
                 raise ConfigError(
                     f"{self._where}: graders.{name}: {_describe_judge(self._graders[name])} has "
-                    f"never answered: {final.error}. "
-                    "Correct the `model` or `base_url` of the judge."
+                    f"never answered: {final.error}. {_suggest_remedy([final])}"
                 )
             if (count := len(self._failed[name])) >= MIN_FAILED_SAMPLES:
                 raise ConfigError(
@@ -199,42 +252,123 @@ class JudgeWatch:
 
     # --- outages --------------------------------------------------------------------------------
 
-    def begin_call(self, missing: Sequence[bool]) -> list[bool]:
-        """Note a call's samples (True: missing); the returned list may be updated in place."""
-        call = list(missing)
+    def begin_call(
+        self, asked: Sequence[tuple[GradedSample, Sample]], counting: Collection[str]
+    ) -> WatchedCall:
+        """Note samples that were asked once; ``counting`` are the graders that make rewards."""
+        call = WatchedCall()
         self._calls.append(call)
-        kept = sum(map(len, self._calls))
-        longest = max(_LEAST_WATCHED, *map(len, self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
-            kept -= len(self._calls.popleft())
+        self.update(call, asked, counting)
+        kept = sum(len(one.lacks) for one in self._calls)
+        longest = max(_LEAST_WATCHED, *(len(one.lacks) for one in self._calls))
+        while self._calls[0] is not call and kept - len(self._calls[0].lacks) >= longest:
+            kept -= len(self._calls.popleft().lacks)
         return call
 
-    def find_outage(self, graded: Sequence[GradedSample], call: list[bool]) -> JudgeOutage | None:
-        """Whether judges are down, as of now, for this ``call`` of :meth:`begin_call`."""
-        settings, reason = self._settings, _last_reason(graded)
+    def update(
+        self,
+        call: WatchedCall,
+        asked: Sequence[tuple[GradedSample, Sample]],
+        counting: Collection[str],
+    ) -> None:
+        """Note what the samples of a call lack as of now."""
+        call.lacks = [self._find_lack(one, counting) for one, _ in asked]
+        if call.is_lost:
+            pairs = [*zip(asked, call.lacks, strict=True)]
+            call.contents = {_sample_content(sample): lack for (_, sample), lack in pairs if lack}
+            call.groups = len({one.group for (one, _), lack in pairs if lack not in _NEUTRAL})
+
+    def _find_lack(self, one: GradedSample, counting: Collection[str]) -> _Lack | None:
+        lacks = {
+            self._classify(name, result)
+            for name, result in one.results()
+            if isinstance(result, GraderError) and name in counting
+        }
+        return next((lack for lack in _Lack if lack in lacks), None)
+
+    def _classify(self, name: str, error: GraderError) -> _Lack:
+        """Whether a judge is to blame for a failure; until it has answered, other rules hold."""
+        if error.passing:
+            return _Lack.STARTING if name in self._unanswered else _Lack.PASSING
+        is_rule = getattr(self._graders[name], "is_rule", False)
+        if is_rule or name in self._unanswered or error.kind is ErrorKind.BUDGET:
+            return _Lack.OTHER
+        if error.final:
+            return _Lack.FINAL
+        if error.kind in _UNREADABLE_KINDS or error.kind is ErrorKind.QUORUM:
+            return _Lack.UNREAD
+        by_judge = "status" in error.metadata or error.suspect
+        refused = error.kind is ErrorKind.INVALID_INPUT and by_judge
+        return _Lack.REFUSED if refused or error.kind is ErrorKind.REFUSED else _Lack.OTHER
+
+    def find_outage(
+        self, graded: Sequence[GradedSample], call: WatchedCall, counting: Collection[str]
+    ) -> JudgeOutage | None:
+        """Whether judges give no rewards, as of now, for this ``call`` of :meth:`begin_call`."""
+        patience_s, share = self._settings.patience_s, self._settings.max_missing
         if (absent := self._find_unreachable(graded)) is not None:
-            patience_s = self._startup_patience_s
-            patience_s = settings.patience_s if patience_s is None else patience_s
+            if self._startup_patience_s is not None:
+                patience_s = self._startup_patience_s
             waited = f" for {patience_s:g} s" if patience_s else ""
             ending = f"{absent.name}: never reached its judge{waited}: {absent.error}"
-            return JudgeOutage(reason, patience_s, ending, never_reached=True)
-        if not any(call) or self._count_missing(call) <= settings.max_missing * _window(call):
+            return JudgeOutage(absent, patience_s, ending, never_reached=True)
+        if share >= 1.0:
             return None
+        if _Lack.FINAL in call.lacks and call.is_lost:
+            failure = self._last_failure(graded, counting, {_Lack.FINAL})
+            ending = f"{failure.name}: every request fails: {failure.error}. "
+            return JudgeOutage(failure, 0.0, ending + _suggest_remedy([failure]))
+        lost = self._count_lost(call) if call.is_lost else 0
+        may_pass = {_Lack.PASSING, _Lack.STARTING}.intersection(call.lacks)
+        passing = may_pass and self._count_passing(call) > share * _window(call)
+        if not (lost or passing):
+            return None
+        failure = self._last_failure(graded, counting, may_pass if passing else {*_Lack})
+        which = f"more than {share:.0%} of the" if passing else f"all {lost} last"
         ending = (
-            f"judges failed for more than {settings.max_missing:.0%} of the samples "
-            f"for {settings.patience_s:g} s (last: {reason}); nothing was learned from it"
+            f"judges failed for {which} samples for {patience_s:g} s (last: {_describe(failure)}); "
+            "nothing was learned from it"
         )
-        return JudgeOutage(reason, settings.patience_s, ending, never_reached=False)
+        return JudgeOutage(failure, patience_s, ending, lost=call.is_lost)
 
-    def _count_missing(self, call: list[bool]) -> int:
+    def _count_passing(self, call: WatchedCall) -> int:
         left, missing = _window(call), 0
         for entry in reversed(self._calls):
-            recent = entry[-left:] if left < len(entry) else entry
-            missing += sum(recent)
+            recent = entry.lacks[-left:] if left < len(entry.lacks) else entry.lacks
+            missing += recent.count(_Lack.PASSING) + recent.count(_Lack.STARTING)
             left -= len(recent)
             if left <= 0:
                 break
         return missing
+
+    def _count_lost(self, call: WatchedCall) -> int:
+        """How many samples of calls in a row, this one included, lack a reward; 0: too few."""
+        lost: dict[Any, _Lack] = {}
+        groups, seen = 0, False
+        for entry in reversed(self._calls):
+            seen |= entry is call
+            if entry.is_lost:
+                lost |= entry.contents
+                groups += entry.groups
+            elif None in entry.lacks:
+                break
+        of_judges = [lack for lack in lost.values() if lack not in _NEUTRAL]
+        sure = len(of_judges) - of_judges.count(_Lack.REFUSED)
+        many = sure >= _LEAST_LOST or len(of_judges) >= _LEAST_WATCHED
+        return len(of_judges) if seen and many and groups > 1 else 0
+
+    def _last_failure(
+        self, graded: Sequence[GradedSample], counting: Collection[str], wanted: set[_Lack]
+    ) -> GraderError:
+        """The last of those failures that is a judge's."""
+        failures = (
+            (self._classify(name, result), result)
+            for one in reversed(graded)
+            for name, result in one.results()
+            if isinstance(result, GraderError) and name in counting
+        )
+        none = GraderError("judge", ErrorKind.CANCELLED, "no reason given")
+        return next((one for lack, one in failures if lack in wanted - {_Lack.OTHER}), none)
 
     def _find_unreachable(self, graded: Sequence[GradedSample]) -> GraderError | None:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
@@ -253,8 +387,12 @@ class JudgeWatch:
         return next((error for name, error in found.items() if name not in listening), None)
 
 
-def _window(call: Sequence[bool]) -> int:
-    return max(len(call), _LEAST_WATCHED)
+def _window(call: WatchedCall) -> int:
+    return max(len(call.lacks), _LEAST_WATCHED)
+
+
+def _describe(failure: GraderError) -> str:
+    return f"{failure.name}: {failure.kind}: {failure.error.removeprefix(f'{failure.name}: ')}"
 
 
 def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderResult]]:
@@ -266,14 +404,6 @@ def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderRe
 
 def _is_column(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
     return any(get_path(row, name) is not MISSING for row in rows)
-
-
-def _last_reason(graded: Sequence[GradedSample]) -> str:
-    for one in reversed(graded):
-        for name, result in one.results():
-            if isinstance(result, GraderError) and result.passing:
-                return f"{name}: {result.kind}: {result.error}"
-    return "no reason given"
 
 
 def _is_answer(result: GraderResult) -> bool:
@@ -299,11 +429,6 @@ def _is_refused_request(error: GraderError) -> bool:
     return isinstance(status, int) and 300 <= status < 500 and status not in _REQUEST_STATUSES
 
 
-def _is_not_found(error: GraderError) -> bool:
-    status = error.metadata.get("status")
-    return isinstance(status, int) and (300 <= status < 400 or status in _NOT_FOUND_STATUSES)
-
-
 def _sample_content(sample: Sample) -> Any:
     """What tells rollouts apart; equal ones are one observation, whatever their ids."""
     texts = {"prompt": sample.prompt, "response": sample.response, "messages": sample.messages}
@@ -320,6 +445,8 @@ def _describe_judge(grader: Any) -> str:
 
 
 def _suggest_remedy(errors: Sequence[GraderError]) -> str:
+    if errors[0].final and errors[0].kind is not ErrorKind.UNSUPPORTED:
+        return "Correct the `model` or `base_url` of the judge."
     if _is_refused_request(errors[0]):
         return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
     if errors[0].kind in _SETUP_KINDS:
