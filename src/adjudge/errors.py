@@ -136,11 +136,11 @@ def is_final(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     """Whether a failure cannot pass by itself: every further call would fail in the same way.
 
     A refused key, a spent budget, and what a server says (by its ``status``) of the model's name,
-    the address or a parameter, which all calls have; ``metadata["final"]`` marks what was said to
-    somebody else, as a judge service was told.
+    the address or a parameter, which all calls have. ``metadata["final"]`` says so where it is
+    there: of an answer of several parts by their failures, of a judge behind a service.
     """
-    if kind in FINAL_KINDS or metadata.get(FINAL):
-        return True
+    if kind in FINAL_KINDS or FINAL in metadata:
+        return kind in FINAL_KINDS or bool(metadata[FINAL])
     status = metadata.get("status")
     if not isinstance(status, int) or status == 500:
         return False

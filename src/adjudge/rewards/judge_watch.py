@@ -447,7 +447,7 @@ def _describe_judge(grader: Any) -> str:
 def _suggest_remedy(errors: Sequence[GraderError]) -> str:
     if errors[0].final and errors[0].kind is not ErrorKind.UNSUPPORTED:
         return "Correct the `model` or `base_url` of the judge."
-    if _is_refused_request(errors[0]):
+    if errors[0].final or _is_refused_request(errors[0]):
         return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
     if errors[0].kind in _SETUP_KINDS:
         return (
