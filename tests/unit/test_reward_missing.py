@@ -128,7 +128,7 @@ MET, WAITED, STOPPED = "goes on", "600 s", "at once"
     ("kind", "metadata", "shape", "ends"),
     [
         *((kind, {}, [(8, 4)], WAITED) for kind in ("unparsable", "out_of_range", "truncated",
-          "incomplete", "quorum", "timeout", "rate_limited", "server_error")),
+          "incomplete", "timeout", "rate_limited", "server_error")),
         ("unparsable", {}, [(8, 8)], MET),  # one prompt may be too hard for a judge
         ("unparsable", {}, [(8, 8), (8, 8)], WAITED),
         ("unparsable", {}, [(4, 4), (2, 2), (1, 1)], MET),

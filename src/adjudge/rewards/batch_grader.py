@@ -377,12 +377,8 @@ class BatchGrader:
         pairs = zip(call.graded, samples, strict=True)
         asked = [(one, sample) for one, sample in pairs if id(one) in call.asked]
         watched = self._watch.begin_call(asked, call.counting)
-
-        def find() -> JudgeOutage | None:
-            return self._watch.find_outage(call.graded, watched, call.counting)
-
         started, asks = self._clock.time(), 0
-        while (outage := find()) is not None:
+        while (outage := self._watch.find_outage(call.graded, watched)) is not None:
             left = outage.patience_s - (self._clock.time() - started)
             if left <= 0:
                 raise JudgeUnavailable(outage.ending, outage.failure.kind)
@@ -392,7 +388,7 @@ class BatchGrader:
             if outage.lost:
                 await self._ask_lost(call)
             await self._ask_again(call, "outage")
-            now = find()
+            now = self._watch.find_outage(call.graded, watched)
             if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
                 await self._ask_again(call, "outage")

@@ -58,8 +58,39 @@ _UNREADABLE_KINDS = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
 _SETUP_KINDS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.BUG})
-_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token", re.IGNORECASE)
-_REQUEST_STATUSES = (408, 409, 413, 425, 429)
+_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token|413", re.IGNORECASE)
+
+
+class _Loss(StrEnum):
+    """What takes a reward away, the worst first; see the module for what comes of each."""
+
+    PASSING = "a failure that passes"
+    STARTING = "a failure that passes, of a judge that has never answered"
+    FINAL = "a refusal of every request"
+    UNREAD = "no verdict"
+    REFUSED = "a refusal of this sample"
+    SETUP = "the rows, the grader"
+    OTHER = "something else"
+
+
+_NOT_BY_JUDGES = frozenset({_Loss.STARTING, _Loss.SETUP, _Loss.OTHER})
+"""What rules of the first step, or of :class:`.Scorer`, decide about."""
+
+
+def _classify(error: GraderError) -> _Loss:
+    """The one table of failures beside :func:`~adjudge.errors.is_passing` and ``is_final``."""
+    if error.passing:
+        return _Loss.PASSING
+    if error.final:
+        return _Loss.OTHER if error.kind is ErrorKind.BUDGET else _Loss.FINAL
+    if error.kind in _UNREADABLE_KINDS:
+        return _Loss.UNREAD
+    by_server = "status" in error.metadata or error.suspect
+    refused = error.kind is ErrorKind.INVALID_INPUT and by_server
+    if refused or error.kind in (ErrorKind.REFUSED, ErrorKind.QUORUM):
+        return _Loss.REFUSED
+    is_setup = error.kind in _SETUP_KINDS and not error.suspect
+    return _Loss.SETUP if is_setup else _Loss.OTHER
 
 
 class JudgeOutage(NamedTuple):
@@ -81,36 +112,28 @@ class JudgeOutage(NamedTuple):
         return _describe(self.failure)
 
 
-class _Lack(StrEnum):
-    """What a sample lacks because of a judge, the worst first; or for no reason of a judge's."""
-
-    PASSING = "a failure that passes"
-    STARTING = "a failure that passes, of a judge that has never answered"
-    FINAL = "every request would be refused"
-    UNREAD = "no verdict"
-    REFUSED = "this sample was refused"
-    OTHER = "something else"
-
-
-_NEUTRAL = frozenset({_Lack.STARTING, _Lack.OTHER})
-"""What the first step's own rules, or nobody, decides about."""
-
-
 @dataclass(eq=False)
 class WatchedCall:
-    """A call's samples that were really asked: what each one lacks, ``None`` for nothing.
+    """A call's samples that were really asked: what took each one's reward, ``None`` for nothing.
 
-    ``contents`` and ``groups``: which samples they are, of a call in which no reward is left.
+    ``last`` has the last failure of each kind; ``contents`` and ``groups`` say which samples they
+    are, of a call in which no reward is left.
     """
 
-    lacks: list[_Lack | None] = field(default_factory=list)
-    contents: dict[Any, _Lack] = field(default_factory=dict)
+    losses: list[_Loss | None] = field(default_factory=list)
+    last: dict[_Loss, GraderError] = field(default_factory=dict)
+    contents: dict[Any, _Loss] = field(default_factory=dict)
     groups: int = 0
 
     @property
     def is_lost(self) -> bool:
         """Whether no reward is left, for reasons of judges."""
-        return None not in self.lacks and not _NEUTRAL.issuperset(self.lacks)
+        return None not in self.losses and not _NOT_BY_JUDGES.issuperset(self.losses)
+
+    @property
+    def window(self) -> int:
+        """Of how many of the latest samples a share is taken."""
+        return max(len(self.losses), _LEAST_WATCHED)
 
 
 class JudgeWatch:
@@ -241,13 +264,13 @@ class JudgeWatch:
             if final := next((error for error in errors if error.final), None):
                 raise ConfigError(
                     f"{self._where}: graders.{name}: {_describe_judge(self._graders[name])} has "
-                    f"never answered: {final.error}. {_suggest_remedy([final])}"
+                    f"never answered: {final.error}. {_suggest_remedy(final)}"
                 )
             if (count := len(self._failed[name])) >= MIN_FAILED_SAMPLES:
                 raise ConfigError(
                     f"{self._where}: graders.{name}: no usable answer about any of the first "
                     f"{count:,} samples ({errors[0].kind}: {errors[0].error}). "
-                    f"{_suggest_remedy(errors)}"
+                    f"{_suggest_remedy(errors[0])}"
                 )
 
     # --- outages --------------------------------------------------------------------------------
@@ -259,10 +282,10 @@ class JudgeWatch:
         call = WatchedCall()
         self._calls.append(call)
         self.update(call, asked, counting)
-        kept = sum(len(one.lacks) for one in self._calls)
-        longest = max(_LEAST_WATCHED, *(len(one.lacks) for one in self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0].lacks) >= longest:
-            kept -= len(self._calls.popleft().lacks)
+        kept = sum(len(one.losses) for one in self._calls)
+        longest = max(one.window for one in self._calls)
+        while self._calls[0] is not call and kept - len(self._calls[0].losses) >= longest:
+            kept -= len(self._calls.popleft().losses)
         return call
 
     def update(
@@ -271,39 +294,36 @@ class JudgeWatch:
         asked: Sequence[tuple[GradedSample, Sample]],
         counting: Collection[str],
     ) -> None:
-        """Note what the samples of a call lack as of now."""
-        call.lacks = [self._find_lack(one, counting) for one, _ in asked]
+        """Note what took the rewards of a call as of now."""
+        call.losses, call.last = [], {}
+        for one, _ in asked:
+            found = {
+                self._find_loss(name, result): result
+                for name, result in one.results()
+                if isinstance(result, GraderError) and name in counting
+            }
+            loss = next((loss for loss in _Loss if loss in found), None)
+            call.losses.append(loss)
+            if loss is not None:
+                call.last[loss] = found[loss]
         if call.is_lost:
-            pairs = [*zip(asked, call.lacks, strict=True)]
-            call.contents = {_sample_content(sample): lack for (_, sample), lack in pairs if lack}
-            call.groups = len({one.group for (one, _), lack in pairs if lack not in _NEUTRAL})
+            lost = [
+                (one.group, _sample_content(sample), loss)
+                for (one, sample), loss in zip(asked, call.losses, strict=True)
+                if loss is not None and loss not in _NOT_BY_JUDGES
+            ]
+            call.contents = {content: loss for _, content, loss in lost}
+            call.groups = len({group for group, _, _ in lost})
 
-    def _find_lack(self, one: GradedSample, counting: Collection[str]) -> _Lack | None:
-        lacks = {
-            self._classify(name, result)
-            for name, result in one.results()
-            if isinstance(result, GraderError) and name in counting
-        }
-        return next((lack for lack in _Lack if lack in lacks), None)
-
-    def _classify(self, name: str, error: GraderError) -> _Lack:
-        """Whether a judge is to blame for a failure; until it has answered, other rules hold."""
-        if error.passing:
-            return _Lack.STARTING if name in self._unanswered else _Lack.PASSING
+    def _find_loss(self, name: str, error: GraderError) -> _Loss:
+        """What a grader's failure is; until its judge has answered, other rules hold."""
+        loss = _classify(error)
+        if name in self._unanswered:
+            return _Loss.STARTING if loss is _Loss.PASSING else _Loss.OTHER
         is_rule = getattr(self._graders[name], "is_rule", False)
-        if is_rule or name in self._unanswered or error.kind is ErrorKind.BUDGET:
-            return _Lack.OTHER
-        if error.final:
-            return _Lack.FINAL
-        if error.kind in _UNREADABLE_KINDS or error.kind is ErrorKind.QUORUM:
-            return _Lack.UNREAD
-        by_judge = "status" in error.metadata or error.suspect
-        refused = error.kind is ErrorKind.INVALID_INPUT and by_judge
-        return _Lack.REFUSED if refused or error.kind is ErrorKind.REFUSED else _Lack.OTHER
+        return _Loss.OTHER if is_rule and loss is not _Loss.PASSING else loss
 
-    def find_outage(
-        self, graded: Sequence[GradedSample], call: WatchedCall, counting: Collection[str]
-    ) -> JudgeOutage | None:
+    def find_outage(self, graded: Sequence[GradedSample], call: WatchedCall) -> JudgeOutage | None:
         """Whether judges give no rewards, as of now, for this ``call`` of :meth:`begin_call`."""
         patience_s, share = self._settings.patience_s, self._settings.max_missing
         if (absent := self._find_unreachable(graded)) is not None:
@@ -312,19 +332,18 @@ class JudgeWatch:
             waited = f" for {patience_s:g} s" if patience_s else ""
             ending = f"{absent.name}: never reached its judge{waited}: {absent.error}"
             return JudgeOutage(absent, patience_s, ending, never_reached=True)
-        if share >= 1.0:
+        if share >= 1.0 or not any(call.losses):
             return None
-        if _Lack.FINAL in call.lacks and call.is_lost:
-            failure = self._last_failure(graded, counting, {_Lack.FINAL})
-            ending = f"{failure.name}: every request fails: {failure.error}. "
-            return JudgeOutage(failure, 0.0, ending + _suggest_remedy([failure]))
-        lost = self._count_lost(call) if call.is_lost else 0
-        may_pass = {_Lack.PASSING, _Lack.STARTING}.intersection(call.lacks)
-        passing = may_pass and self._count_passing(call) > share * _window(call)
-        if not (lost or passing):
+        if call.is_lost and (final := call.last.get(_Loss.FINAL)) is not None:
+            ending = f"{final.name}: every request fails: {final.error}. {_suggest_remedy(final)}"
+            return JudgeOutage(final, 0.0, ending)
+        failure = next(call.last[loss] for loss in _Loss if loss in call.last)
+        if failure.passing and self._count_passing(call) > share * call.window:
+            which = f"more than {share:.0%} of the"
+        elif call.is_lost and (lost := self._count_lost(call)):
+            which = f"all {lost} last"
+        else:
             return None
-        failure = self._last_failure(graded, counting, may_pass if passing else {*_Lack})
-        which = f"more than {share:.0%} of the" if passing else f"all {lost} last"
         ending = (
             f"judges failed for {which} samples for {patience_s:g} s (last: {_describe(failure)}); "
             "nothing was learned from it"
@@ -332,43 +351,29 @@ class JudgeWatch:
         return JudgeOutage(failure, patience_s, ending, lost=call.is_lost)
 
     def _count_passing(self, call: WatchedCall) -> int:
-        left, missing = _window(call), 0
+        left, missing = call.window, 0
         for entry in reversed(self._calls):
-            recent = entry.lacks[-left:] if left < len(entry.lacks) else entry.lacks
-            missing += recent.count(_Lack.PASSING) + recent.count(_Lack.STARTING)
+            recent = entry.losses[-left:] if left < len(entry.losses) else entry.losses
+            missing += recent.count(_Loss.PASSING) + recent.count(_Loss.STARTING)
             left -= len(recent)
             if left <= 0:
                 break
         return missing
 
     def _count_lost(self, call: WatchedCall) -> int:
-        """How many samples of calls in a row, this one included, lack a reward; 0: too few."""
-        lost: dict[Any, _Lack] = {}
+        """How many samples of calls in a row, this one included, lost a reward; 0: too few."""
+        lost: dict[Any, _Loss] = {}
         groups, seen = 0, False
         for entry in reversed(self._calls):
             seen |= entry is call
             if entry.is_lost:
                 lost |= entry.contents
                 groups += entry.groups
-            elif None in entry.lacks:
+            elif None in entry.losses:
                 break
-        of_judges = [lack for lack in lost.values() if lack not in _NEUTRAL]
-        sure = len(of_judges) - of_judges.count(_Lack.REFUSED)
-        many = sure >= _LEAST_LOST or len(of_judges) >= _LEAST_WATCHED
-        return len(of_judges) if seen and many and groups > 1 else 0
-
-    def _last_failure(
-        self, graded: Sequence[GradedSample], counting: Collection[str], wanted: set[_Lack]
-    ) -> GraderError:
-        """The last of those failures that is a judge's."""
-        failures = (
-            (self._classify(name, result), result)
-            for one in reversed(graded)
-            for name, result in one.results()
-            if isinstance(result, GraderError) and name in counting
-        )
-        none = GraderError("judge", ErrorKind.CANCELLED, "no reason given")
-        return next((one for lack, one in failures if lack in wanted - {_Lack.OTHER}), none)
+        refused = [*lost.values()].count(_Loss.REFUSED)
+        many = len(lost) - refused >= _LEAST_LOST or len(lost) >= _LEAST_WATCHED
+        return len(lost) if seen and many and groups > 1 else 0
 
     def _find_unreachable(self, graded: Sequence[GradedSample]) -> GraderError | None:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
@@ -385,10 +390,6 @@ class JudgeWatch:
                 elif result.kind not in (ErrorKind.NOT_SAMPLED, ErrorKind.NOT_APPLICABLE):
                     listening.add(name)
         return next((error for name, error in found.items() if name not in listening), None)
-
-
-def _window(call: WatchedCall) -> int:
-    return max(len(call.lacks), _LEAST_WATCHED)
 
 
 def _describe(failure: GraderError) -> str:
@@ -415,18 +416,10 @@ def _is_answer(result: GraderResult) -> bool:
 
 def _is_permanent(error: GraderError) -> bool:
     """Whether the next sample is as likely to get no answer: the form, the request, the rows."""
-    if error.kind in _UNREADABLE_KINDS or _is_refused_request(error):
-        return True
-    return error.kind in _SETUP_KINDS and not error.suspect
-
-
-def _is_refused_request(error: GraderError) -> bool:
-    status = error.metadata.get("status")
-    if error.passing or error.kind in (ErrorKind.REFUSED, ErrorKind.BUDGET):
-        return False
-    if error.suspect and _TOO_LONG.search(error.error):
-        return False  # many answers may be too long for the judge
-    return isinstance(status, int) and 300 <= status < 500 and status not in _REQUEST_STATUSES
+    loss = _classify(error)
+    if loss is _Loss.REFUSED:  # many answers may be too long for the judge
+        return error.kind is ErrorKind.INVALID_INPUT and not _TOO_LONG.search(error.error)
+    return loss in (_Loss.FINAL, _Loss.UNREAD, _Loss.SETUP)
 
 
 def _sample_content(sample: Sample) -> Any:
@@ -444,12 +437,13 @@ def _describe_judge(grader: Any) -> str:
     return f"the judge {getattr(model, 'model', '')!r}{' at ' * bool(urls)}{urls}"
 
 
-def _suggest_remedy(errors: Sequence[GraderError]) -> str:
-    if errors[0].final and errors[0].kind is not ErrorKind.UNSUPPORTED:
+def _suggest_remedy(error: GraderError) -> str:
+    loss = _classify(error)
+    if loss is _Loss.FINAL and error.kind is not ErrorKind.UNSUPPORTED:
         return "Correct the `model` or `base_url` of the judge."
-    if errors[0].final or _is_refused_request(errors[0]):
+    if loss in (_Loss.FINAL, _Loss.REFUSED):
         return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
-    if errors[0].kind in _SETUP_KINDS:
+    if loss is _Loss.SETUP:
         return (
             "Correct the rows, `mapper` or the grader; set [missing] max_missing = 1.0 where that "
             "many rewards may be missing."
