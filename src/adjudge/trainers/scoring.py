@@ -125,7 +125,11 @@ class Scorer(SpecRewardFunction):
             for name, result in (pair for one in judged for pair in one.results()):
                 unpaid = isinstance(result, GraderError) and result.kind is ErrorKind.BUDGET
                 if unpaid and name in counting:
-                    raise JudgeUnavailable(f"{name}: no money is left: {result.error}", result.kind)
+                    raise JudgeUnavailable(
+                        f"{name}: no money is left: {result.error}. Raise the budget (budget_usd), "
+                        "or what the provider allows, and go on.",
+                        result.kind,
+                    )
         return judged
 
     async def ascore(
