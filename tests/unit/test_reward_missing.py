@@ -12,6 +12,8 @@ from tests.unit.helpers.reward_functions import FakeClock, build, samples, score
 from adjudge import (
     BaseGrader,
     FunctionGrader,
+    GraderMode,
+    GraderRank,
     GradingFailure,
     Journal,
     RewardResult,
@@ -181,7 +183,16 @@ def test_a_run_ends_where_no_reward_is_left(
     assert clock.now == (600 if ends == WAITED else 0)
 
 
-def test_a_judge_that_gives_verdicts_again_ends_the_outage() -> None:
+def numbered(start: int, stop: int) -> dict[str, list[RewardSample]]:
+    """Rows that tell themselves apart, four in a group."""
+    rows = samples(*({"n": n, "s": 0.5} for n in range(start, stop)))
+    for one in itertools.chain(*rows.values()):
+        one.response = str(one.extra["n"])
+    return rows
+
+
+@pytest.mark.parametrize("beside", [{}, {"rule": {}}, {"rule": {"weight": 0.0}}])
+def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any]) -> None:
     clock, asked = FakeClock(), list[int]()
 
     def judge(n: int) -> float:
@@ -190,28 +201,51 @@ def test_a_judge_that_gives_verdicts_again_ends_the_outage() -> None:
             raise GradingFailure("unparsable", "no verdict", {"asked_again": True})
         return 1.0
 
-    made = build({"j": FunctionGrader(judge, score_range=(0, 1))}, clock=clock)
-    made.compute(samples({"n": 0}))
-    rows = samples(*({"n": n} for n in range(1, 65)))
-    for one in itertools.chain(*rows.values()):
-        one.response = str(one.extra["n"])
-    assert values(made.compute(rows)) == [1.0] * 64
+    def rule(n: int) -> float:
+        if n:
+            raise GradingFailure("invalid_input", "no reference")
+        return 1.0
+
+    graders = {name: FunctionGrader(rule, score_range=(0, 1)) for name in beside}
+    graders["j"] = FunctionGrader(judge, score_range=(0, 1))
+    made = build(graders, entries=beside, clock=clock, missing={"max_missing": 0.9})
+    made.compute(numbered(0, 1))
+    there = beside.get("rule", {"weight": 0.0}).get("weight") == 0.0
+    assert values(made.compute(numbered(1, 65))) == [1.0 if there else None] * 64
     assert 20 <= clock.now < 60
     assert len(asked) < 64 + 64 + 40  # a few stand for all until one is answered
+
+
+def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
+    class Ranking(BaseGrader):
+        async def aevaluate(self, n: list[int]) -> GraderRank:
+            if n[0]:
+                raise GradingFailure("unparsable", "no ranks")
+            return GraderRank(self.name, [float(place) for place in range(1, len(n) + 1)])
+
+    clock = FakeClock()
+    made = build({"j": Ranking("j", GraderMode.LISTWISE)}, clock=clock)
+    made.compute(numbered(0, 4))
+    made.compute(numbered(4, 32))
+    assert clock.now == 0
+    with pytest.raises(JudgeUnavailable):
+        made.compute(numbered(32, 36))
 
 
 def test_a_rule_without_its_reference_is_no_outage_beside_a_judge_that_works() -> None:
     clock = FakeClock()
 
     def rule(n: int) -> float:
-        raise GradingFailure("unparsable", "no reference")
+        if n:
+            raise GradingFailure("unparsable", "no reference")
+        return 1.0
 
     graders = {"rule": FunctionGrader(rule, score_range=(0, 1)), "j": scored()}
     graders["rule"].is_rule = True
     made = build(graders, clock=clock)
-    for start in (0, 32):
-        rows = samples(*({"n": n, "s": 0.5} for n in range(start, start + 32)))
-        assert values(made.compute(rows)) == [None] * 32
+    made.compute(numbered(0, 1))
+    for start in (32, 64):
+        assert values(made.compute(numbered(start, start + 32))) == [None] * 32
     assert clock.now == 0
 
 

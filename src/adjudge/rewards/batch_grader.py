@@ -396,7 +396,11 @@ class BatchGrader:
 
     async def _ask_lost(self, call: _Call) -> None:
         """Ask a few questions again to which judges gave no verdict; all, once one is answered."""
-        lost = [at for at, error in call.find_failed() if not (error.passing or error.final)]
+        lost = [
+            at
+            for at, error in call.find_failed()
+            if self._watch.lacks_verdict(call.items[at].grader.name, error)
+        ]
         await self._repeat(call, lost[:_PROBED], "outage")
         left = {at for at, _ in call.find_failed()}
         if not left.issuperset(lost[:_PROBED]):

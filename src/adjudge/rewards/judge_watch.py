@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import is_listwise
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
 from adjudge.runner.runner import WorkItem
@@ -296,24 +297,28 @@ class JudgeWatch:
     ) -> None:
         """Note what took the rewards of a call as of now."""
         call.losses, call.last = [], {}
-        for one, _ in asked:
+        lost: dict[Any, _Loss] = {}
+        groups = set()
+        for one, sample in asked:
             found = {
-                self._find_loss(name, result): result
+                self._find_loss(name, result): (name, result)
                 for name, result in one.results()
                 if isinstance(result, GraderError) and name in counting
             }
             loss = next((loss for loss in _Loss if loss in found), None)
             call.losses.append(loss)
-            if loss is not None:
-                call.last[loss] = found[loss]
-        if call.is_lost:
-            lost = [
-                (one.group, _sample_content(sample), loss)
-                for (one, sample), loss in zip(asked, call.losses, strict=True)
-                if loss is not None and loss not in _NOT_BY_JUDGES
-            ]
-            call.contents = {content: loss for _, content, loss in lost}
-            call.groups = len({group for group, _, _ in lost})
+            if loss is None:
+                continue
+            name, call.last[loss] = found[loss]
+            if None not in call.losses and loss not in _NOT_BY_JUDGES:
+                whole = is_listwise(self._graders[name])  # one question about all of a group
+                lost[(id(call), one.group) if whole else _sample_content(sample)] = loss
+                groups.add(one.group)
+        call.contents, call.groups = lost, len(groups)
+
+    def lacks_verdict(self, grader: str, error: GraderError) -> bool:
+        """Whether a judge may give the verdict that it did not give, when it works again."""
+        return self._find_loss(grader, error) in (_Loss.UNREAD, _Loss.REFUSED)
 
     def _find_loss(self, name: str, error: GraderError) -> _Loss:
         """What a grader's failure is; until its judge has answered, other rules hold."""
