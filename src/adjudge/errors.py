@@ -83,9 +83,6 @@ PASSING_KINDS = frozenset(
 )
 """Kinds that pass by themselves: asked once more."""
 
-FINAL_KINDS = frozenset({ErrorKind.AUTH, ErrorKind.BUDGET})
-"""Kinds that never pass by themselves: a refused key, a spent budget."""
-
 REDRAW_KINDS = frozenset({ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED, ErrorKind.REFUSED})
 """Kinds that a fresh draw may cure: asked once more with a new ``draw``."""
 
@@ -139,9 +136,9 @@ def is_final(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     the address or a parameter, which all calls have. ``metadata["final"]`` says so where it is
     there: of an answer of several parts by their failures, of a judge behind a service.
     """
-    if kind in FINAL_KINDS or FINAL in metadata:
-        return kind in FINAL_KINDS or bool(metadata[FINAL])
-    status = metadata.get("status")
+    if kind in (ErrorKind.AUTH, ErrorKind.BUDGET) or metadata.get(FINAL):
+        return True
+    status = None if FINAL in metadata else metadata.get("status")
     if not isinstance(status, int) or status == 500:
         return False
     moved = 300 <= status < 400 or status in _NOT_FOUND_STATUSES

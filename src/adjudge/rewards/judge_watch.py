@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -356,14 +357,8 @@ class JudgeWatch:
         return JudgeOutage(failure, patience_s, ending, lost=call.is_lost)
 
     def _count_passing(self, call: WatchedCall) -> int:
-        left, missing = call.window, 0
-        for entry in reversed(self._calls):
-            recent = entry.losses[-left:] if left < len(entry.losses) else entry.losses
-            missing += recent.count(_Loss.PASSING) + recent.count(_Loss.STARTING)
-            left -= len(recent)
-            if left <= 0:
-                break
-        return missing
+        latest = chain.from_iterable(reversed(one.losses) for one in reversed(self._calls))
+        return sum(loss in (_Loss.PASSING, _Loss.STARTING) for loss in islice(latest, call.window))
 
     def _count_lost(self, call: WatchedCall) -> int:
         """How many samples of calls in a row, this one included, lost a reward; 0: too few."""
