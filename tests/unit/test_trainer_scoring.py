@@ -78,7 +78,7 @@ def test_suspect_failures_are_seen_whatever_they_become(
     [row, *_] = results_from_columns(
         first.rewards[1:2], {"details": [plain_details(first.results[1])], "reward_missing": [0.0]}
     )
-    assert (row.suspect, "imputed" in row.details) == (True, False)
+    assert (row.suspect, "imputed" in (row.details or {})) == (True, False)
     assert missing_metrics(counted(row))["judge/suspect_frac"] == 1.0
 
 

@@ -120,16 +120,15 @@ class Scorer(SpecRewardFunction):
         if self.recorder is not None:
             self.recorder.check_stop()
         judged = await super().grade(samples, groups, step=step)
-        if self.spec.missing.max_missing < 1.0:
-            counting = self._find_counting(step or 0)
-            for name, result in (pair for one in judged for pair in one.results()):
-                unpaid = isinstance(result, GraderError) and result.kind is ErrorKind.BUDGET
-                if unpaid and name in counting:
-                    raise JudgeUnavailable(
-                        f"{name}: no money is left: {result.error}. Raise the budget (budget_usd), "
-                        "or what the provider allows, and go on.",
-                        result.kind,
-                    )
+        counting = self._find_counting(step or 0) if self.spec.missing.max_missing < 1.0 else ()
+        results = (result for one in judged for name, result in one.results() if name in counting)
+        for one in results:
+            if isinstance(one, GraderError) and one.kind is ErrorKind.BUDGET:
+                raise JudgeUnavailable(
+                    f"{one.name}: no money is left: {one.error}. Raise the budget (budget_usd), or "
+                    "what the provider allows, and go on.",
+                    one.kind,
+                )
         return judged
 
     async def ascore(
