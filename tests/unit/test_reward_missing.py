@@ -134,7 +134,8 @@ MET, WAITED, STOPPED = "goes on", "600 s", "at once"
         ("unparsable", {}, [(8, 8)], MET),  # one prompt may be too hard for a judge
         ("unparsable", {}, [(8, 8), (8, 8)], WAITED),
         ("unparsable", {}, [(4, 4), (2, 2), (1, 1)], MET),
-        ("unparsable", {}, [(1, 1)] * 8, WAITED),
+        ("unparsable", {}, [(1, 1)] * 31, MET),  # all of one group
+        ("unparsable", {}, [(1, 1)] * 32, WAITED),
         ("invalid_input", {"status": 404}, [(1, 1)], STOPPED),
         ("invalid_input", {"judge": True, "final": True}, [(1, 1)], STOPPED),
         ("unsupported", {"status": 400}, [(4, 4)], STOPPED),
@@ -166,10 +167,7 @@ def test_a_run_ends_where_no_reward_is_left(
     made = build({"j": grader}, missing={"suspect": suspect}, clock=clock)
 
     def call(count: int, group: int) -> None:
-        rows = samples(*({"n": n} for n in itertools.islice(numbers, count)), group=group)
-        for one in itertools.chain(*rows.values()):
-            one.response = f"answer {one.extra['n']}"
-        made.compute(rows)
+        made.compute(samples(*({"n": n} for n in itertools.islice(numbers, count)), group=group))
 
     call(1, 1)
     for one in shape[:-1]:
@@ -184,11 +182,7 @@ def test_a_run_ends_where_no_reward_is_left(
 
 
 def numbered(start: int, stop: int) -> dict[str, list[RewardSample]]:
-    """Rows that tell themselves apart, four in a group."""
-    rows = samples(*({"n": n, "s": 0.5} for n in range(start, stop)))
-    for one in itertools.chain(*rows.values()):
-        one.response = str(one.extra["n"])
-    return rows
+    return samples(*({"n": n, "s": 0.5} for n in range(start, stop)))
 
 
 @pytest.mark.parametrize("beside", [{}, {"rule": {}}, {"rule": {"weight": 0.0}}])

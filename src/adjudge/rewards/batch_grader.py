@@ -197,7 +197,7 @@ class BatchGrader:
             call.leave_resumed(known)
         await self._ask_again(call, "again")
         try:
-            await self._outlast_outage(call, samples)
+            await self._outlast_outage(call)
         finally:
             if self._pool.tally is not None:
                 self._pool.tally.note = ""
@@ -372,10 +372,9 @@ class BatchGrader:
 
     # --- outages --------------------------------------------------------------------------------
 
-    async def _outlast_outage(self, call: _Call, samples: Sequence[Sample]) -> None:
+    async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        pairs = zip(call.graded, samples, strict=True)
-        asked = [(one, sample) for one, sample in pairs if id(one) in call.asked]
+        asked = [one for one in call.graded if id(one) in call.asked]
         watched = self._watch.begin_call(asked, call.counting)
         started, asks = self._clock.time(), 0
         while (outage := self._watch.find_outage(call.graded, watched)) is not None:

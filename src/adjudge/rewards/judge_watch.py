@@ -11,8 +11,8 @@ what a sample's reward       how many samples                                   
 lacks because of a judge
 ==========================  ==========================================================  ==========
 a failure that passes        more than ``max_missing`` of the last 32, or of the call    wait
-any, but for refusals        whole calls in a row, 8 different samples of 2 groups       wait
-any                          the same, 32 samples                                        wait
+any, but for refusals        whole calls in a row: 8 samples of 2 groups, or 32          wait
+any                          whole calls in a row: 32 samples of 2 groups                wait
 what cannot pass (`final`)   a whole call                                                stop
 ==========================  ==========================================================  ==========
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,7 +55,7 @@ answer that its judge replies to unreadably, and a group of a few that are much 
 
 _LEAST_WATCHED = 32
 _LEAST_LOST = 8
-"""Different samples without a reward, that a hard prompt and chance do not explain."""
+"""Samples without a reward that a hard prompt and chance do not explain."""
 _UNREADABLE_KINDS = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
@@ -118,14 +118,14 @@ class JudgeOutage(NamedTuple):
 class WatchedCall:
     """A call's samples that were really asked: what took each one's reward, ``None`` for nothing.
 
-    ``last`` has the last failure of each kind; ``contents`` and ``groups`` say which samples they
-    are, of a call in which no reward is left.
+    ``last`` has the last failure of each kind. ``questions`` are those that judges left open, by
+    kind, and ``groups`` the groups that these are about.
     """
 
     losses: list[_Loss | None] = field(default_factory=list)
     last: dict[_Loss, GraderError] = field(default_factory=dict)
-    contents: dict[Any, _Loss] = field(default_factory=dict)
-    groups: int = 0
+    questions: Counter[_Loss] = field(default_factory=Counter)
+    groups: set[Any] = field(default_factory=set)
 
     @property
     def is_lost(self) -> bool:
@@ -277,9 +277,7 @@ class JudgeWatch:
 
     # --- outages --------------------------------------------------------------------------------
 
-    def begin_call(
-        self, asked: Sequence[tuple[GradedSample, Sample]], counting: Collection[str]
-    ) -> WatchedCall:
+    def begin_call(self, asked: Sequence[GradedSample], counting: Collection[str]) -> WatchedCall:
         """Note samples that were asked once; ``counting`` are the graders that make rewards."""
         call = WatchedCall()
         self._calls.append(call)
@@ -291,16 +289,12 @@ class JudgeWatch:
         return call
 
     def update(
-        self,
-        call: WatchedCall,
-        asked: Sequence[tuple[GradedSample, Sample]],
-        counting: Collection[str],
+        self, call: WatchedCall, asked: Sequence[GradedSample], counting: Collection[str]
     ) -> None:
         """Note what took the rewards of a call as of now."""
         call.losses, call.last = [], {}
-        lost: dict[Any, _Loss] = {}
-        groups = set()
-        for one, sample in asked:
+        questions: dict[Any, _Loss] = {}
+        for place, one in enumerate(asked):
             found = {
                 self._find_loss(name, result): (name, result)
                 for name, result in one.results()
@@ -308,14 +302,12 @@ class JudgeWatch:
             }
             loss = next((loss for loss in _Loss if loss in found), None)
             call.losses.append(loss)
-            if loss is None:
-                continue
-            name, call.last[loss] = found[loss]
-            if None not in call.losses and loss not in _NOT_BY_JUDGES:
-                whole = is_listwise(self._graders[name])  # one question about all of a group
-                lost[(id(call), one.group) if whole else _sample_content(sample)] = loss
-                groups.add(one.group)
-        call.contents, call.groups = lost, len(groups)
+            if loss is not None:
+                name, call.last[loss] = found[loss]
+                questions[one.group if is_listwise(self._graders[name]) else place] = loss
+        call.questions = Counter(questions.values())
+        # Other calls may use the same names for other groups, but where each has one sample.
+        call.groups = {one.group if len(asked) == 1 else (id(call), one.group) for one in asked}
 
     def lacks_verdict(self, grader: str, error: GraderError) -> bool:
         """Whether a judge may give the verdict that it did not give, when it works again."""
@@ -361,19 +353,19 @@ class JudgeWatch:
         return sum(loss in (_Loss.PASSING, _Loss.STARTING) for loss in islice(latest, call.window))
 
     def _count_lost(self, call: WatchedCall) -> int:
-        """How many samples of calls in a row, this one included, lost a reward; 0: too few."""
-        lost: dict[Any, _Loss] = {}
-        groups, seen = 0, False
+        """How many questions of calls in a row, this one included, are open; 0: too few."""
+        open_ones, groups, seen = Counter[_Loss](), set[Any](), False
         for entry in reversed(self._calls):
             seen |= entry is call
             if entry.is_lost:
-                lost |= entry.contents
-                groups += entry.groups
+                open_ones += entry.questions
+                groups |= entry.groups
             elif None in entry.losses:
                 break
-        refused = [*lost.values()].count(_Loss.REFUSED)
-        many = len(lost) - refused >= _LEAST_LOST or len(lost) >= _LEAST_WATCHED
-        return len(lost) if seen and many and groups > 1 else 0
+        total = sum(number for loss, number in open_ones.items() if loss not in _NOT_BY_JUDGES)
+        sure = total - open_ones[_Loss.REFUSED]
+        several = len(groups) > 1 and (sure >= _LEAST_LOST or total >= _LEAST_WATCHED)
+        return total if seen and (several or sure >= _LEAST_WATCHED) else 0
 
     def _find_unreachable(self, graded: Sequence[GradedSample]) -> GraderError | None:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
