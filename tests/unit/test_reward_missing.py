@@ -21,7 +21,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.errors import JudgeAuthError, JudgeUnavailable, MissingRewardError
+from adjudge.errors import REDRAW_KINDS, JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.runner.progress import Tally
 
 
@@ -62,21 +62,6 @@ def test_what_may_pass_or_be_read_is_asked_once_more(kinds: list[str], asks: int
         assert lost.missing is not None
         assert (lost.missing.kind, len(ever.asks)) == (kind, asks)
         assert "not yet" in lost.missing.error
-
-
-def test_a_deadline_of_our_own_is_neither_asked_again_nor_an_outage() -> None:
-    asked: list[int] = []
-
-    def hostile(n: int) -> float:
-        asked.append(n)
-        raise GradingFailure("timeout", "ran past its deadline", {"local": True})
-
-    clock = FakeClock()
-    made = build({"j": FunctionGrader(hostile, score_range=(0, 1))}, clock=clock)
-    results = made.compute(samples(*({"n": n} for n in range(64))))
-    assert {r.missing and r.missing.kind for r in results} == {"timeout"}
-    assert asked == list(range(64))
-    assert clock.now == 0
 
 
 def test_a_repeated_ask_is_counted_once() -> None:
@@ -156,9 +141,10 @@ def test_a_run_ends_where_no_reward_is_left(
     kind: str, metadata: dict[str, Any], shape: list[tuple[int, int]], ends: str, suspect: str
 ) -> None:
     """After an answer; ``shape``: the samples of each call, and how many are a group."""
-    clock, numbers = FakeClock(), itertools.count()
+    clock, numbers, asked = FakeClock(), itertools.count(), list[int]()
 
     def judge(n: int) -> float:
+        asked.append(n)
         if n:
             raise GradingFailure(kind, "said so", dict(metadata))
         return 1.0
@@ -179,6 +165,8 @@ def test_a_run_ends_where_no_reward_is_left(
             call(*shape[-1])
         assert stopped.value.kind == kind
     assert clock.now == (600 if ends == WAITED else 0)
+    if ends != WAITED:
+        assert len(asked) == 1 + (2 if kind in REDRAW_KINDS else 1) * sum(n for n, _ in shape)
 
 
 def numbered(start: int, stop: int) -> dict[str, list[RewardSample]]:

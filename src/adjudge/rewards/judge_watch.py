@@ -333,7 +333,7 @@ class JudgeWatch:
         if share >= 1.0 or not any(call.losses):
             return None
         if call.is_lost and (final := call.last.get(_Loss.FINAL)) is not None:
-            ending = f"{final.name}: every request fails: {final.error}. {_suggest_remedy(final)}"
+            ending = f"every request fails: {_describe(final)}. {_suggest_remedy(final)}"
             return JudgeOutage(final, 0.0, ending)
         failure = next(call.last[loss] for loss in _Loss if loss in call.last)
         if failure.passing and self._count_passing(call) > share * call.window:

@@ -124,9 +124,10 @@ class Scorer(SpecRewardFunction):
         results = (result for one in judged for name, result in one.results() if name in counting)
         for one in results:
             if isinstance(one, GraderError) and one.kind is ErrorKind.BUDGET:
+                why = one.error.removeprefix(f"{one.name}: ")
                 raise JudgeUnavailable(
-                    f"{one.name}: no money is left: {one.error}. Raise the budget (budget_usd), or "
-                    "what the provider allows, and go on.",
+                    f"{one.name}: no money is left: {why}. Raise the budget (budget_usd), or what "
+                    "the provider allows, and go on.",
                     one.kind,
                 )
         return judged
