@@ -198,6 +198,33 @@ def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any
     assert len(asked) < 64 + 64 + 40  # a few stand for all until one is answered
 
 
+@pytest.mark.parametrize("kind", ["unparsable", "invalid_input"])
+def test_what_other_graders_lack_does_not_hide_that_judges_answer(kind: str) -> None:
+    """A grader for each task, and a rule that fails for all; one of eight judgements fails."""
+
+    def judge(n: int) -> float:
+        if n % 8 == 7:
+            raise GradingFailure(kind, "said so", {"status": 404} if kind != "unparsable" else {})
+        return 1.0
+
+    def rule(n: int) -> float:
+        if n:
+            raise GradingFailure("invalid_input", "no reference")
+        return 1.0
+
+    fields = {"math": lambda a: judge(a), "word": lambda b: judge(b)}
+    for beside in ({}, {"rule": FunctionGrader(rule, score_range=(0, 1))}):
+        graders = {name: FunctionGrader(one, score_range=(0, 1)) for name, one in fields.items()}
+        made = build({**graders, **beside}, clock=(clock := FakeClock()))
+        for start in range(0, 256, 16):
+            rows = (
+                {"n": n, **({"a": n} if n // 4 % 2 else {"b": n})} for n in range(start, start + 16)
+            )
+            found = values(made.compute(samples(*rows)))
+            assert found.count(None) >= 2
+        assert clock.now == 0
+
+
 def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
     class Ranking(BaseGrader):
         async def aevaluate(self, n: list[int]) -> GraderRank:

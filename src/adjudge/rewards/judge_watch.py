@@ -295,12 +295,12 @@ class JudgeWatch:
         call.losses, call.last = [], {}
         questions: dict[Any, _Loss] = {}
         for place, one in enumerate(asked):
-            found = {
-                self._find_loss(name, result): (name, result)
-                for name, result in one.results()
-                if isinstance(result, GraderError) and name in counting
-            }
+            results = [pair for pair in one.results() if pair[0] in counting]
+            failed = [(name, error) for name, error in results if isinstance(error, GraderError)]
+            found = {self._find_loss(name, error): (name, error) for name, error in failed}
             loss = next((loss for loss in _Loss if loss in found), None)
+            if loss in (_Loss.SETUP, _Loss.OTHER) and len(failed) < len(results):
+                loss = None  # its judge answered; a field that it lacks may be another task's
             call.losses.append(loss)
             if loss is not None:
                 name, call.last[loss] = found[loss]
