@@ -212,14 +212,17 @@ def test_what_other_graders_lack_does_not_hide_that_judges_answer(kind: str) -> 
             raise GradingFailure("invalid_input", "no reference")
         return 1.0
 
-    fields = {"math": lambda a: judge(a), "word": lambda b: judge(b)}
-    for beside in ({}, {"rule": FunctionGrader(rule, score_range=(0, 1))}):
-        graders = {name: FunctionGrader(one, score_range=(0, 1)) for name, one in fields.items()}
-        made = build({**graders, **beside}, clock=(clock := FakeClock()))
+    def math(a: int) -> float:
+        return judge(a)
+
+    def word(b: int) -> float:
+        return judge(b)
+
+    for tasks in ((math, word), (math, word, rule)):
+        graders = {one.__name__: FunctionGrader(one, score_range=(0, 1)) for one in tasks}
+        made = build(graders, clock=(clock := FakeClock()))
         for start in range(0, 256, 16):
-            rows = (
-                {"n": n, **({"a": n} if n // 4 % 2 else {"b": n})} for n in range(start, start + 16)
-            )
+            rows = ({"n": n, "ab"[n // 4 % 2]: n} for n in range(start, start + 16))
             found = values(made.compute(samples(*rows)))
             assert found.count(None) >= 2
         assert clock.now == 0
