@@ -22,8 +22,9 @@ def batch_metrics(
 
     ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
     reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
-    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those whose
-    failure the answers may have brought about (missing, or the minimum by ``missing.suspect``),
+    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those with
+    a failure that the answer may have brought about (missing, or the minimum by
+    ``missing.suspect``),
     ``judge/zero_std_frac`` of the groups,
     ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
     ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,

@@ -117,7 +117,7 @@ _PARAMETER = r"""(?:
 )(?!\w)"""
 _NAMED_PARAMETER = re.compile(rf"(?:^|[\s.]){_PARAMETER}", re.VERBOSE)
 _COMPLAINT = re.compile(
-    rf"""(?:[\w.\ ]{{0,40}}(?:error|exception|request)\W+){{0,2}}\W*(?:the\ |this\ )?  # whose words
+    rf"""(?:[\w.\ ]{{0,40}}(?:error|exception|request)\W+){{0,2}}\W*(?:the\ |this\ )?  # who says it
     (?: (?:(?:unsupported|invalid|unknown|unexpected|provided|value|parameter|schema|for|in)\W+)*
             (?:json\ )?{_PARAMETER}
       | (?:json:\ )?(?:unsupported|unknown|unrecognized|unexpected)\ (?:request\ )?
@@ -133,7 +133,7 @@ _COMPLAINT = re.compile(
 )
 """How a message begins that is about a parameter, a schema, or a choice list."""
 _LENGTH = re.compile(r"context[ _](?:length|window|size)|input|prompt|messages")
-"""A limit that a text exceeds may be told by the name of the parameter that is left less room."""
+"""Where a text exceeds a limit, servers also name the parameter that is left less room."""
 _MEDIA_PHRASE = "input is not supported"
 """What llama.cpp says, with status 500, of an image for a model that reads text only."""
 _STREAM_PHRASES = (
