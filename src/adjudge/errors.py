@@ -11,7 +11,7 @@ Exceptions are for what must stop the caller::
     ├── RolloutError         a row of a rollout file is wrong                  (also a ValueError)
     ├── RunFolderError       a run folder or journal belongs to another run    (also a ValueError)
     ├── JudgeAuthError       a provider refused the key; no retry cures it     (also a RuntimeError)
-    ├── JudgeUnavailable     an outage outlasted the patience                  (also a RuntimeError)
+    ├── JudgeUnavailable     no judge gives rewards any more                   (also a RuntimeError)
     ├── MissingRewardError   rewards are missing and the policy is ``raise``   (also a RuntimeError)
     └── TrainingStopped      the sentinel or `adjudge watch --stop` ends a run (also a RuntimeError)
 
@@ -81,7 +81,7 @@ PASSING_KINDS = frozenset(
         ErrorKind.CIRCUIT_OPEN,
     }
 )
-"""Kinds that pass by themselves: asked once more, and the only ones that make an outage."""
+"""Kinds that pass by themselves: asked once more."""
 
 REDRAW_KINDS = frozenset({ErrorKind.UNPARSABLE, ErrorKind.TRUNCATED, ErrorKind.REFUSED})
 """Kinds that a fresh draw may cure: asked once more with a new ``draw``."""
@@ -95,6 +95,11 @@ LACKED = "lacked_fields"
 
 ASKED_AGAIN = "asked_again"
 """In a failure's metadata: who asked has asked again, so nobody else has to."""
+
+FINAL = "final"
+"""In a failure's metadata: no call will do better, whatever the sample is; see :func:`is_final`."""
+
+_NOT_FOUND_STATUSES = (404, 405, 410)
 
 LOST = "lost"
 """The key of metadata of a result about a rollout that was lost: no grader was asked."""
@@ -122,6 +127,22 @@ def is_passing(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     judge being down.
     """
     return kind in PASSING_KINDS and not metadata.get("local")
+
+
+def is_final(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
+    """Whether a failure cannot pass by itself: every further call would fail in the same way.
+
+    A refused key, a spent budget, and what a server says (by its ``status``) of the model's name,
+    the address or a parameter, which all calls have. ``metadata["final"]`` says so where it is
+    there: of an answer of several parts by their failures, of a judge behind a service.
+    """
+    if kind in (ErrorKind.AUTH, ErrorKind.BUDGET) or metadata.get(FINAL):
+        return True
+    status = None if FINAL in metadata else metadata.get("status")
+    if not isinstance(status, int) or status == 500:
+        return False
+    moved = 300 <= status < 400 or status in _NOT_FOUND_STATUSES
+    return moved or (kind is ErrorKind.UNSUPPORTED and status >= 400)
 
 
 class AdjudgeError(Exception):
@@ -167,6 +188,11 @@ class GradingFailure(AdjudgeError):
     def suspect(self) -> bool:
         """Whether the candidate may have brought it about; see :func:`is_suspect`."""
         return is_suspect(self.kind, self.metadata)
+
+    @property
+    def final(self) -> bool:
+        """Whether every further call would fail in the same way; see :func:`is_final`."""
+        return is_final(self.kind, self.metadata)
 
 
 class CandidateLimitExceeded(GradingFailure):
@@ -233,7 +259,11 @@ class JudgeAuthError(AdjudgeError, RuntimeError):
 
 
 class JudgeUnavailable(AdjudgeError, RuntimeError):
-    """Judges were down for longer than ``patience_s``: stopping beats learning from nothing.
+    """No judge gives rewards any more: stopping beats learning from nothing.
+
+    Judges gave none for longer than ``patience_s``, or will give none: the budget is spent, a
+    server refuses the form of every request. ``kind`` is that of the failure, where one is to
+    blame.
 
     >>> import adjudge
     >>> judge = {"type": "vllm", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
@@ -244,6 +274,10 @@ class JudgeUnavailable(AdjudgeError, RuntimeError):
     ...     print(str(error).partition(";")[0])
     good: never reached its judge: no response from http://127.0.0.1:9/v1: connection refused
     """
+
+    def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class MissingRewardError(AdjudgeError, RuntimeError):

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.errors import Cause, ErrorKind, is_passing, is_suspect
+from adjudge.errors import Cause, ErrorKind, is_final, is_passing, is_suspect
 
 _log = logging.getLogger("adjudge")
 
@@ -236,6 +236,11 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
     def passing(self) -> bool:
         """Whether it may pass by itself; see :func:`~errors.is_passing`."""
         return is_passing(self.kind, self.metadata)
+
+    @property
+    def final(self) -> bool:
+        """Whether every further call would fail in the same way; see :func:`~errors.is_final`."""
+        return is_final(self.kind, self.metadata)
 
     @property
     def cause(self) -> Cause:
@@ -454,6 +459,7 @@ class RewardResult:
     keys for every sample of a run, ``None`` where a part is missing; ``details`` has each grader's
     score and reason or error. ``event_rewards`` is what each event (turn) adds to ``score``, in
     order; ``None`` where the score is missing, or is no sum with a part for each event.
+    ``imputed``: the failures for which ``score`` has a grader's minimum (``missing.suspect``).
 
     >>> why = GraderError("judge", "timeout", "no reply within 30 s")
     >>> result = RewardResult(original_index=0, group_index=0, score=None, missing=why)
@@ -468,6 +474,12 @@ class RewardResult:
     details: dict[str, Any] | None = None
     missing: GraderError | None = None
     event_rewards: list[float] | None = None
+    imputed: Sequence[GraderError] = ()
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the candidate may have brought a failure about: missing, or the minimum."""
+        return bool(self.imputed) or (self.missing is not None and self.missing.suspect)
 
 
 class RewardFunction:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure, is_passing
+from adjudge.errors import FINAL, ErrorKind, GradingFailure, is_passing
 from adjudge.types import GraderError
 
 MAX_BATCH = 128
@@ -57,23 +57,26 @@ class ErrorInfo(msgspec.Struct, omit_defaults=True):
 
     ``local``: a deadline of the service's own work passed, so asking again would not help and
     nothing is down. ``suspect``: whether the completion may have brought it about; where it is not
-    said, the kind decides (:func:`~adjudge.errors.is_suspect`).
+    said, the kind decides (:func:`~adjudge.errors.is_suspect`). ``final``: no request will do
+    better.
     """
 
     kind: ErrorKind
     message: str
     local: bool = False
     suspect: bool | None = None
+    final: bool = False
 
     @classmethod
     def of(cls, failure: GradingFailure | GraderError, message: str) -> ErrorInfo:
         """What ``failure`` says on the wire, in these words."""
-        return cls(failure.kind, message, bool(failure.metadata.get("local")), failure.suspect)
+        local = bool(failure.metadata.get("local"))
+        return cls(failure.kind, message, local, failure.suspect, failure.final)
 
     @property
     def failure_metadata(self) -> dict[str, bool]:
         """What is said of it, as metadata of a failure."""
-        marks = {"local": True} if self.local else {}
+        marks = {mark: True for mark in ("local", FINAL) if getattr(self, mark)}
         return marks if self.suspect is None else {**marks, "suspect": self.suspect}
 
     @property

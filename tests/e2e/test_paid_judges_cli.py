@@ -281,10 +281,12 @@ def test_a_budget_is_kept_and_what_is_beyond_it_is_missing(tmp_path: Path, provi
     here = Folder(tmp_path, provider)
     assert here.grade("all").exit_code == 0
     cost = here.summary("all")["endpoints"][0]["cost_usd"]
-    for share, code in ((0.9, 0), (0.3, 4)):
+    for share in (0.9, 0.3):
         done = here.grade(f"some-{share}", "--budget-usd", str(cost * share))
-        assert done.exit_code == code, done.output
-        assert ("the budget is spent" in done.output) == (code == 4)
+        assert done.exit_code == 4, done.output
+        said = done.output[done.output.index("the budget is spent") :]
+        assert "adjudge grade " in said
+        assert f"-o {tmp_path}/some-{share}" in said
         summary = here.summary(f"some-{share}")
         assert 0 < summary["endpoints"][0]["cost_usd"] <= cost * share
         assert 0 < summary["missing"]["by_kind"]["budget"] < 40
@@ -318,7 +320,7 @@ def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> N
     halve = whole["noise"]["graders"]["quality"]["per_1000_samples"]
     assert halve["cost_usd"] == pytest.approx(1000 * cost / 80)
     done = here.grade("some", "--draws", "2", "--budget-usd", str(cost * 0.8))
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 4, done.output
     summary = here.summary("some")
     assert summary["endpoints"][0]["cost_usd"] <= cost * 0.8
     assert summary["missing"]["by_kind"] == {}

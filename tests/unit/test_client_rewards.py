@@ -17,6 +17,7 @@ from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 
 from adjudge.client import JudgeRewardResult, JudgeRewardSystem, create_judge_reward
 from adjudge.engine.loop import run_blocking
+from adjudge.errors import JudgeAuthError, JudgeUnavailable
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 NOBODY = "http://127.0.0.1:9"
@@ -271,3 +272,23 @@ def test_a_key_travels_and_a_missing_one_stops_before_sending(
         assert found["error_kind"] == "auth"
         assert "MY_JUDGE_KEY is not set" in found["error"]
         assert len(service.posts) == 1
+
+
+def test_a_script_ends_where_no_request_will_do_better(service: StandIn) -> None:
+    error: dict[str, Any] = {
+        "kind": "invalid_input",
+        "message": "404: no such model",
+        "final": True,
+    }
+    service.each = lambda request: {"request_id": request["request_id"], "error": error}
+    with system(service.url) as rewards:
+        for n in range(7):
+            assert rewards.reward("p", f"c{n}")["error_kind"] == "invalid_input"
+        with pytest.raises(JudgeUnavailable, match="no such model"):
+            rewards.reward("p", "c")
+    error["final"] = False  # of these samples alone
+    with system(service.url) as rewards:
+        assert {one["reward"] for one in rewards.reward_batch(["p"] * 64, ["c"] * 64)} == {None}
+    error |= {"kind": "auth", "message": "wrong key"}
+    with system(service.url) as rewards, pytest.raises(JudgeAuthError, match="wrong key"):
+        rewards.reward_batch(["p"] * 8, [f"c{n}" for n in range(8)])

@@ -1,7 +1,9 @@
 """Rewards that are missing: asking again, outages, and the policies."""
 
 import asyncio
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refusals import refuses
@@ -10,6 +12,8 @@ from tests.unit.helpers.reward_functions import FakeClock, build, samples, score
 from adjudge import (
     BaseGrader,
     FunctionGrader,
+    GraderMode,
+    GraderRank,
     GradingFailure,
     Journal,
     RewardResult,
@@ -17,7 +21,7 @@ from adjudge import (
     RewardSpec,
     SpecRewardFunction,
 )
-from adjudge.errors import JudgeAuthError, JudgeUnavailable, MissingRewardError
+from adjudge.errors import REDRAW_KINDS, JudgeAuthError, JudgeUnavailable, MissingRewardError
 from adjudge.runner.progress import Tally
 
 
@@ -58,21 +62,6 @@ def test_what_may_pass_or_be_read_is_asked_once_more(kinds: list[str], asks: int
         assert lost.missing is not None
         assert (lost.missing.kind, len(ever.asks)) == (kind, asks)
         assert "not yet" in lost.missing.error
-
-
-def test_a_deadline_of_our_own_is_neither_asked_again_nor_an_outage() -> None:
-    asked: list[int] = []
-
-    def hostile(n: int) -> float:
-        asked.append(n)
-        raise GradingFailure("timeout", "ran past its deadline", {"local": True})
-
-    clock = FakeClock()
-    made = build({"j": FunctionGrader(hostile, score_range=(0, 1))}, clock=clock)
-    results = made.compute(samples(*({"n": n} for n in range(64))))
-    assert {r.missing and r.missing.kind for r in results} == {"timeout"}
-    assert asked == list(range(64))
-    assert clock.now == 0
 
 
 def test_a_repeated_ask_is_counted_once() -> None:
@@ -116,6 +105,159 @@ def test_parse_failures_and_few_failures_are_no_outage() -> None:
     assert clock.now == 0
     small = build({"j": scored()}, clock=clock)
     assert values(small.compute(samples({"s": "timeout"}))) == [None]
+    assert clock.now == 0
+
+
+MET, WAITED, STOPPED = "goes on", "600 s", "at once"
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "shape", "ends"),
+    [
+        *((kind, {}, [(8, 4)], WAITED) for kind in ("unparsable", "out_of_range", "truncated",
+          "incomplete", "timeout", "rate_limited", "server_error")),
+        ("unparsable", {}, [(8, 8)], MET),  # one prompt may be too hard for a judge
+        ("unparsable", {}, [(8, 8), (8, 8)], WAITED),
+        ("unparsable", {}, [(4, 4), (2, 2), (1, 1)], MET),
+        ("unparsable", {}, [(1, 1)] * 31, MET),  # all of one group
+        ("unparsable", {}, [(1, 1)] * 32, WAITED),
+        ("invalid_input", {"status": 404}, [(1, 1)], STOPPED),
+        ("invalid_input", {"judge": True, "final": True}, [(1, 1)], STOPPED),
+        ("unsupported", {"status": 400}, [(4, 4)], STOPPED),
+        ("unsupported", {"status": 307}, [(1, 1)], STOPPED),
+        ("refused", {"status": 400}, [(24, 4)], MET),
+        ("refused", {"status": 400}, [(16, 4), (16, 4)], WAITED),
+        ("invalid_input", {"status": 400, "suspect": True}, [(24, 4)], MET),
+        ("invalid_input", {"status": 413, "suspect": True}, [(64, 64)], MET),  # one long prompt
+        ("invalid_input", {"status": 413, "suspect": True}, [(64, 8)], WAITED),
+        ("invalid_input", {}, [(64, 4)], MET),  # the rows lack something
+        ("unsupported", {}, [(64, 4)], MET),
+        ("bug", {}, [(64, 4)], MET),
+        ("timeout", {"local": True}, [(64, 4)], MET),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suspect", ["missing", "min"])
+def test_a_run_ends_where_no_reward_is_left(
+    kind: str, metadata: dict[str, Any], shape: list[tuple[int, int]], ends: str, suspect: str
+) -> None:
+    """After an answer; ``shape``: the samples of each call, and how many are a group."""
+    clock, numbers, asked = FakeClock(), itertools.count(), list[int]()
+
+    def judge(n: int) -> float:
+        asked.append(n)
+        if n:
+            raise GradingFailure(kind, "said so", dict(metadata))
+        return 1.0
+
+    grader = FunctionGrader(judge, score_range=(0, 1))
+    made = build({"j": grader}, missing={"suspect": suspect}, clock=clock)
+
+    def call(count: int, group: int) -> None:
+        made.compute(samples(*({"n": n} for n in itertools.islice(numbers, count)), group=group))
+
+    call(1, 1)
+    for one in shape[:-1]:
+        call(*one)
+    if ends == MET:
+        call(*shape[-1])
+    else:
+        with pytest.raises(JudgeUnavailable, match="j: .*said so") as stopped:
+            call(*shape[-1])
+        assert stopped.value.kind == kind
+    assert clock.now == (600 if ends == WAITED else 0)
+    if ends != WAITED:
+        assert len(asked) == 1 + (2 if kind in REDRAW_KINDS else 1) * sum(n for n, _ in shape)
+
+
+def numbered(start: int, stop: int) -> dict[str, list[RewardSample]]:
+    return samples(*({"n": n, "s": 0.5} for n in range(start, stop)))
+
+
+@pytest.mark.parametrize("beside", [{}, {"rule": {}}, {"rule": {"weight": 0.0}}])
+def test_a_judge_that_gives_verdicts_again_ends_the_outage(beside: dict[str, Any]) -> None:
+    clock, asked = FakeClock(), list[int]()
+
+    def judge(n: int) -> float:
+        asked.append(n)
+        if n and clock.now < 20:
+            raise GradingFailure("unparsable", "no verdict", {"asked_again": True})
+        return 1.0
+
+    def rule(n: int) -> float:
+        if n:
+            raise GradingFailure("invalid_input", "no reference")
+        return 1.0
+
+    graders = {name: FunctionGrader(rule, score_range=(0, 1)) for name in beside}
+    graders["j"] = FunctionGrader(judge, score_range=(0, 1))
+    made = build(graders, entries=beside, clock=clock, missing={"max_missing": 0.9})
+    made.compute(numbered(0, 1))
+    there = beside.get("rule", {"weight": 0.0}).get("weight") == 0.0
+    assert values(made.compute(numbered(1, 65))) == [1.0 if there else None] * 64
+    assert 20 <= clock.now < 60
+    assert len(asked) < 64 + 64 + 40  # a few stand for all until one is answered
+
+
+@pytest.mark.parametrize("kind", ["unparsable", "invalid_input"])
+def test_what_other_graders_lack_does_not_hide_that_judges_answer(kind: str) -> None:
+    """A grader for each task, and a rule that fails for all; one of eight judgements fails."""
+
+    def judge(n: int) -> float:
+        if n % 8 == 7:
+            raise GradingFailure(kind, "said so", {"status": 404} if kind != "unparsable" else {})
+        return 1.0
+
+    def rule(n: int) -> float:
+        if n:
+            raise GradingFailure("invalid_input", "no reference")
+        return 1.0
+
+    def math(a: int) -> float:
+        return judge(a)
+
+    def word(b: int) -> float:
+        return judge(b)
+
+    for tasks in ((math, word), (math, word, rule)):
+        graders = {one.__name__: FunctionGrader(one, score_range=(0, 1)) for one in tasks}
+        made = build(graders, clock=(clock := FakeClock()))
+        for start in range(0, 256, 16):
+            rows = ({"n": n, "ab"[n // 4 % 2]: n} for n in range(start, start + 16))
+            found = values(made.compute(samples(*rows)))
+            assert found.count(None) >= 2
+        assert clock.now == 0
+
+
+def test_a_ranking_that_nobody_can_read_counts_as_one_question() -> None:
+    class Ranking(BaseGrader):
+        async def aevaluate(self, n: list[int]) -> GraderRank:
+            if n[0]:
+                raise GradingFailure("unparsable", "no ranks")
+            return GraderRank(self.name, [float(place) for place in range(1, len(n) + 1)])
+
+    clock = FakeClock()
+    made = build({"j": Ranking("j", GraderMode.LISTWISE)}, clock=clock)
+    made.compute(numbered(0, 4))
+    made.compute(numbered(4, 32))
+    assert clock.now == 0
+    with pytest.raises(JudgeUnavailable):
+        made.compute(numbered(32, 36))
+
+
+def test_a_rule_without_its_reference_is_no_outage_beside_a_judge_that_works() -> None:
+    clock = FakeClock()
+
+    def rule(n: int) -> float:
+        if n:
+            raise GradingFailure("unparsable", "no reference")
+        return 1.0
+
+    graders = {"rule": FunctionGrader(rule, score_range=(0, 1)), "j": scored()}
+    graders["rule"].is_rule = True
+    made = build(graders, clock=clock)
+    made.compute(numbered(0, 1))
+    for start in (32, 64):
+        assert values(made.compute(numbered(start, start + 32))) == [None] * 32
     assert clock.now == 0
 
 

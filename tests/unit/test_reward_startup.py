@@ -62,12 +62,6 @@ def test_what_a_candidate_might_cause_takes_many_distinct_samples(failure: Gradi
         made.compute(rows(1, start=MIN_FAILED_SAMPLES))
 
 
-def test_a_grader_that_has_answered_once_is_never_stopped_by_this() -> None:
-    made = build({"j": Failing(UNREADABLE, range(1, 999))})
-    assert values(made.compute(rows(64))) == [1.0] + [None] * 63
-    assert values(made.compute(rows(64, start=100))) == [None] * 64
-
-
 @pytest.mark.parametrize("kind", ["refused", "timeout", "rate_limited", "budget", "server_error"])
 def test_other_kinds_stop_nothing_here(kind: str) -> None:
     failure = GradingFailure(kind, "no", {"local": True} if kind == "timeout" else None)
@@ -237,11 +231,11 @@ def test_a_rubrics_failure_names_the_first_cause() -> None:
 
 
 def test_calls_from_many_loops_share_what_was_answered() -> None:
-    made = build({"j": Failing(UNREADABLE, range(8, 999))})
+    made = build({"j": Failing(UNREADABLE, {*range(8, 99)} - {8, 16})})
 
     async def step(start: int) -> list[float | None]:
         return values(await made.compute_batch_scores(rows(8, start)))
 
     assert asyncio.run(step(0)) == [1.0] * 8
-    assert asyncio.run(step(8)) == [None] * 8
-    assert asyncio.run(step(16)) == [None] * 8
+    assert asyncio.run(step(8)) == [1.0] + [None] * 7
+    assert asyncio.run(step(16)) == [1.0] + [None] * 7

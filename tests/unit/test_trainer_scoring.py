@@ -11,12 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, GradingFailure, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.trainers.metrics import group_length_correlation
 from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, load_spec
-from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance, Usage
+from adjudge.trainers.verl.batches import plain_details, results_from_columns
+from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics
+from adjudge.types import (
+    GraderMode,
+    GraderRank,
+    GraderScore,
+    Provenance,
+    RewardResult,
+    Usage,
+)
 
 SPEC: dict[str, Any] = {
     "graders": [
@@ -53,6 +62,52 @@ def test_the_first_failure_of_each_kind_is_logged(caplog: pytest.LogCaptureFixtu
         judge.score(*batch("a", "fail", "b", "fail"))
     [said] = [one for one in caplog.messages if "rewards are missing" in one]
     assert "2 of 4 rewards are missing (unparsable); the first: quality: " in said
+
+
+@pytest.mark.parametrize("suspect", ["missing", "min"])
+def test_suspect_failures_are_seen_whatever_they_become(
+    suspect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = Scorer(RewardSpec.from_dict({**SPEC, "missing": {"suspect": suspect}}))
+    [first, last] = [judge.score(*batch("a", text, "b", "c")) for text in ("fail", "d")]
+    assert first.rewards == [0.5, 0.0 if suspect == "min" else None, 0.5, 0.5]
+    assert first.metrics["judge/suspect_frac"] == 0.25
+    assert last.metrics["judge/suspect_frac"] == 0.0
+    [said] = [one for one in caplog.messages if "1 of 4 rewards" in one]
+    assert "(unparsable); the first: quality: " in said
+    [row, *_] = results_from_columns(
+        first.rewards[1:2], {"details": [plain_details(first.results[1])], "reward_missing": [0.0]}
+    )
+    assert (row.suspect, "imputed" in (row.details or {})) == (True, False)
+    assert missing_metrics(counted(row))["judge/suspect_frac"] == 1.0
+
+
+def counted(result: RewardResult) -> dict[str, int]:
+    counts = RewardCounts()
+    counts.add(result)
+    return counts.take()
+
+
+def test_a_spent_budget_ends_training() -> None:
+    class Unpaid(BaseGrader):
+        score_range = (0.0, 1.0)
+
+        async def aevaluate(self, response: str) -> float:
+            if response == "unpaid":
+                raise GradingFailure("budget", "the spend ceiling is reached")
+            return 0.5
+
+    graders = {"graders": [{"name": "g", "type": "m:C"}]}
+    for share in (0.5, 1.0):
+        spec = RewardSpec.from_dict({**graders, "missing": {"max_missing": share}})
+        judge = Scorer(spec, graders={"g": Unpaid("g")})
+        assert judge.score(*batch("a", "b")).rewards == [0.5, 0.5]
+        if share == 1.0:
+            assert judge.score(*batch("a", "unpaid")).rewards == [0.5, None]
+            continue
+        with pytest.raises(JudgeUnavailable, match="g: .*ceiling") as stopped:
+            judge.score(*batch("a", "unpaid"))
+        assert stopped.value.kind == "budget"
 
 
 def test_groups_name_each_sample() -> None:

@@ -65,6 +65,7 @@ def openai_error(message: str = "", code: Any = None, type_: str = "", param: An
         (429, openai_error("slow down", "rate_limit_exceeded"), "rate_limited"),
         (429, openai_error("x", "insufficient_quota"), "budget"),
         (429, openai_error("You exceeded your current quota"), "budget"),
+        (429, openai_error("You exceeded your current quota. Please retry in 9s."), "rate_limited"),
         (429, openai_error("Allocated quota exceeded.", "insufficient_quota"), "rate_limited"),
         (429, openai_error("Free allocated quota exceeded."), "budget"),
         (429, b"", "rate_limited"),
@@ -90,6 +91,50 @@ def test_errors_by_status_and_body(status: int, body: Any, kind: str) -> None:
     assert found.suspect is (
         kind == "refused" or (kind == "invalid_input" and status in (400, 413, 422))
     )
+
+
+OF_EVERY_REQUEST = [
+    "response_format.type: json_schema is not supported",
+    "temperature must be in [0, 1]",
+    "`temperature` may only be set to 1 when thinking is enabled",
+    "Invalid schema for response_format 'x': In context=()",
+    "max_tokens: 100000 > 8192, the maximum allowed number of output tokens",
+    "foo: Extra inputs are not permitted",
+    "Unrecognized request argument supplied: foo",
+    "[{'type': 'extra_forbidden', 'loc': ('body', 'foo'), 'msg': 'no', 'input': 3}]",
+    "[{'type': 'value_error', 'loc': ('body', 'top_p'), 'msg': 'must be', 'input': 3}]",
+    "The provided JSON schema contains features not supported by xgrammar",
+    "This model does not support the 'logprobs' parameter",
+    "Input validation error: `temperature` must be strictly positive",
+    "litellm.UnsupportedParamsError: openai does not support parameters: ['response_format']",
+    'Invalid JSON payload received. Unknown name "foo": Cannot find field.',
+    'json: unknown field "foo"',
+]
+OF_ONE_SAMPLE = [
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+    "'max_tokens' is too large: 9. This model's maximum context length is 8 tokens.",
+    "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000 tokens",
+    "`inputs` tokens + `max_new_tokens` must be <= 4096",
+    "messages.0.content.0: Extra inputs are not permitted",
+    "Invalid content: 'temperature is not supported'",
+    'could not parse the message: "response_format is not supported"',
+    "Failed to generate JSON. Please adjust your prompt.",
+]
+
+
+@pytest.mark.parametrize("message", [*OF_EVERY_REQUEST, *OF_ONE_SAMPLE])
+def test_a_refusal_is_of_every_request_or_of_one_sample(message: str) -> None:
+    found = failure(openai_error(message), status=400)
+    assert (found.final, found.suspect) == (
+        (True, False) if message in OF_EVERY_REQUEST else (False, True)
+    )
+
+
+@pytest.mark.parametrize(("last", "final"), [("top_p", True), ("content", False)])
+def test_pydantic_says_where_a_request_is_wrong(last: str, final: bool) -> None:
+    place = ["body", *(["messages", 0] if last == "content" else []), last]
+    body = {"detail": [{"type": "value_error", "loc": place, "msg": "is wrong", "input": "x"}]}
+    assert failure(body, status=422).final is final
 
 
 def test_only_headers_about_limits_travel() -> None:

@@ -77,14 +77,19 @@ def say_how_to_resume(folder: str | Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, JudgeUnavailable, JudgeAuthError):
-        command = resume_command(folder)
-        if command is None:
-            errors().print(f"To resume, run the same command with -o {clean(folder)}")
-        else:
-            piped = " with the same standard input" if "-" in shlex.split(command) else ""
-            errors().print(f"What is done is kept. To resume, run{piped}:")
-            errors().print(f"  {clean(command)}")
+        print_resume_command(folder)
         raise
+
+
+def print_resume_command(folder: str | Path, run: str = "To resume, run") -> None:
+    """The whole command that goes on with the work in ``folder``; ``run``: the words before it."""
+    command = resume_command(folder)
+    if command is None:
+        errors().print(f"{run} the same command with -o {clean(folder)}")
+        return
+    piped = " with the same standard input" if "-" in shlex.split(command) else ""
+    errors().print(f"What is done is kept. {run}{piped}:")
+    errors().print(f"  {clean(command)}")
 
 
 class StageBars:

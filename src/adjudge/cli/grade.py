@@ -20,6 +20,7 @@ from adjudge.cli.console import (
     print_input,
     print_json,
     print_problems,
+    print_resume_command,
     resumable_work,
 )
 from adjudge.cli.options import (
@@ -288,7 +289,7 @@ def grade(
     interrupted run. A failed judge call makes the reward missing (null), never 0.
 
     Exit code: 0 done; 1 too many rewards are missing; 2 bad input or broken rows; 3 no judge
-    answered; 4 the budget is spent.
+    answered; 4 the budget did not pay for all calls.
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]
@@ -315,14 +316,15 @@ def grade(
     job.use_cassette(record=record, replay=replay)
     run = run_job(job, folder)
     report_run(run, as_json=as_json)
+    check_budget(run.summary, folder)
     if run.broken:
         raise typer.Exit(2)
     if _all_judges_down(run.summary):
         errors().print("[red]No judge answered:[/] all rewards are missing")
         raise typer.Exit(3)
     check_replay(replay, run.summary)
-    if code := _too_many_missing(run.summary, job.spec.missing.max_missing):
-        raise typer.Exit(code)
+    if _too_many_missing(run.summary, job.spec.missing.max_missing):
+        raise typer.Exit(1)
 
 
 def _make_engine(
@@ -346,24 +348,32 @@ def _all_judges_down(summary: Mapping[str, Any]) -> bool:
     return bool(asked > 0 and summary["missing"]["passing"] == asked)
 
 
-def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> int:
-    """The exit code for more missing rewards than ``max_missing`` allows, said aloud; else 0.
-
-    4 where the others alone would be few enough without those that no money was left for.
-    """
+def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> bool:
+    """Whether more rewards are missing than ``max_missing`` allows, which is said aloud."""
     reward = summary["reward"]
     asked, missing = summary["samples"] - reward["not_sampled"], reward["missing"]
-    allowed = max_missing * asked
-    if missing <= allowed:
-        return 0
-    unpaid = summary["missing"]["by_kind"].get(ErrorKind.BUDGET, 0)
-    spent = missing - unpaid <= allowed
+    if missing <= max_missing * asked:
+        return False
     errors().print(
-        f"[red]{'the budget is spent' if spent else 'too many rewards are missing'}:[/] "
-        f"{missing:,} of {asked:,} rewards are missing ({missing / asked:.1%}); "
-        f"missing.max_missing is {max_missing:.0%}"
+        f"[red]too many rewards are missing:[/] {missing:,} of {asked:,} rewards are missing "
+        f"({missing / asked:.1%}); missing.max_missing is {max_missing:.0%}"
     )
-    return 4 if spent else 1
+    return True
+
+
+def check_budget(summary: Mapping[str, Any], folder: Path) -> None:
+    """End with exit code 4 where money was not enough for a call, and say how to go on."""
+    unpaid = sum(one["failures"].get(ErrorKind.BUDGET, 0) for one in summary["endpoints"])
+    if not unpaid:
+        return
+    reward = summary["reward"]
+    asked = summary["samples"] - reward["not_sampled"]
+    errors().print(
+        f"[red]the budget is spent:[/] it was not enough for {unpaid:,} calls; "
+        f"{reward['missing']:,} of {asked:,} rewards are missing"
+    )
+    print_resume_command(folder, "To go on, give a larger budget and run")
+    raise typer.Exit(4)
 
 
 def run_job(job: GradingJob, folder: Path, *, keep_rows: bool = False) -> GradedRun:

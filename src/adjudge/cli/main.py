@@ -28,6 +28,7 @@ from adjudge.cli.plugins import (
 )
 from adjudge.errors import (
     ConfigError,
+    ErrorKind,
     JudgeAuthError,
     JudgeUnavailable,
     MissingRewardError,
@@ -149,7 +150,8 @@ class _Program(CommandGroup):
         except MissingRewardError as error:
             _stop(3, str(error))
         except (JudgeUnavailable, JudgeAuthError) as error:
-            _stop(3, str(error))
+            unpaid = getattr(error, "kind", None) is ErrorKind.BUDGET
+            _stop(4 if unpaid else 3, str(error))
         except OSError as error:
             _stop(2, f"{error.filename or 'a file'}: {error.strerror or error}")
         except Terminated:

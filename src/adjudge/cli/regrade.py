@@ -10,7 +10,7 @@ import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.estimates import DryRun
-from adjudge.cli.grade import print_estimate, run_job
+from adjudge.cli.grade import check_budget, print_estimate, run_job
 from adjudge.cli.options import (
     JsonSummary,
     Quiet,
@@ -80,7 +80,7 @@ def regrade(
     Writes a run folder as `adjudge grade` does, for `adjudge view` and `adjudge diff`.
 
     Exit code: 0 done; 1 calls are not in the replayed file; 2 bad input, or --offline and a grader
-    must be asked; 3 no judge answered.
+    must be asked; 3 no judge answered; 4 the budget did not pay for all calls.
     """
     require_stats()
     records, loaded = RunRecords(run), RewardSpec.load(spec)
@@ -128,6 +128,7 @@ def regrade(
     else:
         _print_changes(summary, run, target)
     check_replay(replay, graded.summary)
+    check_budget(graded.summary, target)
 
 
 def _print_plan(plan: RegradingPlan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from adjudge.client.settings import ClientSettings
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply
 from adjudge.judges.endpoint.outages import RETRYABLE_KINDS
 from adjudge.judges.wire.common import malformed_failure, response_failure
@@ -164,6 +164,7 @@ def _read_refusal(call: ChatCall, response: HttpResponse) -> ServiceReply:
     elif response.status in (400, 404, 405, 413, 422):
         # Whatever the words remind of: nothing was judged, and asking again would not help.
         failure.kind = ErrorKind.INVALID_INPUT
+        failure.metadata[FINAL] = response.status in (404, 405) or bool(said and said.final)
         if said is not None and said.kind is ErrorKind.UNSUPPORTED:
             failure.kind = said.kind
     raise failure

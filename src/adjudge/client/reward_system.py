@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,13 @@ from adjudge.client.connection import (
 from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import (
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    JudgeAuthError,
+    JudgeUnavailable,
+)
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.types import GraderScore
 from adjudge.wire import JudgeRequest, JudgeResponse
@@ -187,6 +194,10 @@ class FailureLog:
         )
 
 
+_MOST_FINAL = 8
+"""So many failures in a row that no further request will do better with end the run."""
+
+
 class BaseJudgeReward:
     """Rewards from the judge service that ``config`` names.
 
@@ -196,7 +207,10 @@ class BaseJudgeReward:
 
     A failed judge gives no number: ``reward`` is ``None``, ``source`` is ``none`` and ``error``
     says why. Only with ``fallback_to_rule = true``, and only where the service could not be had
-    (away, failing after retries, given up, late), a rule stands in, tagged ``rule_fallback``.
+    (away, failing after retries, given up, late), a rule stands in, tagged ``rule_fallback``. Where
+    no request will do better (a refused key, a spent budget, a wrong address or model name), the
+    eighth failure in a row raises :class:`~adjudge.errors.JudgeAuthError` or
+    :class:`~adjudge.errors.JudgeUnavailable`: the script would learn nothing.
 
     Nothing has to be started. Holds configuration; works from any thread, event loop and forked
     child, and pickles as configuration. The blocking methods block a loop they are called on; on
@@ -211,6 +225,7 @@ class BaseJudgeReward:
         )
         self._client = ServiceClient(self.settings)
         self._log = FailureLog()
+        self._final_in_row, self._most_final = 0, _MOST_FINAL
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(judge_url={self.settings.judge_url!r})"
@@ -398,7 +413,8 @@ class BaseJudgeReward:
         else:
             if answer.response.error is not None:
                 error = answer.response.error
-                answer.failure = GradingFailure(error.kind, error.message, {"judge": True})
+                marks = {"judge": True, **error.failure_metadata}
+                answer.failure = GradingFailure(error.kind, error.message, marks)
             answer.cached = bool((answer.response.metadata or {}).get("cached"))
         answer.latency = time.perf_counter() - started
         return run_blocking(self._result(asked, answer))
@@ -417,6 +433,15 @@ class BaseJudgeReward:
         else:
             result = await self._by_rule(request, failure, answer.latency)
         self._log.log_result(result, answer.batch)
+        if failure is None:
+            self._final_in_row = 0
+        elif failure.final:
+            self._final_in_row += 1
+            if self._final_in_row >= self._most_final:
+                message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
+                if failure.kind is ErrorKind.AUTH:
+                    raise JudgeAuthError(message)
+                raise JudgeUnavailable(message, failure.kind)
         return result
 
     async def _by_rule(
@@ -488,6 +513,8 @@ class MultiCritiqueJudge:
             )
         self.quorum = quorum
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
+        for judge in self.judges if quorum else ():  # the others may be enough
+            judge._most_final = sys.maxsize  # noqa: SLF001
         if any(judge.settings.fallback_to_rule for judge in self.judges):
             raise ConfigError(
                 "MultiCritiqueJudge: fallback_to_rule: a rule's score and judges' scores cannot "

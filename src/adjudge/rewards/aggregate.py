@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from adjudge.errors import Cause, ErrorKind
+from adjudge.errors import FINAL, Cause, ErrorKind
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
@@ -143,7 +143,7 @@ def _scaled_score(result: GraderScore, normalise: bool) -> float:
 def _join_failures(failures: Sequence[GraderError]) -> GraderError:
     """The first failure in the spec's order, naming the others; its marks are those of all.
 
-    ``suspect`` says whether any is, ``local`` that one is and none may pass by itself.
+    ``suspect`` and ``final`` say whether any is, ``local`` that one is and none may pass by itself.
     """
     first = failures[0]
     others = ", ".join(f"{failure.name} ({failure.kind})" for failure in failures[1:])
@@ -153,6 +153,8 @@ def _join_failures(failures: Sequence[GraderError]) -> GraderError:
         one.passing for one in failures
     ):
         marks["local"] = True
+    if any(failure.final for failure in failures):
+        marks[FINAL] = True
     return GraderError(first.name, first.kind, message, marks)
 
 

@@ -51,6 +51,7 @@ _log = logging.getLogger("adjudge")
 
 _REPORT_EVERY_S = 0.9
 _NOTE_CHARS = 120
+_PROBED = 4
 
 
 @dataclass
@@ -173,7 +174,7 @@ class BatchGrader:
 
         ``groups[i]`` names sample *i*'s group; only the ``sampled`` are asked about; ``counting``
         are the graders that make a reward (by default all that the spec gives a weight). Raises
-        :class:`~adjudge.errors.JudgeUnavailable` after an outage of ``patience_s`` and
+        :class:`~adjudge.errors.JudgeUnavailable` where judges give no rewards any more, and
         :class:`~adjudge.errors.JudgeAuthError` when a provider refuses the key, a grader's
         :class:`~adjudge.errors.ConfigError`, and one for a grader that has never answered and
         cannot; see :class:`~adjudge.rewards.judge_watch.JudgeWatch`.
@@ -373,32 +374,36 @@ class BatchGrader:
 
     async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        missing = self._watch.begin_call(self._find_missing(call))
+        asked = [one for one in call.graded if id(one) in call.asked]
+        watched = self._watch.begin_call(asked, call.counting)
         started, asks = self._clock.time(), 0
-        while (outage := self._watch.find_outage(call.graded, missing)) is not None:
+        while (outage := self._watch.find_outage(call.graded, watched)) is not None:
             left = outage.patience_s - (self._clock.time() - started)
             if left <= 0:
-                raise JudgeUnavailable(outage.ending)
+                raise JudgeUnavailable(outage.ending, outage.failure.kind)
             self._report_wait(outage, left)
             await self._clock.sleep(min(compute_wait(asks), left))
             asks += 1
+            if outage.lost:
+                await self._ask_lost(call)
             await self._ask_again(call, "outage")
-            now = self._watch.find_outage(call.graded, missing)
+            now = self._watch.find_outage(call.graded, watched)
             if outage.never_reached and not (now and now.never_reached):
                 # It came up while the others of this round still failed at once.
                 await self._ask_again(call, "outage")
-            missing[:] = self._find_missing(call)
+            self._watch.update(watched, asked, call.counting)
 
-    def _find_missing(self, call: _Call) -> list[bool]:
-        """Per sample that was really asked, whether it is missing for a reason that passes."""
-        return [
-            any(
-                isinstance(result, GraderError) and name in call.counting and result.passing
-                for name, result in one.results()
-            )
-            for one in call.graded
-            if id(one) in call.asked
+    async def _ask_lost(self, call: _Call) -> None:
+        """Ask a few questions again to which judges gave no verdict; all, once one is answered."""
+        lost = [
+            at
+            for at, error in call.find_failed()
+            if self._watch.lacks_verdict(call.items[at].grader.name, error)
         ]
+        await self._repeat(call, lost[:_PROBED], "outage")
+        left = {at for at, _ in call.find_failed()}
+        if not left.issuperset(lost[:_PROBED]):
+            await self._repeat(call, [at for at in lost if at in left], "outage")
 
     def _report_wait(self, outage: JudgeOutage, left: float) -> None:
         """Tell whoever watches that the run waits, and for what."""

@@ -144,8 +144,12 @@ class SpecRewardFunction(RewardReducer, RewardFunction):
             samples,
             groups,
             [drawn[group] for group in groups],
-            counting=self.spec.at_step(step).counting if self.spec.schedules else None,
+            counting=self._find_counting(step),
         )
+
+    def _find_counting(self, step: int) -> Collection[str]:
+        """The graders without which a reward of this step is missing."""
+        return self.spec.at_step(step).counting if self.spec.schedules else self.spec.counting
 
     def _next_step(self) -> int:
         """The step of a call that says none: how many there were before it."""

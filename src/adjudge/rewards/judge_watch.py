@@ -1,23 +1,39 @@
-"""Whether a spec's graders can answer at all, and whether their judges are down.
+"""Whether a spec's graders can answer at all, and whether their judges still give rewards.
 
 A grader that fails for one sample leaves that reward missing. One that has answered *nothing* since
 the process started is another matter: a wrong model name, a template with an unknown field, a judge
 that never keeps to the form. It would fail for every sample of the run, so the run stops before it
-learns from the few rewards that are left. And where most of the last samples are missing for
-reasons that pass by themselves, the judges are down: whoever asks waits for them.
+learns from the few rewards that are left. A grader that has answered may still lose its judge. Then
+whoever asks waits for the judge, or stops at once where waiting cannot help:
+
+==========================  ==========================================================  ==========
+what a sample's reward       how many samples                                            what then
+lacks because of a judge
+==========================  ==========================================================  ==========
+a failure that passes        more than ``max_missing`` of the last 32, or of the call    wait
+any, but for refusals        whole calls in a row: 8 samples of 2 groups, or 32          wait
+any                          whole calls in a row: 32 samples of 2 groups                wait
+what cannot pass (`final`)   a whole call                                                stop
+==========================  ==========================================================  ==========
+
+A refusal is about the sample: its content, its length. A spent budget is :class:`.Scorer`'s to see.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.base import is_listwise
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
 from adjudge.runner.runner import WorkItem
@@ -38,38 +54,101 @@ MIN_FAILED_SAMPLES = 16
 answer that its judge replies to unreadably, and a group of a few that are much alike."""
 
 _LEAST_WATCHED = 32
+_LEAST_LOST = 8
+"""Samples without a reward that a hard prompt and chance do not explain."""
 _UNREADABLE_KINDS = frozenset(
     {ErrorKind.UNPARSABLE, ErrorKind.OUT_OF_RANGE, ErrorKind.TRUNCATED, ErrorKind.INCOMPLETE}
 )
 _SETUP_KINDS = frozenset({ErrorKind.INVALID_INPUT, ErrorKind.BUG})
-_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token", re.IGNORECASE)
-_NOT_FOUND_STATUSES = (404, 405, 410)
-_REQUEST_STATUSES = (408, 409, 413, 425, 429)
+_TOO_LONG = re.compile(r"too (?:long|large|many)|context|maximum|exceed|token|413", re.IGNORECASE)
+
+
+class _Loss(StrEnum):
+    """What takes a reward away, the worst first; see the module for what comes of each."""
+
+    PASSING = "a failure that passes"
+    STARTING = "a failure that passes, of a judge that has never answered"
+    FINAL = "a refusal of every request"
+    UNREAD = "no verdict"
+    REFUSED = "a refusal of this sample"
+    SETUP = "the rows, the grader"
+    OTHER = "something else"
+
+
+_NOT_BY_JUDGES = frozenset({_Loss.STARTING, _Loss.SETUP, _Loss.OTHER})
+"""What rules of the first step, or of :class:`.Scorer`, decide about."""
+
+
+def _classify(error: GraderError) -> _Loss:
+    """The one table of failures beside :func:`~adjudge.errors.is_passing` and ``is_final``."""
+    if error.passing:
+        return _Loss.PASSING
+    if error.final:
+        return _Loss.OTHER if error.kind is ErrorKind.BUDGET else _Loss.FINAL
+    if error.kind in _UNREADABLE_KINDS:
+        return _Loss.UNREAD
+    by_server = "status" in error.metadata or error.suspect
+    refused = error.kind is ErrorKind.INVALID_INPUT and by_server
+    if refused or error.kind in (ErrorKind.REFUSED, ErrorKind.QUORUM):
+        return _Loss.REFUSED
+    is_setup = error.kind in _SETUP_KINDS and not error.suspect
+    return _Loss.SETUP if is_setup else _Loss.OTHER
 
 
 class JudgeOutage(NamedTuple):
-    """Judges are down: why, for how long to wait for them, and what to say if that is too short.
+    """Judges give no rewards: why, how long to wait for them, what to say if that is too short.
 
-    ``never_reached``: a judge that has not been there since the process started.
+    ``never_reached``: a judge that has not been there since the process started. ``lost``: nothing
+    is left of the call, so failures that do not pass by themselves are asked again, too.
     """
 
-    reason: str
+    failure: GraderError
     patience_s: float
     ending: str
-    never_reached: bool
+    never_reached: bool = False
+    lost: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The failure in words."""
+        return _describe(self.failure)
+
+
+@dataclass(eq=False)
+class WatchedCall:
+    """A call's samples that were really asked: what took each one's reward, ``None`` for nothing.
+
+    ``last`` has the last failure of each kind. ``questions`` are those that judges left open, by
+    kind, and ``groups`` the groups that these are about.
+    """
+
+    losses: list[_Loss | None] = field(default_factory=list)
+    last: dict[_Loss, GraderError] = field(default_factory=dict)
+    questions: Counter[_Loss] = field(default_factory=Counter)
+    groups: set[Any] = field(default_factory=set)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no reward is left, for reasons of judges."""
+        return None not in self.losses and not _NOT_BY_JUDGES.issuperset(self.losses)
+
+    @property
+    def window(self) -> int:
+        """Of how many of the latest samples a share is taken."""
+        return max(len(self.losses), _LEAST_WATCHED)
 
 
 class JudgeWatch:
     """Watches a spec's graders, call after call; used on the engine's loop alone.
 
     Until a grader without which a reward is missing has answered once, it may stop the run; a spec
-    with ``max_missing = 1.0`` goes on whatever is missing. An outage: for passing kinds are missing
-    more than ``max_missing`` of the last max(call size, 32) samples that were really asked. The
-    share is always of the full window, so a process that has asked fewer so far cannot be in an
-    outage by a handful of them. A call of which nothing is missing is never an outage, whatever
-    other calls are; calls may overlap. ``startup_patience_s``: how long to wait for a judge that
-    has never been reached, by default ``patience_s``. ``columns``: those of all samples, also in
-    other calls, where that is known.
+    with ``max_missing = 1.0`` goes on whatever is missing. The share of passing failures is always
+    of the full window of max(call size, 32) samples, so a process that has asked fewer so far
+    cannot be in an outage by a handful of them. A call of which nothing is missing is never an
+    outage, whatever other calls are; calls may overlap, and one that got a reward later says that
+    its judge works. ``startup_patience_s``: how long to wait for a judge that has never been
+    reached, by default ``patience_s``. ``columns``: those of all samples, also in other calls,
+    where that is known.
     """
 
     def __init__(
@@ -89,7 +168,7 @@ class JudgeWatch:
         self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
         self._columns = columns
         self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
-        self._calls: deque[list[bool]] = deque()
+        self._calls: deque[WatchedCall] = deque()
 
     # --- fields ---------------------------------------------------------------------------------
 
@@ -184,57 +263,109 @@ class JudgeWatch:
                     failures.setdefault(name, []).append(result)
                     self._failed[name].add(_sample_content(sample))
         for name, errors in failures.items():
-            if final := next(filter(_is_not_found, errors), None):
+            if final := next((error for error in errors if error.final), None):
                 raise ConfigError(
                     f"{self._where}: graders.{name}: {_describe_judge(self._graders[name])} has "
-                    f"never answered: {final.error}. "
-                    "Correct the `model` or `base_url` of the judge."
+                    f"never answered: {final.error}. {_suggest_remedy(final)}"
                 )
             if (count := len(self._failed[name])) >= MIN_FAILED_SAMPLES:
                 raise ConfigError(
                     f"{self._where}: graders.{name}: no usable answer about any of the first "
                     f"{count:,} samples ({errors[0].kind}: {errors[0].error}). "
-                    f"{_suggest_remedy(errors)}"
+                    f"{_suggest_remedy(errors[0])}"
                 )
 
     # --- outages --------------------------------------------------------------------------------
 
-    def begin_call(self, missing: Sequence[bool]) -> list[bool]:
-        """Note a call's samples (True: missing); the returned list may be updated in place."""
-        call = list(missing)
+    def begin_call(self, asked: Sequence[GradedSample], counting: Collection[str]) -> WatchedCall:
+        """Note samples that were asked once; ``counting`` are the graders that make rewards."""
+        call = WatchedCall()
         self._calls.append(call)
-        kept = sum(map(len, self._calls))
-        longest = max(_LEAST_WATCHED, *map(len, self._calls))
-        while self._calls[0] is not call and kept - len(self._calls[0]) >= longest:
-            kept -= len(self._calls.popleft())
+        self.update(call, asked, counting)
+        kept = sum(len(one.losses) for one in self._calls)
+        longest = max(one.window for one in self._calls)
+        while self._calls[0] is not call and kept - len(self._calls[0].losses) >= longest:
+            kept -= len(self._calls.popleft().losses)
         return call
 
-    def find_outage(self, graded: Sequence[GradedSample], call: list[bool]) -> JudgeOutage | None:
-        """Whether judges are down, as of now, for this ``call`` of :meth:`begin_call`."""
-        settings, reason = self._settings, _last_reason(graded)
+    def update(
+        self, call: WatchedCall, asked: Sequence[GradedSample], counting: Collection[str]
+    ) -> None:
+        """Note what took the rewards of a call as of now."""
+        call.losses, call.last = [], {}
+        questions: dict[Any, _Loss] = {}
+        for place, one in enumerate(asked):
+            results = [pair for pair in one.results() if pair[0] in counting]
+            failed = [(name, error) for name, error in results if isinstance(error, GraderError)]
+            found = {self._find_loss(name, error): (name, error) for name, error in failed}
+            loss = next((loss for loss in _Loss if loss in found), None)
+            if loss in (_Loss.SETUP, _Loss.OTHER) and len(failed) < len(results):
+                loss = None  # its judge answered; a field that it lacks may be another task's
+            call.losses.append(loss)
+            if loss is not None:
+                name, call.last[loss] = found[loss]
+                questions[one.group if is_listwise(self._graders[name]) else place] = loss
+        call.questions = Counter(questions.values())
+        # Other calls may use the same names for other groups, but where each has one sample.
+        call.groups = {one.group if len(asked) == 1 else (id(call), one.group) for one in asked}
+
+    def lacks_verdict(self, grader: str, error: GraderError) -> bool:
+        """Whether a judge may give the verdict that it did not give, when it works again."""
+        return self._find_loss(grader, error) in (_Loss.UNREAD, _Loss.REFUSED)
+
+    def _find_loss(self, name: str, error: GraderError) -> _Loss:
+        """What a grader's failure is; until its judge has answered, other rules hold."""
+        loss = _classify(error)
+        if name in self._unanswered:
+            return _Loss.STARTING if loss is _Loss.PASSING else _Loss.OTHER
+        is_rule = getattr(self._graders[name], "is_rule", False)
+        return _Loss.OTHER if is_rule and loss is not _Loss.PASSING else loss
+
+    def find_outage(self, graded: Sequence[GradedSample], call: WatchedCall) -> JudgeOutage | None:
+        """Whether judges give no rewards, as of now, for this ``call`` of :meth:`begin_call`."""
+        patience_s, share = self._settings.patience_s, self._settings.max_missing
         if (absent := self._find_unreachable(graded)) is not None:
-            patience_s = self._startup_patience_s
-            patience_s = settings.patience_s if patience_s is None else patience_s
+            if self._startup_patience_s is not None:
+                patience_s = self._startup_patience_s
             waited = f" for {patience_s:g} s" if patience_s else ""
             ending = f"{absent.name}: never reached its judge{waited}: {absent.error}"
-            return JudgeOutage(reason, patience_s, ending, never_reached=True)
-        if not any(call) or self._count_missing(call) <= settings.max_missing * _window(call):
+            return JudgeOutage(absent, patience_s, ending, never_reached=True)
+        if share >= 1.0 or not any(call.losses):
+            return None
+        if call.is_lost and (final := call.last.get(_Loss.FINAL)) is not None:
+            ending = f"every request fails: {_describe(final)}. {_suggest_remedy(final)}"
+            return JudgeOutage(final, 0.0, ending)
+        failure = next(call.last[loss] for loss in _Loss if loss in call.last)
+        if failure.passing and self._count_passing(call) > share * call.window:
+            which = f"more than {share:.0%} of the"
+        elif call.is_lost and (lost := self._count_lost(call)):
+            which = f"all {lost} last"
+        else:
             return None
         ending = (
-            f"judges failed for more than {settings.max_missing:.0%} of the samples "
-            f"for {settings.patience_s:g} s (last: {reason}); nothing was learned from it"
+            f"judges failed for {which} samples for {patience_s:g} s (last: {_describe(failure)}); "
+            "nothing was learned from it"
         )
-        return JudgeOutage(reason, settings.patience_s, ending, never_reached=False)
+        return JudgeOutage(failure, patience_s, ending, lost=call.is_lost)
 
-    def _count_missing(self, call: list[bool]) -> int:
-        left, missing = _window(call), 0
+    def _count_passing(self, call: WatchedCall) -> int:
+        latest = chain.from_iterable(reversed(one.losses) for one in reversed(self._calls))
+        return sum(loss in (_Loss.PASSING, _Loss.STARTING) for loss in islice(latest, call.window))
+
+    def _count_lost(self, call: WatchedCall) -> int:
+        """How many questions of calls in a row, this one included, are open; 0: too few."""
+        open_ones, groups, seen = Counter[_Loss](), set[Any](), False
         for entry in reversed(self._calls):
-            recent = entry[-left:] if left < len(entry) else entry
-            missing += sum(recent)
-            left -= len(recent)
-            if left <= 0:
+            seen |= entry is call
+            if entry.is_lost:
+                open_ones += entry.questions
+                groups |= entry.groups
+            elif None in entry.losses:
                 break
-        return missing
+        total = sum(number for loss, number in open_ones.items() if loss not in _NOT_BY_JUDGES)
+        sure = total - open_ones[_Loss.REFUSED]
+        several = len(groups) > 1 and (sure >= _LEAST_LOST or total >= _LEAST_WATCHED)
+        return total if seen and (several or sure >= _LEAST_WATCHED) else 0
 
     def _find_unreachable(self, graded: Sequence[GradedSample]) -> GraderError | None:
         """The failure of a grader that has never answered because nobody listens; else ``None``."""
@@ -253,8 +384,8 @@ class JudgeWatch:
         return next((error for name, error in found.items() if name not in listening), None)
 
 
-def _window(call: Sequence[bool]) -> int:
-    return max(len(call), _LEAST_WATCHED)
+def _describe(failure: GraderError) -> str:
+    return f"{failure.name}: {failure.kind}: {failure.error.removeprefix(f'{failure.name}: ')}"
 
 
 def _list_results(graded: Iterable[GradedSample]) -> Iterator[dict[str, GraderResult]]:
@@ -268,14 +399,6 @@ def _is_column(name: str, rows: Iterable[Mapping[str, Any]]) -> bool:
     return any(get_path(row, name) is not MISSING for row in rows)
 
 
-def _last_reason(graded: Sequence[GradedSample]) -> str:
-    for one in reversed(graded):
-        for name, result in one.results():
-            if isinstance(result, GraderError) and result.passing:
-                return f"{name}: {result.kind}: {result.error}"
-    return "no reason given"
-
-
 def _is_answer(result: GraderResult) -> bool:
     """What a sample without anything to judge gets says nothing about the judge."""
     if isinstance(result, GraderScore):
@@ -285,23 +408,10 @@ def _is_answer(result: GraderResult) -> bool:
 
 def _is_permanent(error: GraderError) -> bool:
     """Whether the next sample is as likely to get no answer: the form, the request, the rows."""
-    if error.kind in _UNREADABLE_KINDS or _is_refused_request(error):
-        return True
-    return error.kind in _SETUP_KINDS and not error.suspect
-
-
-def _is_refused_request(error: GraderError) -> bool:
-    status = error.metadata.get("status")
-    if error.passing or error.kind in (ErrorKind.REFUSED, ErrorKind.BUDGET):
-        return False
-    if error.suspect and _TOO_LONG.search(error.error):
-        return False  # many answers may be too long for the judge
-    return isinstance(status, int) and 300 <= status < 500 and status not in _REQUEST_STATUSES
-
-
-def _is_not_found(error: GraderError) -> bool:
-    status = error.metadata.get("status")
-    return isinstance(status, int) and (300 <= status < 400 or status in _NOT_FOUND_STATUSES)
+    loss = _classify(error)
+    if loss is _Loss.REFUSED:  # many answers may be too long for the judge
+        return error.kind is ErrorKind.INVALID_INPUT and not _TOO_LONG.search(error.error)
+    return loss in (_Loss.FINAL, _Loss.UNREAD, _Loss.SETUP)
 
 
 def _sample_content(sample: Sample) -> Any:
@@ -319,10 +429,13 @@ def _describe_judge(grader: Any) -> str:
     return f"the judge {getattr(model, 'model', '')!r}{' at ' * bool(urls)}{urls}"
 
 
-def _suggest_remedy(errors: Sequence[GraderError]) -> str:
-    if _is_refused_request(errors[0]):
+def _suggest_remedy(error: GraderError) -> str:
+    loss = _classify(error)
+    if loss is _Loss.FINAL and error.kind is not ErrorKind.UNSUPPORTED:
+        return "Correct the `model` or `base_url` of the judge."
+    if loss in (_Loss.FINAL, _Loss.REFUSED):
         return "Correct what is sent: `model`, sampling parameters and `features` of its judge."
-    if errors[0].kind in _SETUP_KINDS:
+    if loss is _Loss.SETUP:
         return (
             "Correct the rows, `mapper` or the grader; set [missing] max_missing = 1.0 where that "
             "many rewards may be missing."

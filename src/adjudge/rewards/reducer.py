@@ -385,8 +385,12 @@ class RewardReducer:
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)
         events = self._event_rewards(state) if source == "graders" and state.event_values else None
+        imputed: list[GraderError] = []
+        if self.spec.missing.suspect == "min" and source == "graders":
+            found = [result for name, result in one.results() if name in self._counting]
+            imputed = [one for one in found if isinstance(one, GraderError) and one.suspect]
         return RewardResult(
-            one.original_index, one.group_index, reward, info, details, None, events
+            one.original_index, one.group_index, reward, info, details, None, events, imputed
         )
 
     def _event_rewards(self, state: _SampleState) -> list[float] | None:

@@ -214,14 +214,15 @@ class Adapter:
         return run_blocking(self.ascore(samples, groups, step=step))
 
     def sample_metrics(self, scored: ScorerResult) -> dict[str, float]:
-        """What to log beside one sample: the parts of its reward, whether it is missing, its cost.
+        """What to log beside one sample: parts of its reward, whether it is missing, its cost.
 
         What is not there is absent, never 0.
         """
         [result] = scored.results
         parts = {f"judge/{name}": value for name, value in result.reward_info.items()}
         parts["judge/missing_frac"] = float(result.score is None)
-        parts["judge/cost_usd"] = scored.metrics.get("judge/cost_usd")
+        for name in ("judge/suspect_frac", "judge/cost_usd"):
+            parts[name] = scored.metrics.get(name)
         return self.rename_metrics({k: value for k, value in parts.items() if value is not None})
 
     def rename_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:

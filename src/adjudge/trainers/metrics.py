@@ -22,8 +22,10 @@ def batch_metrics(
 
     ``judge/score_mean`` and ``score_std`` of the rewards there are, ``judge/env_ratio`` (mean
     reward over mean environment reward), ``judge/missing_frac`` of the samples that were drawn,
-    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those that the
-    answers may have brought about, ``judge/zero_std_frac`` of the groups,
+    and the same by kind (``judge/missing_frac/timeout``), ``judge/suspect_frac`` of those with
+    a failure that the answer may have brought about (missing, or the minimum by
+    ``missing.suspect``),
+    ``judge/zero_std_frac`` of the groups,
     ``judge/len_corr_group`` (mean Pearson correlation with length inside groups),
     ``judge/latency_p50`` and ``latency_p99`` in seconds, ``judge/cost_usd``,
     ``judge/NAME_mean`` of each part. (:class:`~adjudge.trainers.scoring.Scorer` adds
@@ -42,7 +44,7 @@ def batch_metrics(
         "zero_std_frac": group_spread(scores, groups).zero_frac,
         "len_corr_group": group_length_correlation(scores, lengths, groups),
         **_missing_by_kind(results, drawn),
-        "suspect_frac": _suspect_share(results, drawn),
+        "suspect_frac": (sum(one.suspect for one in results) / drawn if drawn else 0.0) or None,
         **_call_metrics(collect_judge_calls(judged) if calls is None else calls),
         **_part_means(results),
     }
@@ -61,11 +63,6 @@ def _env_ratio(judged: Sequence[GradedSample], results: Sequence[RewardResult]) 
     ]
     total = sum(env for _, env in pairs)
     return sum(score for score, _ in pairs) / total if total else None
-
-
-def _suspect_share(results: Sequence[RewardResult], drawn: int) -> float | None:
-    suspect = sum(one.missing is not None and one.missing.suspect for one in results)
-    return suspect / drawn if suspect else None
 
 
 def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, float]:

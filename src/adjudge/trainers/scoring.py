@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.summary import MissingWatch, answer_properties
@@ -113,11 +113,24 @@ class Scorer(SpecRewardFunction):
     ) -> list[GradedSample]:
         """:meth:`SpecRewardFunction.grade <adjudge.rewards.SpecRewardFunction.grade>`.
 
-        Raises :class:`~adjudge.errors.TrainingStopped` where a recorded run is to end.
+        Raises :class:`~adjudge.errors.TrainingStopped` where a recorded run is to end, and
+        :class:`~adjudge.errors.JudgeUnavailable` where no money is left for a reward: every further
+        step would have none.
         """
         if self.recorder is not None:
             self.recorder.check_stop()
-        return await super().grade(samples, groups, step=step)
+        judged = await super().grade(samples, groups, step=step)
+        counting = self._find_counting(step or 0) if self.spec.missing.max_missing < 1.0 else ()
+        results = (result for one in judged for name, result in one.results() if name in counting)
+        for one in results:
+            if isinstance(one, GraderError) and one.kind is ErrorKind.BUDGET:
+                why = one.error.removeprefix(f"{one.name}: ")
+                raise JudgeUnavailable(
+                    f"{one.name}: no money is left: {why}. Raise the budget (budget_usd), or what "
+                    "the provider allows, and go on.",
+                    one.kind,
+                )
+        return judged
 
     async def ascore(
         self,
@@ -167,8 +180,8 @@ class Scorer(SpecRewardFunction):
         if step is not None:
             for name, schedule in self.spec.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)
+        self._report_new_kinds(results)
         if metrics.get("judge/missing_frac"):
-            self._report_new_kinds(results)
             metrics |= self._watch_missing(judged, samples, results)
         metrics = self._with_known_kinds(metrics)
         if self.recorder is not None:
@@ -179,25 +192,30 @@ class Scorer(SpecRewardFunction):
         return ScorerResult(results, metrics, _usage(calls), judged)
 
     def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
-        """Log the first failure of each kind: who looks at rewards alone sees ``None`` only."""
-        by_kind: dict[ErrorKind, list[GraderError]] = {}
+        """Log the first failure of each kind: rewards alone show ``None``, or a low number."""
+        by_kind: dict[tuple[str, ErrorKind], list[GraderError]] = {}
         for result in results:
-            if result.missing is not None and result.missing.kind is not ErrorKind.NOT_SAMPLED:
-                by_kind.setdefault(result.missing.kind, []).append(result.missing)
-        for kind, errors in by_kind.items():
-            if kind in self._said:
+            missing = result.missing
+            if missing is not None and missing.kind is not ErrorKind.NOT_SAMPLED:
+                by_kind.setdefault(("are missing", missing.kind), []).append(missing)
+            if result.imputed:
+                what = "have a grader's minimum for a failure"
+                by_kind.setdefault((what, result.imputed[0].kind), []).append(result.imputed[0])
+        for (what, kind), errors in by_kind.items():
+            if f"{what} {kind}" in self._said:
                 continue
-            self._said.add(kind)
+            self._said.add(f"{what} {kind}")
             place = errors[0].metadata.get("at")
             _log.warning(
-                "%s: %d of %d rewards are missing (%s); the first: %s: %s%s. "
+                "%s: %d of %d rewards %s (%s); the first: %s: %s%s. "
                 "This is said once for each kind.",
                 self.spec.where,
                 len(errors),
                 len(results),
+                what,
                 kind,
                 errors[0].name,
-                shorten_text(errors[0].error),
+                shorten_text(errors[0].error.removeprefix(f"{errors[0].name}: ")),
                 f" ({place})" if place else "",
             )
 
@@ -227,12 +245,14 @@ class Scorer(SpecRewardFunction):
         return {"judge/missing_predictors": float(len(found))}
 
     def _with_known_kinds(self, metrics: dict[str, float]) -> dict[str, float]:
-        """A kind seen once is 0 where it does not occur, or a trainer's mean would leave it out."""
+        """A share seen once is 0 where it does not occur, or a trainer's mean would omit it."""
         if "judge/missing_frac" not in metrics:
             return metrics
         found = {**self._kinds, **metrics}
-        kinds = (name for name in metrics if name.startswith("judge/missing_frac/"))
-        self._kinds.update(dict.fromkeys(kinds, 0.0))
+        shares = ("judge/missing_frac/", "judge/suspect_frac")
+        self._kinds.update(
+            dict.fromkeys((name for name in metrics if name.startswith(shares)), 0.0)
+        )
         return found
 
     def score(

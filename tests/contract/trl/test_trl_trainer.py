@@ -28,7 +28,7 @@ import pytest
 import yaml
 from tests.contract.trl.tiny_policy import GROUP, TEMPLATE, new_policy, spec_file, train
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl import reward as dotted_path
 from adjudge.trainers.trl_environments import expose_environment_reward
@@ -146,6 +146,17 @@ def test_metrics_and_kinds_are_logged(trained: Any) -> None:
     assert set(extra["judge/missing"]) <= {"", "timeout", "refused"}
     for kind, score in zip(extra["judge/missing"], extra["judge/kindness_score"], strict=True):
         assert (kind == "") == (score is not None)
+
+
+@pytest.mark.parametrize("kind", ["budget", "unparsable"])
+def test_a_run_ends_once_its_judge_gives_no_rewards(tmp_path: Path, kind: str) -> None:
+    spec = spec_file(tmp_path)
+    judge = tmp_path / "kind_judge.py"
+    broken = f"    if next(ASKED) > 64:\n        return ErrorKind.{kind.upper()}\n    lines ="
+    code = judge.read_text().replace("    lines =", broken)
+    judge.write_text(f"{code}\n\nfrom itertools import count\nASKED = count()\n")
+    with pytest.raises(JudgeUnavailable, match="kindness: .*scripted"):
+        train(new_policy(), tmp_path, make_reward(spec), steps=8)
 
 
 def test_settings_that_change_what_the_spec_says_are_refused_or_warned_about_once(

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from adjudge.engine.loop import run_all
-from adjudge.errors import LACKED, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
+from adjudge.errors import FINAL, LACKED, REDRAW_KINDS, ErrorKind, GradingFailure, is_passing
 from adjudge.judges.ask import AskReason, asking
 from adjudge.judges.base import Reply
 from adjudge.judges.call_log import note_unreadable
@@ -142,7 +142,7 @@ def join_failures(
 
     Its kind: the first one's where all failed in ways that pass by themselves, so that the run asks
     again; where nothing was answered, the kind that all share; else ``otherwise``. ``suspect``
-    where any was. What was spent is summed.
+    and ``final`` where any was. What was spent is summed.
     """
     kinds = [failure.kind for failure in failures]
     shared = not answered and len(set(kinds)) == 1
@@ -152,6 +152,8 @@ def join_failures(
     if shared:
         first = failures[0].metadata
         metadata |= {key: first[key] for key in ("status", LACKED) if key in first}
+    if any(failure.final for failure in failures):
+        metadata[FINAL] = True
     return GradingFailure(kind, message, metadata, provenance=sum_costs(answered, failures))
 
 

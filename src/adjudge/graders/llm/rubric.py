@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
-from adjudge.errors import PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import FINAL, PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View
 from adjudge.graders.llm.asking import RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
@@ -173,6 +173,8 @@ class RubricMarks:
             if self.marks:  # else the interval is the whole range, and says nothing
                 where = f": the score lies in [{outcome.low:.4g}, {outcome.high:.4g}]"
         metadata["suspect"] = any(failure.suspect for failure in lost)
+        if any(failure.final for failure in lost):
+            metadata[FINAL] = True
         if self._raw:
             raw = [self._raw.get(criterion.id, []) for criterion in self._rubric.criteria]
             metadata["raw"] = list(chain(*raw))[:_MOST_RAW]

@@ -5,7 +5,7 @@ Status and error body of a refusal become a ``GradingFailure``:
 ================================  ======================================================
 402, or 400/403/429 about money   ``budget``
 400/403/422 about content         ``refused``
-400/403/422 about a parameter     ``unsupported`` (log-probabilities of a reasoning model, …)
+400/403/422 about a parameter     ``unsupported`` (log-probabilities, an unknown field, …)
 401, other 403                    ``auth``; the endpoint knows when a 403 is not about the key
 other 429                         ``rate_limited``
 408, 409, 425, 5xx (529 too)      ``server_error``
@@ -13,6 +13,10 @@ other 429                         ``rate_limited``
 other 4xx                         ``invalid_input``
 200 with an error inside          ``budget refused rate_limited``, else ``server_error``
 ================================  ======================================================
+
+What is ``unsupported`` stops a run (:func:`~adjudge.errors.is_final`), and no candidate may bring
+that about. So a parameter counts only where the server names it as such, or begins with it: further
+on a message may quote the candidate.
 
 Of an error body only code, type, parameter name and message are read, and whether it has reasons of
 a moderator. The message is quoted short, without what looks like a key and without the input that
@@ -113,6 +117,7 @@ _MONEY_PHRASES = (
     "insufficient credits",
     "free allocated quota",
     "spend limit",
+    "api usage limits",
 )
 _CONTENT_NAMES = (
     "content_filter",
@@ -139,9 +144,33 @@ _MODERATED = ("reasons", "flagged_input")
 """What OpenRouter has in the metadata of an error when its moderator objects."""
 _ACCOUNT_PHRASES = ("account", "organization", "api key")
 """An account may be flagged or blocked as well: then the request is not what is objected to."""
-_PARAMETER_NAMES = ("unsupported_parameter", "unsupported_value")
-_FORM_PHRASES = ("json schema error", "failed to parse grammar")
-"""What llama.cpp says of a schema or a choice list that it cannot turn into a grammar."""
+_PARAMETER_CODES = ("unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_f")
+_PARAMETER = r"""(?:
+    response_format | response_schema | (?:json_)?schema | json_object | structured_outputs?
+  | grammar | guided_\w+ | output_config | generation_?config | temperature | (?:top|min)_?[pka]
+  | \w+_penalty | max(?:_\w+)?_tokens | maxoutputtokens | (?:top_)?logprobs | seed | stop
+  | stream(?:_options)? | reasoning(?:_\w+)? | (?:enable_)?thinking | chat_template_kwargs
+  | verbosity | tool_choice
+)(?!\w)"""
+_NAMED_PARAMETER = re.compile(rf"(?:^|[\s.]){_PARAMETER}", re.VERBOSE)
+_COMPLAINT = re.compile(
+    rf"""(?:[\w.\ ]{{0,40}}(?:error|exception|request)\W+){{0,2}}\W*(?:the\ |this\ )?  # who says it
+    (?: (?:(?:unsupported|invalid|unknown|unexpected|provided|value|parameter|schema|for|in)\W+)*
+            (?:json\ )?{_PARAMETER}
+      | (?:json:\ )?(?:unsupported|unknown|unrecognized|unexpected)\ (?:request\ )?
+            (?:field|param|argument|property|keyword)
+      | (?!messages|input|prompt).{{0,30}}?extra[_\ ](?:inputs|fields|forbidden)
+      | additional\ properties | property\ '[\w.]+'\ is\ unsupported
+      | invalid\ json\ payload\ received\W+unknown\ name | failed\ to\ parse\ grammar
+      | type\W+\w+\W+loc\W+body\W+{_PARAMETER}
+      | [\w\-/`\ ]{{0,60}}\ (?:support|accept|allow)\w*\W
+            (?:(?:the|parameters?|field|to|request)\W+)*\W*{_PARAMETER}
+    )""",
+    re.VERBOSE,
+)
+"""How a message begins that is about a parameter, a schema, or a choice list."""
+_LENGTH = re.compile(r"context[ _](?:length|window|size)|input|prompt|messages")
+"""Where a text exceeds a limit, servers also name the parameter that is left less room."""
 _MEDIA_PHRASE = "input is not supported"
 """What llama.cpp says, with status 500, of an image for a model that reads text only."""
 _STREAM_PHRASES = (
@@ -194,6 +223,10 @@ def parse_provider_error(data: Any) -> ProviderError | None:
     if "error" in (data.get("object"), data.get("type")) or "message" in data:
         return ProviderError(_own_text(data.get("message")), _error_names(data))
     detail = data.get("detail")
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):  # pydantic's
+        names = [detail[0].get("type"), *(detail[0].get("loc") or ())]
+        said = _own_text(detail[0].get("msg"))
+        return ProviderError(said, " ".join(map(str, names))[:_QUOTE].lower())
     return ProviderError(detail[:_READ]) if isinstance(detail, str) else None
 
 
@@ -217,7 +250,7 @@ def error_body_failure(response: HttpResponse, data: Any) -> GradingFailure:
     """The failure that an error inside a 2xx response, or inside a stream, stands for."""
     complaint = parse_provider_error(data) or ProviderError()
     names = complaint.names.split()
-    if _is_about_money(complaint):
+    if _is_about_money(complaint) or "402" in names:
         kind = ErrorKind.BUDGET
     elif _is_about_content(complaint):
         kind = ErrorKind.REFUSED
@@ -268,6 +301,8 @@ def _is_about_money(complaint: ProviderError) -> bool:
     # DashScope says "insufficient_quota" of its per-minute token limit as well, with this message.
     if "allocated quota exceeded" in said and "free" not in said:
         return False
+    if "retry in" in said:  # Gemini says "current quota" of a limit a minute, too
+        return False
     return _contains_any(_MONEY_NAMES, complaint.names) or _contains_any(_MONEY_PHRASES, said)
 
 
@@ -279,10 +314,12 @@ def _is_about_content(complaint: ProviderError) -> bool:
 
 
 def _is_about_parameter(complaint: ProviderError) -> bool:
-    if _contains_any(_PARAMETER_NAMES, complaint.names):
-        return True
-    said = complaint.message.lower()
-    return "logprobs" in complaint.names or _contains_any(("logprobs", *_FORM_PHRASES), said)
+    """Whether the server names a parameter of the request as what is wrong, for any sample."""
+    said, names = complaint.message.lower(), complaint.names
+    if "messages" in names or ("token" in said and _LENGTH.search(said)):
+        return False
+    named = _contains_any(_PARAMETER_CODES, names) or _NAMED_PARAMETER.search(names)
+    return bool(named or _COMPLAINT.match(said))
 
 
 def _contains_any(needles: tuple[str, ...], text: str) -> bool:

@@ -387,16 +387,29 @@ MISSING_PARTS = "missing_parts"
 
 
 def plain_details(result: RewardResult) -> dict[str, Any]:
-    """A result's details as plain JSON data, with ``missing`` where there is no reward."""
+    """A result's details as plain JSON data, with ``missing`` where there is no reward.
+
+    ``imputed`` are the failures for which it has a grader's minimum.
+    """
     details = dict(result.details or {})
     if result.score is None:
         missing = result.missing or GraderError("reward", ErrorKind.BUG, "no score and no reason")
-        details["missing"] = {"kind": str(missing.kind), "error": missing.error}
+        details["missing"] = _describe_failure(missing)
+    if result.imputed:
+        details["imputed"] = list(map(_describe_failure, result.imputed))
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(details, enc_hook=str))
     except (TypeError, ValueError, RecursionError, OverflowError):  # a grader's odd metadata
-        plain = {key: details[key] for key in ("source", "missing") if key in details}
+        plain = {key: details[key] for key in ("source", "missing", "imputed") if key in details}
     return plain
+
+
+def _describe_failure(error: GraderError) -> dict[str, Any]:
+    return {"kind": str(error.kind), "error": error.error, "suspect": error.suspect}
+
+
+def _read_failure(said: Mapping[str, Any]) -> GraderError:
+    return GraderError("reward", said["kind"], said["error"], {"suspect": said.get("suspect")})
 
 
 def number_columns(results: Sequence[RewardResult], keys: Sequence[str]) -> dict[str, list[float]]:
@@ -456,8 +469,9 @@ def results_from_columns(
         # Of numpy.str_, too.
         details = dict(msgspec.json.decode(str(given)) if isinstance(given, str) else given)
         said = details.pop("missing", None) or {"kind": ErrorKind.BUG, "error": "no reason given"}
-        missing = GraderError("reward", said["kind"], said["error"]) if score is None else None
-        results.append(RewardResult(place, 0, score, info, details, missing))
+        missing = _read_failure(said) if score is None else None
+        imputed = list(map(_read_failure, details.pop("imputed", ())))
+        results.append(RewardResult(place, 0, score, info, details, missing, None, imputed))
     return results
 
 

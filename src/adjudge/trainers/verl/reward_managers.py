@@ -421,9 +421,8 @@ class JudgeRewardLoopManager:
         self, stop: JudgeAuthError | JudgeUnavailable | TrainingStopped
     ) -> RewardResult:
         """What should end the run, as a missing reward: ``adjudge_grpo`` ends it."""
-        auth = isinstance(stop, JudgeAuthError)
-        kind = ErrorKind.AUTH if auth else ErrorKind.CIRCUIT_OPEN
-        missing = GraderError("reward", kind, str(stop))
+        kind = ErrorKind.AUTH if isinstance(stop, JudgeAuthError) else getattr(stop, "kind", None)
+        missing = GraderError("reward", kind or ErrorKind.CIRCUIT_OPEN, str(stop))
         return RewardResult(0, 0, None, dict.fromkeys(self.scorer.info_keys), {}, missing)
 
 

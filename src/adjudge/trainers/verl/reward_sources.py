@@ -27,7 +27,13 @@ from typing import Any, NamedTuple
 from adjudge.client.grader import ServiceInfo, fetch_service_info, fields_to_request
 from adjudge.client.rendezvous import GroupClient
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
+from adjudge.errors import (
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+    JudgeAuthError,
+    JudgeUnavailable,
+)
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
@@ -198,18 +204,21 @@ class GroupService:
     async def reward(self, sample: Sample, columns: Mapping[str, Any]) -> RewardResult:
         """The sample's reward, once its group is settled; missing with the kind of what failed.
 
-        Raises :class:`~adjudge.errors.JudgeAuthError` when a key was refused.
+        Raises :class:`~adjudge.errors.JudgeAuthError` when a key was refused, and
+        :class:`~adjudge.errors.JudgeUnavailable` for what no other request will do better with.
         """
         env = sample.env_reward
         answer = error = None
         try:
             answer = await self._answer(sample, columns, env)
             if (said := answer.error) is not None:
-                error = GraderError("reward", said.kind, said.message)
+                error = GraderError("reward", said.kind, said.message, said.failure_metadata)
         except GradingFailure as failure:
-            error = GraderError("reward", failure.kind, str(failure))
+            error = GraderError("reward", failure.kind, str(failure), failure.metadata)
         if error is not None and error.kind is ErrorKind.AUTH:
             raise JudgeAuthError(f"{self.url}: {error.error}")
+        if error is not None and error.final:
+            raise JudgeUnavailable(f"{self.url}: {error.error}", error.kind)
         return self._result(answer, error, env)
 
     async def announce(self, seat: GroupMember) -> None:

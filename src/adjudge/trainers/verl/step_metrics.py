@@ -24,7 +24,7 @@ from adjudge.types import RewardResult
 COUNTS_REQUEST = "adjudge_counts"
 """The key in ``meta_info`` of a batch that asks a reward actor for its counts."""
 
-_JUDGED = "judged"
+_JUDGED, _SUSPECT = "judged", "suspect"
 
 
 class RewardCounts:
@@ -36,6 +36,7 @@ class RewardCounts:
     def add(self, result: RewardResult) -> None:
         """Count one rollout."""
         self._counts[_JUDGED] += 1
+        self._counts[_SUSPECT] += result.suspect
         if result.missing is not None:
             self._counts[str(result.missing.kind)] += 1
 
@@ -69,12 +70,14 @@ def compute_loop_metrics(
 
 
 def missing_metrics(counts: Mapping[str, int]) -> dict[str, float]:
-    """``judge/missing_frac``, and by kind; nothing where nothing was judged."""
+    """``judge/missing_frac``, also by kind, and ``suspect_frac``; nothing if nothing was judged."""
     judged = counts.get(_JUDGED, 0)
     if not judged:
         return {}
-    kinds = {kind: count for kind, count in counts.items() if kind != _JUDGED}
+    kinds = {kind: count for kind, count in counts.items() if kind not in (_JUDGED, _SUSPECT)}
     by_kind = {f"judge/missing_frac/{kind}": count / judged for kind, count in kinds.items()}
+    if suspects := counts.get(_SUSPECT):
+        by_kind["judge/suspect_frac"] = suspects / judged
     return {"judge/missing_frac": sum(kinds.values()) / judged, **by_kind}
 
 
