@@ -112,21 +112,23 @@ class CodeExecutionGrader(RuleGrader):
     calls to the first. What comes back is built anew there from plain values (numbers, text,
     bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates,
     ``bytearray``, ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with
-    methods, attributes, items and iteration, but without a value. What a test gives to the code
+    methods, attributes, items and iteration, but without a value. A value whose class derives from
+    a plain one has data beside it (the fields of a named tuple), but no methods of its own unless
+    the test names its class. What a test gives to the code
     shows what the call did to it. Python's own names and the modules of its library are Python's,
-    whatever the code defines. So patching the interpreter, exiting early, printing markers or
-    equalling everything gains nothing, and where a function returns an object in place of a value,
-    the test fails. Code can still contain the answers, where it knows them, and a test that asks
-    one function of the code about another gets the code's answer.
+    whatever the code defines. So patching the interpreter, exiting early, printing markers,
+    equalling or answering everything gains nothing, and where a function returns an object in place
+    of a value, the test fails. Code can still contain the answers, where it knows them, and a test
+    that asks one function of the code about another gets the code's answer.
 
     A test that needs more than that is the row's fault, and the score is missing. Such a test
     passes functions or objects of its own to the code; uses the code's classes in ``isinstance``,
     ``except`` or as bases; computes with or compares the objects of the code's classes; changes in
-    place what those hold; computes with an argument after a call that changed it and returned a
-    value; asks whether two values are the same object; uses what one process has alone (files,
-    ``sys.stdout``, mocks, event loops); could run what the code returns (``eval``, ``pickle``); or
-    never uses the code. Most are found before anything runs;
-    with ``score = "all"`` a test that failed comes before one that turns out to need more. With
+    place what those hold; computes with an argument that a call changed besides returning a value,
+    where that decides the verdict; asks whether two values are the same object; uses what one
+    process has alone (files, ``sys.stdout``, mocks, event loops); could run what the code returns
+    (``eval``, ``pickle``); or never uses the code. Most are found before anything runs; with
+    ``score = "all"`` a test that failed comes before one that turns out to need more. With
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 
