@@ -42,12 +42,12 @@ _MAX_STDERR = 500
 class SyntaxCheckGrader(ParametricRule):
     r"""1 when all Python code in the response parses, else 0.
 
-    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as
-    Python; without such, in blocks without a language; without any block, the whole text if it
-    parses and does more than name things. Nothing is executed. The grammar is that of the running
-    interpreter; nesting that it refuses to parse counts as not parsing. Where there is no code,
-    ``<think>`` was never closed, or the response has more than 2**20 characters, the score is 0
-    with ``cause = "candidate"`` in metadata.
+    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as Python;
+    without such, in blocks without a language; without any block, the whole text if it parses and
+    does more than name things. Comments alone are no code. Nothing is executed. The grammar is that
+    of the running interpreter; nesting that it refuses to parse counts as not parsing. Where there
+    is no code, ``<think>`` was never closed, or the response has more than 2**20 characters, the
+    score is 0 with ``cause = "candidate"`` in metadata.
 
     ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
     after the thinking, ``full`` the whole response.
@@ -74,7 +74,8 @@ class SyntaxCheckGrader(ParametricRule):
         if len(text) > _MAX_CODE:
             return self._candidate_fault(_TOO_LONG, blocks=0)
         try:
-            sources = await extract_python(text, "all")
+            found = await extract_python(text, "all")
+            sources = [source for source in found if _has_statements(source)]
             faults = [fault for source in sources if (fault := await find_syntax_fault(source))]
         except CandidateLimitExceeded as excess:
             return self._candidate_fault(str(excess), blocks=0)
@@ -82,6 +83,12 @@ class SyntaxCheckGrader(ParametricRule):
             return self._candidate_fault(_NO_CODE, blocks=0)
         reason = faults[0] if faults else "all code parses"
         return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))
+
+
+def _has_statements(source: str) -> bool:
+    """Whether there is more than comments."""
+    lines = (line.strip() for line in source.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
 
 
 class CodeExecutionGrader(RuleGrader):
