@@ -10,7 +10,8 @@
 =============  ===================================================================================
 
 A text of the user's (``fixed`` with one, ``scripted``, ``echo``) is sent as it stands. The others
-keep to a JSON schema or a list of choices when the request has one, as constrained decoding does.
+keep to a JSON schema or a list of choices when the request has one, as constrained decoding does,
+or when the prompt states one (:mod:`adjudge.mock.stated_forms`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.mock.http import ChatRequest, last_text
+from adjudge.mock.stated_forms import read_form
 
 _MAX_DEPTH = 32
 _MAX_NODES = 10_000
-_VERDICTS = ("UNMET", "MET")
-"""The worse first, as ``share`` goes; schemas list them the other way round."""
+_GOOD = frozenset({"met", "yes", "true", "pass", "passed", "good", "correct"})
+"""Words that schemas list first, although ``share`` goes from the worst to the best."""
 
 
 def minimal_instance(schema: Mapping[str, Any], share: float = 1.0, text: str = "mock") -> Any:
@@ -63,8 +65,7 @@ class _InstanceMaker:
             return schema["const"]
         options = schema.get("enum")
         if isinstance(options, list) and options:
-            options = [one for one in _VERDICTS if one in options] or options
-            return options[round(self._share * (len(options) - 1))]
+            return _pick(options, self._share)
         if "$ref" in schema:
             return self.make(self._resolved(schema["$ref"]), depth + 1)
         for word in ("anyOf", "oneOf", "allOf"):
@@ -89,8 +90,13 @@ class _InstanceMaker:
         if kind == "object" or (kind is None and "properties" in schema):
             return self._object(schema, depth)
         if kind == "array":
-            count = _as_size(schema.get("minItems"), 0)
-            return [self.make(schema.get("items", {}), depth + 1) for _ in range(min(count, 100))]
+            items = schema.get("items", {})
+            name, values = _find_label(items)
+            count = _as_size(schema.get("minItems"), len(values))
+            made = [self.make(items, depth + 1) for _ in range(min(count, 100))]
+            for one, value in zip(made, values, strict=False):
+                one[name] = value
+            return made
         if kind == "boolean":
             return self._share >= 0.5
         if kind in {"integer", "number"}:
@@ -103,6 +109,9 @@ class _InstanceMaker:
             return {}
         required = schema.get("required")
         names = required if isinstance(required, list) else list(properties)
+        places = [*range(1, len(names) + 1)]
+        if len(names) > 1 and all(_enum(properties.get(name)) == places for name in names):
+            return dict(zip(names, places, strict=True))
         return {str(name): self.make(properties.get(name, {}), depth + 1) for name in names}
 
     def _number(self, schema: Mapping[str, Any], whole: bool) -> float:
@@ -125,6 +134,28 @@ class _InstanceMaker:
         shortest = min(_as_size(schema.get("minLength"), 0), 10_000)
         longest = _as_size(schema.get("maxLength"), max(len(self._text), shortest))
         return self._text.ljust(shortest, ".")[: max(longest, shortest)]
+
+
+def _pick(options: Sequence[Any], share: float) -> Any:
+    """The option at ``share`` of the way from the worst to the best."""
+    words = [str(one).casefold() for one in options if one != "N/A"]
+    if words and words[0] in _GOOD and words[-1] not in _GOOD:
+        options = [one for one in options if one != "N/A"][::-1]
+    return options[round(share * (len(options) - 1))]
+
+
+def _enum(schema: Any) -> list[Any]:
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    return listed if isinstance(listed, list) else []
+
+
+def _find_label(items: Any) -> tuple[str, list[Any]]:
+    """The first property of a list's objects that has a list of integers, which tell them apart."""
+    properties = items.get("properties") if isinstance(items, Mapping) else None
+    for name, described in properties.items() if isinstance(properties, Mapping) else ():
+        if (listed := _enum(described)) and all(type(one) is int for one in listed):
+            return str(name), listed
+    return "", []
 
 
 def _as_number(value: Any) -> float | None:
@@ -295,17 +326,27 @@ def _format_verdict(request: ChatRequest, share: float, score: float, reason: st
     """The verdict in the form that was asked for."""
     if request.choices:
         return _choose(request.choices, share, score)
-    if request.schema is None:
+    schema = request.schema
+    if request.block is not None:
+        criteria = [number for number, _ in _find_criteria(request)]
+        schema = read_form(request.block[1], last_text(request.messages), criteria)
+    if schema is None:
         return f'{{"score": {score:g}, "reason": {msgspec.json.encode(reason).decode()}}}'
-    instance = minimal_instance(request.schema, share, reason)
+    instance = minimal_instance(schema, share, reason)
     if isinstance(instance, dict):
-        _place_score(instance, request.schema, score)
-    return msgspec.json.encode(instance).decode()
+        _place_score(instance, schema, score)
+    return _in_block(request, msgspec.json.encode(instance).decode())
+
+
+def _in_block(request: ChatRequest, verdict: str) -> str:
+    name = request.block[0] if request.block is not None else ""
+    return f"<{name}>\n{verdict}\n</{name}>" if name else verdict
 
 
 def _choose(choices: Sequence[str], share: float, score: float) -> str:
     exact = f"{score:g}"
-    return exact if exact in choices else choices[round(share * (len(choices) - 1))]
+    counts = "0" in choices  # on a scale that begins elsewhere a count is no place
+    return exact if counts and exact in choices else str(_pick(choices, share))
 
 
 def _place_score(instance: dict[str, Any], schema: dict[str, Any], score: float) -> None:
@@ -347,14 +388,19 @@ class CriteriaBehaviour(Behaviour):
     def answer(self, request: ChatRequest) -> MockAnswer:
         """A verdict for each number of ``sample_criteria``, else of the system's message."""
         text = last_text(request.messages)
-        # The rubric's block is the first there is, the work's the last that is closed.
-        tag = text.partition("<sample_criteria-")[2].partition(">")[0]
-        criteria = _fenced_text(text, "sample_criteria", tag)
-        criteria = criteria or last_text(request.messages, "system")
+        # The work's block is the last that is closed.
         response = "".join(_fenced_text(text, *one) for one in _WORK.findall(text)[-1:]).casefold()
-        given = _NUMBERED.findall(criteria) if response else []
+        given = _find_criteria(request) if response else []
         marks = {number: _mark_criterion(text, response) for number, text in given}
-        return MockAnswer(msgspec.json.encode(marks).decode())
+        return MockAnswer(_in_block(request, msgspec.json.encode(marks).decode()))
+
+
+def _find_criteria(request: ChatRequest) -> list[tuple[str, str]]:
+    """The numbers and texts of a rubric, whose block is the first there is."""
+    text = last_text(request.messages)
+    tag = text.partition("<sample_criteria-")[2].partition(">")[0]
+    criteria = _fenced_text(text, "sample_criteria", tag)
+    return _NUMBERED.findall(criteria or last_text(request.messages, "system"))
 
 
 def _fenced_text(text: str, name: str, tag: str) -> str:

@@ -6,6 +6,7 @@ That is the reply in parts, when each is sent and how it ends; and what was coun
 from __future__ import annotations
 
 import hmac
+import math
 import time
 from collections import Counter
 from enum import IntEnum
@@ -38,6 +39,7 @@ from adjudge.mock.http import (
     format_json_response,
     format_response,
     format_stream_head,
+    last_text,
     read_chat_request,
 )
 from adjudge.mock.responses import (
@@ -83,6 +85,10 @@ class MockStats:
                 "peak": max(self.in_flight_peak, min(1, self.requests)),
             },
         }
+
+
+class _Scored(msgspec.Struct):
+    score: float = 0.0
 
 
 _PIECES = 20
@@ -232,6 +238,31 @@ class Responder:
         except BadRequest as error:
             return self._refused("bad_request", api, error.status, str(error))
 
+    def classify(self, head: RequestHead, body: bytes, now: float) -> bytes | ScheduledResponse:
+        """A scalar judge's output, as vLLM's ``/classify`` gives it: score + log(1 + characters).
+
+        Of the behaviour's score and the length of the response, for a judge that says the same of
+        every response is refused as none.
+        """
+        self._stats.requests += 1
+        if (refusal := self._refuse_unread("openai", head, now)) is not None:
+            return refusal
+        try:
+            text = last_text(read_chat_request("openai", body).messages, "assistant")
+            said = msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
+            reply = self._behaviour.answer(ChatRequest(messages=[said], size=len(body))).text
+        except BadRequest as error:
+            return self._refused("bad_request", "openai", error.status, str(error))
+        try:
+            score = msgspec.json.decode(reply, type=_Scored).score
+        except msgspec.DecodeError:
+            score = 0.0
+        self._stats.replied += 1
+        output = {"probs": [score + math.log1p(len(text))]}
+        usage = {"prompt_tokens": -(-len(body) // 4)}
+        answer = {"data": [output], "model": self._model, "usage": usage}
+        return format_response(200, msgspec.json.encode(answer))
+
     def down(self, now: float) -> bytes | ScheduledResponse | None:
         """What an outage answers at ``now``, or ``None`` when there is none."""
         since = now - self._started
@@ -367,7 +398,7 @@ class Responder:
         if request.schema is None and request.choices is None:
             changed.discard("drop-schema")
         elif "drop-schema" in changed:
-            request.schema = request.choices = request.tool = None
+            request.schema = request.choices = request.tool = request.block = None
         self._stats.faults.update(changed)
         return changed
 
