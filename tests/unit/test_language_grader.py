@@ -57,7 +57,8 @@ def test_short_texts_are_nothing_to_judge(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["42", "😀" * 50, "....", "?!", "𐎠𐎡" * 10, "c" * 50, "f " * 50, "{}", "<b>7</b>"]
+    "text",
+    ["42", "😀" * 50, "....", "?!", "𐎠𐎡" * 10, "c" * 50, "f " * 50, "{}", "<b>7</b>", "\\boxed{7}"],
 )
 def test_texts_without_language_gain_nothing(text: str) -> None:
     for language in ("en", "zh"):
@@ -67,7 +68,15 @@ def test_texts_without_language_gain_nothing(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " \n\t", "\x00" * 50, "\u200b", "<think>Well, I see it now.</think>", "<answer></answer>"],
+    [
+        "",
+        " \n\t",
+        "\x00" * 50,
+        "\u200b",
+        "<think>Well, I see it now.</think>",
+        "<answer></answer>",
+        "```python\n```",
+    ],
 )
 def test_a_response_that_says_nothing_is_the_candidates_fault(text: str) -> None:
     result = LanguageGrader("en").evaluate(text)

@@ -217,9 +217,9 @@ class TournamentGrader(PairJudge):
 
     def _blame(self, played: _Played, suspect: int) -> GraderError:
         """Why the one response that all failed comparisons have in common has no rank."""
-        answered = [one.provenance for pair, one in played.compared if suspect in pair]
-        failure = played.failure(answered, "all with this response")
-        return GraderError(self.name, failure.kind, str(failure), failure.metadata)
+        own = [(pair, one) for pair, one in played.compared if suspect in pair]
+        failure = _Played(own, played.failed).failure()
+        return GraderError(self.name, failure.kind, f"of this response {failure}", failure.metadata)
 
 
 class _Played(NamedTuple):
@@ -259,24 +259,18 @@ class _Played(NamedTuple):
         both = [(pair, one) for pair, one in self.compared if set(pair) <= set(ranked)]
         return _Played(both, [])
 
-    def failure(
-        self, answered: Sequence[Provenance | None] | None = None, where: str = ""
-    ) -> GradingFailure:
-        """Why there is no ranking; the failure of one response where its answers are given."""
+    def failure(self) -> GradingFailure:
+        """Why there is no ranking."""
         failures = [failure for _, failure in self.failed]
+        asked = len(self.compared) + len(failures)
         metadata = {
             "comparisons": len(self.compared),
             "failed": len(failures),
             "failures": [describe_failure(failure) for failure in failures],
         }
-        asked = len(self.compared) + len(failures)
-        message = f"{len(failures)} of {asked} comparisons failed"
-        message += f", {where}" if where else ""
-        if answered is None:
-            answered = [one.provenance for _, one in self.compared]
-        return join_failures(
-            failures, f"{message}; the first: {failures[0]}", metadata, answered=answered
-        )
+        message = f"{len(failures)} of {asked} comparisons failed; the first: {failures[0]}"
+        answered = [one.provenance for _, one in self.compared]
+        return join_failures(failures, message, metadata, answered=answered)
 
     def cost(self) -> Provenance | None:
         """What all comparisons cost."""

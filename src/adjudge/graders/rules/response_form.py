@@ -474,7 +474,7 @@ def repetition_rate(tokens: list[str], n: int) -> float:
 
 
 _Measure = Literal["match", "probability"]
-_TAG = re.compile(r"</?[a-z][\w.:-]{0,40}\s{0,4}/?>", re.IGNORECASE)
+_MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
@@ -497,8 +497,9 @@ class LanguageGrader(ParametricRule):
     ``probability`` gives its probability among the candidates.
     ``min_letters`` (default 10): a text with fewer letters, such as "Paris", is nothing to judge: 1
     with ``evaluable = false``. So is one without letters ("42"), with one letter alone again and
-    again, or in which the model sees no language, but it gains nothing: 0. Tags count for nothing,
-    and a response with nothing to see is 0 with ``cause = "candidate"`` in metadata.
+    again, or in which the model sees no language, but it gains nothing: 0. Tags, LaTeX commands
+    and marks of code blocks do not count, and a response with nothing to see is 0 with
+    ``cause = "candidate"`` in metadata.
     ``max_chars`` (default 10000): the language is told from that many characters at the start.
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
@@ -531,7 +532,7 @@ class LanguageGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = _TAG.sub(" ", text[: self.max_chars])
+        text = _MARKUP.sub(" ", text[: self.max_chars])
         if _says_nothing(text):
             return self._candidate_fault("the response says nothing")
         letters = [sign for sign in text.lower() if sign.isalpha()]
