@@ -180,8 +180,6 @@ def test_what_is_asked_for_is_found() -> None:
     tool = {"name": "verdict", "input_schema": schema}
     called = asked(api="anthropic", tools=[tool], tool_choice={"type": "tool", "name": "verdict"})
     assert (called.tool, called.schema) == ("verdict", schema)
-    assert asked(temperature=0).plain
-    assert not asked(stream=True).plain
 
 
 # --- schemas

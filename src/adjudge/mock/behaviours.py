@@ -177,7 +177,7 @@ PROSE_REPLY = "On the whole this answer is good, I would say, though it could be
 
 
 class MockAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A reply before it has a wire format; hashable.
+    """A reply before it has a wire format.
 
     ``finish`` is ``stop``, ``length``, ``content_filter`` or ``refusal``.
     """
@@ -190,12 +190,6 @@ class MockAnswer(msgspec.Struct, frozen=True, gc=False):
 class Behaviour(ABC):
     """Decides the reply to a request."""
 
-    constant: MockAnswer | None = None
-    """The answer to every plain request, when there is one: it need not be asked for."""
-
-    repeats = True
-    """Whether few different replies are to be expected, so that keeping them pays."""
-
     @abstractmethod
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The reply."""
@@ -205,16 +199,12 @@ class FixedBehaviour(Behaviour):
     """One text; without one of the user's the default, which keeps to what is asked for."""
 
     def __init__(self, text: str | None = None, reasoning: str = "") -> None:
-        self._verbatim = text is not None
-        self.constant = MockAnswer(DEFAULT_REPLY if text is None else text, reasoning)
+        self._text, self._reasoning = text, reasoning
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The text."""
-        constant = self.constant
-        assert constant is not None  # noqa: S101  (set above; narrows the type)
-        if self._verbatim:
-            return constant
-        return MockAnswer(_format_verdict(request, 1.0, 1, "mock"), constant.reasoning)
+        text = _format_verdict(request, 1.0, 1, "mock") if self._text is None else self._text
+        return MockAnswer(text, self._reasoning)
 
 
 class KeywordBehaviour(Behaviour):
@@ -235,8 +225,6 @@ class KeywordBehaviour(Behaviour):
 class LengthBehaviour(Behaviour):
     """Score: 1 + 9 · n / (n + 1000) for n characters of the last user message, 1 to 10."""
 
-    repeats = False
-
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The score; longer is always better."""
         n = len(last_text(request.messages))
@@ -248,8 +236,6 @@ class LengthBehaviour(Behaviour):
 
 class EchoBehaviour(Behaviour):
     """The last user message: shows whether replies reach the request they belong to."""
-
-    repeats = False
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """What was said."""
@@ -382,8 +368,6 @@ class CriteriaBehaviour(Behaviour):
     trajectory, capitals ignored; UNMET otherwise, also where it quotes nothing. What is asked
     otherwise has no verdict.
     """
-
-    repeats = False
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """A verdict for each number of ``sample_criteria``, else of the system's message."""

@@ -21,7 +21,6 @@ MAX_BODY_SIZE = 64 * 1024 * 1024
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
-_JSON_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 
@@ -251,11 +250,6 @@ def format_response(
     )  # fmt: skip
 
 
-def format_json_response(body: bytes) -> bytes:
-    """The response that nearly all are: 200, JSON."""
-    return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
-
-
 def format_stream_head(extra: bytes = b"") -> bytes:
     """The head of a chunked stream of server-sent events."""
     return (
@@ -316,17 +310,6 @@ class ChatRequest(msgspec.Struct, kw_only=True, gc=False):
     choices: list[str] | None = None
     tool: str | None = None
     block: tuple[str, str] | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether any text would do: no stream, form or probabilities are asked for."""
-        return (
-            not self.stream
-            and self.logprobs is None
-            and self.schema is None
-            and self.choices is None
-            and self.block is None
-        )
 
 
 _openai_decoder = msgspec.json.Decoder(_OpenAIRequest)

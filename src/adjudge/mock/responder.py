@@ -10,7 +10,6 @@ import math
 import time
 from collections import Counter
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -36,7 +35,6 @@ from adjudge.mock.http import (
     ChatRequest,
     RequestHead,
     format_chunk,
-    format_json_response,
     format_response,
     format_stream_head,
     last_text,
@@ -213,7 +211,6 @@ class Responder:
         key = settings.key()
         self._key = None if key is None else key.encode()
         self._guarded = bool(self._outages) or self._key is not None or self._bucket is not None
-        self._template = lru_cache(maxsize=256)(self._make_template)
 
     def respond(
         self, api: Api, head: RequestHead, body: bytes, now: float
@@ -232,9 +229,7 @@ class Responder:
             request = read_chat_request(api, body)
             if self._stream_only and not request.stream:
                 return self._refused("stream_only", api, 400, _STREAM_ONLY_MESSAGE)
-            if not self._faults:
-                return self._respond_normally(api, request, number, extra)
-            return self._respond_with_faults(api, request, number, extra)
+            return self._respond(api, request, number, extra)
         except BadRequest as error:
             return self._refused("bad_request", api, error.status, str(error))
 
@@ -302,46 +297,12 @@ class Responder:
         self._stats.refused[reason] += 1
         return format_response(status, provider_error_body(api, status, message), extra=extra)
 
-    def _respond_normally(
-        self, api: Api, request: ChatRequest, number: int, extra: bytes
-    ) -> bytes | ScheduledResponse:
-        """The reply when nothing goes wrong; most are ready but for their numbers."""
-        behaviour = self._behaviour
-        special = request.stream or request.logprobs is not None or request.tool is not None
-        if special or extra or not behaviour.repeats:
-            return self._composed(api, request, number, extra, None, set())
-        answer = behaviour.constant
-        if answer is None or not request.plain:
-            answer = behaviour.answer(request)
-        one_token = request.choices is not None and answer.text in request.choices
-        data = self._template(api, answer, one_token).response(number, request.size)
-        wait = self._wait(number)
-        if wait > 0:
-            return ScheduledResponse([(wait, data)], is_intact=True)
-        self._stats.replied += 1
-        return data
-
-    def _make_template(self, api: Api, answer: MockAnswer, one_token: bool) -> _ReplyTemplate:
-        """The template of a reply, made the long way with numbers that occur nowhere else."""
-        number, sent = 987_654_321_012, 876_543_210_123
-        choices = [answer.text] if one_token else None
-        request = ChatRequest(messages=[], size=4 * sent, choices=choices)
-        body = response_body(
-            api, answer, request, ReplyEnvelope(number, self._model, self._created)
-        )
-        usage = msgspec.json.decode(body)["usage"]
-        got = usage["completion_tokens"] if api == "openai" else usage["output_tokens"]
-        template = body.replace(b"%", b"%%")
-        for hole in (number, sent, sent + got):
-            template = template.replace(b"%d" % hole, b"%d")
-        return _ReplyTemplate(template, got, api == "openai")
-
     def _wait(self, number: int) -> float:
         if not self._latency:
             return 0.0
         return draw_latency(self._latency, self._seed, number, self._stats.in_flight)
 
-    def _respond_with_faults(
+    def _respond(
         self, api: Api, request: ChatRequest, number: int, extra: bytes
     ) -> bytes | ScheduledResponse:
         fault = self._faults.breaking(number)
@@ -352,8 +313,6 @@ class Responder:
             if fault.name in FAULT_STATUSES:
                 return _schedule_error(api, fault)
         changed = self._apply_modifiers(request, number)
-        if fault is None and not changed:
-            return self._respond_normally(api, request, number, extra)
         return self._composed(api, request, number, extra, fault, changed)
 
     def _composed(
@@ -460,19 +419,3 @@ def _corrupt_answer(answer: MockAnswer, name: str) -> MockAnswer:
     if name == "duplicate-text":
         return MockAnswer(f"{answer.text}\n{answer.text}", answer.reasoning)
     return answer
-
-
-class _ReplyTemplate:
-    """A response with holes for its number and its token counts."""
-
-    def __init__(self, template: bytes, output_tokens: int, has_total: bool) -> None:
-        self._template = template
-        self._output = output_tokens
-        self._has_total = has_total
-
-    def response(self, number: int, size: int) -> bytes:
-        """The whole response to request ``number`` of ``size`` bytes."""
-        sent = -(-size // 4)
-        if self._has_total:
-            return format_json_response(self._template % (number, sent, sent + self._output))
-        return format_json_response(self._template % (number, sent))
