@@ -136,6 +136,7 @@ class Squares(dict):
 class Vector(tuple):
     def dot(self, other): return sum(map(int.__mul__, self, other))
 def point(): return Point(3, True)
+def vector(*numbers): return Vector(numbers)
 def record(): return Record(ok=True)
 def squares(): return Squares()
 def groups(): return collections.defaultdict(list, {1: [2]})
@@ -146,6 +147,8 @@ def groups(): return collections.defaultdict(list, {1: [2]})
         "assert squares()[3] == 9",
         "g = groups()\nassert g[1] == [2] and g[7] == [] and not g['x']",
         "assert Vector([1, 2]).dot([3, 4]) == 11",
+        "assert vector(1, 2) == Vector((1, 2)) and vector(1, 2).dot((3, 4)) == 11",
+        "assert point()._asdict() == {'x': 3, 'ok': True} and point()._replace(x=1).x == 1",
     ]
     assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
 

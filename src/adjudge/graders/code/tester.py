@@ -359,8 +359,12 @@ def _get_attribute(value: Any, name: str) -> Any:
     """An attribute that the candidate answers for."""
     origin = value.candidate_object
     found = _get_named(value, "getattr", name)
-    if isinstance(found, Handle) and not (origin.trusted or isinstance(value, Handle)):
-        _SESSION.end("error", f"asks for {name} of a value of a class of the code")
+    is_method = isinstance(found, Handle) and not isinstance(value, Handle)
+    if is_method and not (origin.trusted or name in ("_asdict", "_replace")):
+        kind = _SESSION.do("getattr", value, "__class__")
+        origin.constructed = _SESSION.do("getattr", kind, "__name__") in _SESSION.classes
+        if not origin.constructed:
+            _SESSION.end("error", f"asks for {name} of a value of a class of the code")
     return _lead(origin, found)
 
 
