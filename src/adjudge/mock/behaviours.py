@@ -215,11 +215,15 @@ class KeywordBehaviour(Behaviour):
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The count, and which were found."""
-        text = last_text(request.messages).casefold()
-        found = [word for word, folded in self._keywords if folded in text]
+        found = self._find(last_text(request.messages))
         total = len(self._keywords)
         reason = f"{len(found)} of {total} keywords: {', '.join(found)}".rstrip(": ")
-        return MockAnswer(_format_verdict(request, len(found) / total, len(found), reason))
+        worth = [len(self._find(text)) for text in _shown_responses(request)]
+        return MockAnswer(_format_verdict(request, len(found) / total, len(found), reason, worth))
+
+    def _find(self, text: str) -> list[str]:
+        folded_text = text.casefold()
+        return [word for word, folded in self._keywords if folded in folded_text]
 
 
 class LengthBehaviour(Behaviour):
@@ -229,9 +233,9 @@ class LengthBehaviour(Behaviour):
         """The score; longer is always better."""
         n = len(last_text(request.messages))
         share = n / (n + 1000)
-        return MockAnswer(
-            _format_verdict(request, share, round(1 + 9 * share, 3), f"{n} characters")
-        )
+        worth = [*map(len, _shown_responses(request))]
+        score = round(1 + 9 * share, 3)
+        return MockAnswer(_format_verdict(request, share, score, f"{n} characters", worth))
 
 
 class EchoBehaviour(Behaviour):
@@ -308,8 +312,28 @@ def read_script(path: Path | str) -> list[ScriptRow]:
     return rows
 
 
-def _format_verdict(request: ChatRequest, share: float, score: float, reason: str) -> str:
-    """The verdict in the form that was asked for."""
+_SHOWN = re.compile(r"<response_(\w{1,2})-(\w+)>\n(.*?)\n</response_\1-\2>", re.DOTALL)
+
+
+def _shown_responses(request: ChatRequest) -> list[str]:
+    """The responses that a prompt shows side by side."""
+    return [text for _, _, text in _SHOWN.findall(last_text(request.messages))]
+
+
+def _compare(instance: dict[str, Any], worth: Sequence[float]) -> None:
+    """Let a verdict on responses side by side go by their worth."""
+    places = instance.get("places")
+    if isinstance(places, dict) and len(places) == len(worth):
+        ranks = [1 + sum(other > own for other in worth) for own in worth]
+        instance["places"] = dict(zip(places, ranks, strict=True))
+    elif "better" in instance and len(worth) == 2 and worth[0] != worth[1]:
+        instance["better"] = "A" if worth[0] > worth[1] else "B"
+
+
+def _format_verdict(
+    request: ChatRequest, share: float, score: float, reason: str, worth: Sequence[float] = ()
+) -> str:
+    """The verdict in the form that was asked for; ``worth``: of responses side by side."""
     if request.choices:
         return _choose(request.choices, share, score)
     schema = request.schema
@@ -321,6 +345,7 @@ def _format_verdict(request: ChatRequest, share: float, score: float, reason: st
     instance = minimal_instance(schema, share, reason)
     if isinstance(instance, dict):
         _place_score(instance, schema, score)
+        _compare(instance, worth)
     return _in_block(request, msgspec.json.encode(instance).decode())
 
 
