@@ -405,7 +405,7 @@ class CriteriaBehaviour(Behaviour):
 
 
 def _find_criteria(request: ChatRequest) -> list[tuple[str, str]]:
-    """The numbers and texts of a rubric, whose block is the first there is."""
+    """The numbers and texts of a rubric's criteria. Its block is the first there is."""
     text = last_text(request.messages)
     tag = text.partition("<sample_criteria-")[2].partition(">")[0]
     criteria = _fenced_text(text, "sample_criteria", tag)

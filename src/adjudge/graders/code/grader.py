@@ -114,19 +114,19 @@ class CodeExecutionGrader(RuleGrader):
     ``passed``, ``total``, ``outcomes`` (the first 50) and the end of ``stderr``.
 
     No test runs where the code could reach it. The code gets arguments and gives back values.
-    Expected values are compared outside the sandbox; statements that are more than
-    ``assert f(literals) == literal`` run in a second sandbox, where the code's names stand for
-    calls to the first. What comes back is built anew there from plain values (numbers, text,
-    bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates,
-    ``bytearray``, ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with
-    methods, attributes, items and iteration, but without a value. A value whose class derives from
-    a plain one has data beside it (the fields of a named tuple), but no methods of its own unless
-    the test names its class. What a test gives to the code
-    shows what the call did to it. Python's own names and the modules of its library are Python's,
-    whatever the code defines. So patching the interpreter, exiting early, printing markers,
-    equalling or answering everything gains nothing, and where a function returns an object in place
-    of a value, the test fails. Code can still contain the answers, where it knows them, and a test
-    that asks one function of the code about another gets the code's answer.
+    Expected values are compared outside the sandbox; statements that are more than ``assert
+    f(literals) == literal`` run in a second sandbox, where the code's names stand for calls to the
+    first. What comes back is built anew there from plain values (numbers, text, bytes, lists,
+    tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates, ``bytearray``,
+    ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with methods, attributes,
+    items and iteration, but without a value. A value of a class that derives from a plain one has
+    data beside it (the fields of a named tuple), but no methods of its own unless the test names
+    its class. What a test gives to the code shows what the call did to it. Python's own names and
+    the modules of its library are Python's, whatever the code defines. So patching the interpreter,
+    exiting early, printing markers, equalling or answering everything gains nothing, and where a
+    function returns an object in place of a value, the test fails. Code can still contain the
+    answers, where it knows them, and a test that asks one function of the code about another gets
+    the code's answer.
 
     A test that needs more than that is the row's fault, and the score is missing. Such a test
     passes functions or objects of its own to the code; uses the code's classes in ``isinstance``,

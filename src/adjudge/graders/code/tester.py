@@ -4,7 +4,7 @@ Runs in a sandbox of its own, after the text of ``values``. No line of the candi
 here. A name that a test does not define is asked for at the candidate: a plain value arrives as a
 new built-in value, anything else as a :class:`Handle`, whose calls, attributes and items are asked
 for in turn. What compares or combines is Python's own, on this side. So an object that equals
-everything equals nothing here. A value whose class derives from a plain one has the plain one's
+everything equals nothing here. A value of a class that derives from a plain one has the plain one's
 methods alone, unless the test names its class, and an object that answers to every name to none.
 
 The file ``cases.json`` holds a list of ``[number, statements, own, computes]``; ``own`` are the

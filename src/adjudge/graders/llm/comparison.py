@@ -400,7 +400,7 @@ _ALL = "{responses}"
 
 
 class ListwiseGrader(JudgeGrader):
-    """Ranks the responses of a group in one call, 1 is best, ties as the judge told them.
+    """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
 
     Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
     the conversation before the response in ``messages`` where all share it, else ``prompt``. The
@@ -462,20 +462,20 @@ class ListwiseGrader(JudgeGrader):
         shown = list(range(n))
         blame: GraderError | None = None
         try:
-            told = await self._ask_about(group, shown, draw)
-            cost: Provenance | None = told.provenance
+            answer = await self._ask_about(group, shown, draw)
+            cost: Provenance | None = answer.provenance
         except GradingFailure as failure:
-            suspect, told = await self._find_suspect(group, failure, draw)
+            suspect, answer = await self._find_suspect(group, failure, draw)
             shown.remove(suspect)
             cost = failure.provenance
             blame = GraderError(self.name, failure.kind, str(failure), failure.metadata)
-        ranks = dict(zip(shown, told.verdict.value, strict=True))
+        ranks = dict(zip(shown, answer.verdict.value, strict=True))
         places = {one: place for place, one in enumerate(shown, 1)}
         return GraderRank(
             self.name,
             group.entrants.ranked([ranks.get(one) for one in range(n)]),
-            told.verdict.reason,
-            {"shown_as": group.entrants.spread([*map(places.get, range(n))]), **told.notes},
+            answer.verdict.reason,
+            {"shown_as": group.entrants.spread([*map(places.get, range(n))]), **answer.notes},
             provenance=cost,
             failure=blame,
         )
@@ -501,8 +501,8 @@ class ListwiseGrader(JudgeGrader):
         so, for a pair, and where no answer can have brought it about.
         """
         everyone = range(len(group.entrants.texts))
-        suspects, told = [*everyone], None
-        while told is None or len(suspects) > 1:
+        suspects, answer = [*everyone], None
+        while answer is None or len(suspects) > 1:
             if len(everyone) < 3 or not failure.suspect:
                 raise failure
             parts = 2 if len(everyone) > 3 else len(suspects)  # two texts at least are shown
@@ -514,9 +514,9 @@ class ListwiseGrader(JudgeGrader):
             failure.provenance = sum_costs(answered, [failure, *failed])
             if len(ranked) != 1 or not all(one.suspect for one in failed):
                 raise failure
-            ((part, told),) = ranked.items()
+            ((part, answer),) = ranked.items()
             suspects = [*part]
-        return suspects[0], told
+        return suspects[0], answer
 
     async def _ask_without(
         self, group: ResponseGroup, left_out: Sequence[int], draw: int
