@@ -103,8 +103,9 @@ def test_nobody_is_asked_without_two_to_compare(responses: list[str]) -> None:
 @pytest.mark.parametrize("n", [3, 4, 5, 8])
 def test_the_others_are_ranked_where_one_response_makes_the_judge_fail(n: int) -> None:
     def refuses(bad: set[str], kind: ErrorKind = ErrorKind.REFUSED) -> ListwiseGrader:
-        hit = lambda messages: bad.intersection(shown(messages))  # noqa: E731
-        return ListwiseGrader(ScriptedModel(lambda m: kind if hit(m) else by_length(m)))
+        return ListwiseGrader(
+            ScriptedModel(lambda m: kind if bad.intersection(shown(m)) else by_length(m))
+        )
 
     responses = ["x" * length for length in range(1, n + 1)]
     for at, bad in enumerate(responses):
