@@ -96,6 +96,9 @@ LACKED = "lacked_fields"
 ASKED_AGAIN = "asked_again"
 """In a failure's metadata: who asked has asked again, so nobody else has to."""
 
+BLAMED = "blamed"
+"""In a failure's metadata: this sample alone made the judge of its group fail."""
+
 FINAL = "final"
 """In a failure's metadata: no call will do better, whatever the sample is; see :func:`is_final`."""
 

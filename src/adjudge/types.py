@@ -187,30 +187,41 @@ class GraderScore(msgspec.Struct, frozen=True, tag_field="type", tag="score", om
 class GraderRank(msgspec.Struct, frozen=True, tag_field="type", tag="rank", omit_defaults=True):
     """A listwise answer: ``rank[i]`` is the place of sample *i*, 1 is best; ties share a number.
 
+    A sample that alone made the judge fail has the rank ``None``, and ``failure`` says why; the
+    others are ranked among themselves.
+
     >>> GraderRank("judge", [1, 3, 2]).as_scores()
     [1.0, 0.0, 0.5]
     """
 
     name: str
-    rank: list[float]
+    rank: Sequence[float | None]
     reason: str = ""
     metadata: dict[str, Any] = {}
     role: Role = Role.SCORE
     provenance: Provenance | None = None
+    failure: GraderError | None = None
 
     def __post_init__(self) -> None:
-        for place in self.rank:
+        places: Sequence[Any] = self.rank
+        for place in places:
             if isinstance(place, bool) or not isinstance(place, int | float):
-                raise TypeError(f"ranks of {self.name!r} must be numbers, got {place!r}")
-            if not math.isfinite(place):
+                if place is not None or self.failure is None:
+                    raise TypeError(f"ranks of {self.name!r} must be numbers, got {place!r}")
+            elif not math.isfinite(place):
                 raise ValueError(f"ranks of {self.name!r} must be finite, got {place!r}")
 
-    def as_scores(self) -> list[float] | None:
-        """Rank *r* of *n* as reward ``(n − r)/(n − 1)``, ties at mid-rank; ``None`` for n < 2."""
-        n = len(self.rank)
+    def as_scores(self) -> list[float | None] | None:
+        """Rank *r* of *n* as reward ``(n − r)/(n − 1)``, ties at mid-rank; ``None`` for n < 2.
+
+        A sample without a rank has no reward, and does not count in n.
+        """
+        places = [place for place in self.rank if place is not None]
+        n = len(places)
         if n < 2:
             return None
-        return [(n - place) / (n - 1) for place in mid_ranks(self.rank)]
+        scores = iter([(n - place) / (n - 1) for place in mid_ranks(places)])
+        return [None if place is None else next(scores) for place in self.rank]
 
 
 _score_was_read = Event()

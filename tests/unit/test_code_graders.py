@@ -50,6 +50,13 @@ def test_fenced_blocks(text: str, blocks: list[tuple[str, str]]) -> None:
 # Syntax
 
 
+@pytest.mark.parametrize(
+    "response", ["", " \n", block(""), block("# nothing\n\n  # more"), "{}", "..."]
+)
+def test_nothing_is_no_code(response: str) -> None:
+    assert (syntax(response).score, syntax(response).cause) == (0.0, Cause.CANDIDATE)
+
+
 def test_all_blocks_must_parse() -> None:
     good, bad = block("x = 1"), block("x = = 1")
     assert syntax(good).score == 1.0

@@ -94,6 +94,65 @@ def test_objects_in_place_of_values_fail_and_are_not_missing() -> None:
         assert wrong == [], code
 
 
+YES = "lambda *given, **named: True"
+ANY = f"def __getattr__(self, name): return {YES}"
+OWN = "; ".join(f"{name} = {YES}" for name in ("startswith", "is_sorted", "get", "equals"))
+YES_CODES = [
+    *(f"class Yes({base}):\n  {ANY}\ndef f(*a): return Yes()" for base in ("int", "str", "dict")),
+    *(f"class Yes({base}): {OWN}\ndef f(*a): return Yes()" for base in ("int", "tuple")),
+    f"class Yes(int):\n  {ANY.replace('attr', 'attribute')}\ndef f(*a): return Yes(0)",
+    f"class Meta(type):\n  {ANY}\nclass Yes(int, metaclass=Meta): pass\ndef f(*a): return Yes",
+    f"class Yes:\n  __class__ = property(lambda self: str)\n  {ANY}\ndef f(*a): return Yes()",
+    f"import enum\nclass Yes(enum.IntEnum):\n  ONE = 1\n  {ANY}\ndef f(*a): return Yes.ONE",
+    "from unittest.mock import MagicMock\ndef f(*a): return MagicMock()",
+    "import collections\ndef f(*a): return collections.defaultdict(lambda: True)",
+    f"class Yes(str):\n  {ANY}\ndef f(*a): return [Yes('x')]",
+]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("code", YES_CODES)
+def test_values_that_answer_every_question_have_the_methods_of_plain_ones_alone(code: str) -> None:
+    tests = [
+        "r = f('Bob')\nassert r.startswith('Hello') and r.isalnum()",
+        "assert f(1)[0].startswith('Hello')",
+        "assert f([3, 1]).is_sorted() or f(1).equals(2)",
+        "assert f({'a': 1}).get('a')",
+        "assert f(1)['valid'] and f(1)['complete']",
+    ]
+    found = outcomes(execute(code, tests, function="f"))
+    assert [test for test, said in zip(tests, found, strict=True) if said == "passed"] == []
+
+
+@needs_sandbox
+def test_named_tuples_keyed_records_and_default_dicts_are_no_cheats() -> None:
+    code = """
+import collections
+Point = collections.namedtuple("Point", "x ok")
+class Record(dict):
+    def __getattr__(self, name): return self[name]
+class Squares(dict):
+    def __missing__(self, n): return n * n
+class Vector(tuple):
+    def dot(self, other): return sum(map(int.__mul__, self, other))
+def point(): return Point(3, True)
+def vector(*numbers): return Vector(numbers)
+def record(): return Record(ok=True)
+def squares(): return Squares()
+def groups(): return collections.defaultdict(list, {1: [2]})
+"""
+    tests = [
+        "assert point().ok and point().x == 3 and point() == (3, True)",
+        "assert record().ok and record()['ok']",
+        "assert squares()[3] == 9",
+        "g = groups()\nassert g[1] == [2] and g[7] == [] and not g['x']",
+        "assert Vector([1, 2]).dot([3, 4]) == 11",
+        "assert vector(1, 2) == Vector((1, 2)) and vector(1, 2).dot((3, 4)) == 11",
+        "assert point()._asdict() == {'x': 3, 'ok': True} and point()._replace(x=1).x == 1",
+    ]
+    assert outcomes(execute(code, tests)) == ["passed"] * len(tests)
+
+
 @needs_sandbox
 def test_objects_are_what_their_class_can() -> None:
     code = """
@@ -200,10 +259,39 @@ def g(x):
         except OSError: pass
     os._exit(0)
 """
-    for name in "fg":
-        with pytest.raises(GradingFailure, match="computes with an argument") as caught:
-            execute(code, [f"x = [1, 2]\nassert {name}(x) == sum(x)"])
-        assert caught.value.metadata["suspect"]  # the code may have done it for that
+    with pytest.raises(GradingFailure, match="computes with an argument") as caught:
+        execute(code, ["x = [1, 2]\nassert f(x) == sum(x)"])
+    assert caught.value.metadata["suspect"]  # the code may have done it for that
+    assert execute(code, ["x = [1, 2]\nassert g(x) == sum(x)"]).score == 0.0
+
+
+COMPUTING = [
+    "a = [3, 1, 2]\nassert f(list(a)) == sorted(a)",
+    "a = [3, 1, 2]\nassert f(a[:]) == sorted(a)",
+    "a = [3, 1, 2]\nassert f([*a]) == sorted(a)",
+    "import copy\na = [3, 1, 2]\nassert f(copy.deepcopy(a)) == sorted(a)",
+    "for a in ([3, 1, 2], [5, 4]):\n    want = sorted(a)\n    assert f(a) == want",
+    "def ref(a): return sorted(a)\na = [3, 1]\nassert f(x=list(a)) == ref(a)",
+    "def given(): return [3, 1, 2]\nassert f(given()) == sorted(given())",
+    "a = [3, 1, 2]\nwant, got = sorted(a), f(a)\nassert got == want and sorted(got) == sorted(a)",
+]
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("body", "passes"),
+    [
+        ("x.sort(); return x", True),
+        ("y = sorted(x); x.clear(); return y", True),
+        ("return sorted(x)", True),
+        ("x.clear(); return [0]", False),
+        ("x.clear(); return x", False),
+        ("x.sort(); return x[::-1]", False),
+    ],
+)
+def test_code_that_changes_a_copy_has_no_say_in_what_is_expected(body: str, passes: bool) -> None:
+    tests = COMPUTING[:-1] if "y = " in body else COMPUTING
+    assert execute(f"def f(x): {body}", tests).score == float(passes)
 
 
 IN_PLACE = """

@@ -19,7 +19,9 @@ GOOD = "<think>2+2</think><answer>4</answer>"
         (GOOD, 1.0, "all tags in place"),
         (f"\n {GOOD} \n", 1.0, "all tags in place"),
         ("<think>2+2</think>\n\n<answer>4</answer>", 1.0, "all tags in place"),
-        ("<think></think><answer></answer>", 1.0, "all tags in place"),
+        ("<think></think><answer>4</answer>", 1.0, "all tags in place"),
+        ("<think></think><answer></answer>", 0.0, "<answer> is empty"),
+        ("<think>2+2</think><answer> \u200b\n</answer>", 0.0, "<answer> is empty"),
         ("", 0.0, "no <think>"),
         ("just text", 0.0, "no <think>"),
         ("<think>2+2</think> so 4", 0.0, "no <answer>"),
@@ -48,6 +50,7 @@ def test_strict_form(response: str, score: float, reason: str) -> None:
         (f"{GOOD}{GOOD}", 1.0),
         ("</think><think>a<answer>4</answer>", 0.0),
         ("<think>a</think>", 0.0),
+        ("<answer></answer><think>a</think>", 0.0),
         ("", 0.0),
     ],
 )
@@ -100,6 +103,7 @@ CALL = call({"name": "search", "arguments": {"q": "x"}})
     ("response", "score", "reason"),
     [
         (GOOD, 1.0, "an answer"),
+        ("<think>a</think><answer> </answer>", 0.0, "<answer> is empty"),
         (f"<think>a</think>{CALL}", 1.0, "1 tool calls"),
         (f" <think>a</think>\n{CALL}\n{CALL} ", 1.0, "2 tool calls"),
         ("<think>a</think>" + call({"name": "f", "arguments": '{"q": 1}'}), 1.0, "1 tool calls"),

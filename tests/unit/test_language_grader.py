@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import require_package
 from adjudge.graders.rules.response_form import LanguageGrader
 
@@ -50,10 +50,37 @@ def test_a_configured_language_wins_over_the_row() -> None:
     assert LanguageGrader("en").evaluate(TEXTS["en"], "de").score == 1.0
 
 
-@pytest.mark.parametrize("text", ["", "42", "x = 1 + 2", "😀" * 50, "\x00" * 50, "𐎠𐎡" * 10])
-def test_texts_without_language_are_nothing_to_judge(text: str) -> None:
+@pytest.mark.parametrize("text", ["Paris", "x = 1 + 2", "B", "<answer>Paris</answer>"])
+def test_short_texts_are_nothing_to_judge(text: str) -> None:
     result = LanguageGrader("en").evaluate(text)
     assert (result.score, result.evaluable) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["42", "😀" * 50, "....", "?!", "𐎠𐎡" * 10, "c" * 50, "f " * 50, "{}", "<b>7</b>", "\\boxed{7}"],
+)
+def test_texts_without_language_gain_nothing(text: str) -> None:
+    for language in ("en", "zh"):
+        result = LanguageGrader(language).evaluate(text)
+        assert (result.score, result.evaluable) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t",
+        "\x00" * 50,
+        "\u200b",
+        "<think>Well, I see it now.</think>",
+        "<answer></answer>",
+        "```python\n```",
+    ],
+)
+def test_a_response_that_says_nothing_is_the_candidates_fault(text: str) -> None:
+    result = LanguageGrader("en").evaluate(text)
+    assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
 
 
 def test_views() -> None:

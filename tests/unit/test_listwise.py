@@ -100,6 +100,27 @@ def test_nobody_is_asked_without_two_to_compare(responses: list[str]) -> None:
     assert found.rank[0] == 1
 
 
+@pytest.mark.parametrize("n", [3, 4, 5, 8])
+def test_the_others_are_ranked_where_one_response_makes_the_judge_fail(n: int) -> None:
+    def refuses(bad: set[str], kind: ErrorKind = ErrorKind.REFUSED) -> ListwiseGrader:
+        return ListwiseGrader(
+            ScriptedModel(lambda m: kind if bad.intersection(shown(m)) else by_length(m))
+        )
+
+    responses = ["x" * length for length in range(1, n + 1)]
+    for at, bad in enumerate(responses):
+        found = grade(refuses({bad}), responses)
+        assert found.rank == [None if i == at else i + (i < at) for i in range(n)]
+        assert found.failure is not None
+        assert found.failure.kind is ErrorKind.REFUSED
+        assert found.provenance is not None
+        assert sorted(filter(None, found.metadata["shown_as"])) == [*range(1, n)]
+    for grader in (refuses({"x", "xx"}), refuses({*responses})):
+        assert failed(grader, responses).kind is ErrorKind.REFUSED
+    assert failed(refuses({"x"}, ErrorKind.CONNECTION), responses).kind is ErrorKind.CONNECTION
+    assert failed(refuses({"x"}), responses[:2]).kind is ErrorKind.REFUSED
+
+
 @pytest.mark.parametrize(
     "places",
     [

@@ -47,12 +47,6 @@ def test_lognormal_has_its_median_and_tail() -> None:
     assert values[int(N * 0.99)] == pytest.approx(20 * 0.2, rel=0.15)
 
 
-def test_pareto_has_its_minimum_and_tail() -> None:
-    values = sorted(drawn("pareto:0.1,1.5"))
-    assert values[0] >= 0.1
-    assert values[N // 2] == pytest.approx(0.1 * 2 ** (1 / 1.5), rel=0.05)
-
-
 def test_parts_add_up_and_load_counts_the_others() -> None:
     assert drawn("fixed:0.02", "load:0.01") == pytest.approx([0.05] * N)
     hangs = drawn("fixed:0.02", "hang:0.1,60")
@@ -74,7 +68,6 @@ def test_one_seed_one_latency_per_request_whatever_else_is_asked_for() -> None:
         ("fixed:x", "fixed:SECONDS"),
         ("fixed:-1", "0 or more"),
         ("lognormal:1", "lognormal:MEDIAN,SIGMA"),
-        ("pareto:1,0", "alpha"),
         ("hang:2,1", "probability"),
     ],
 )

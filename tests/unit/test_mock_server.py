@@ -46,26 +46,6 @@ def test_both_providers_and_the_small_endpoints() -> None:
     run(body)
 
 
-def test_ready_replies_are_what_the_long_way_says() -> None:
-    async def body(server: Server, session: aiohttp.ClientSession) -> None:
-        for question in (HELLO, MESSAGES):
-            _, _, ready = await ask(server, session, question)
-            _, _, composed = await ask(server, session, question | {"stream": False})
-            assert ready.count(b"mock-") == 1
-            first, second = json.loads(ready), json.loads(composed)
-            assert first["id"] != second["id"]
-            for one in (first, second):
-                one.pop("id")
-            assert first["usage"] != second["usage"]  # the second body is longer
-            first.pop("usage")
-            second.pop("usage")
-            assert first == second
-        text = json.loads(ready)["content"][0]["text"]
-        assert text == "100 % \u00e9 %d"
-
-    run(body, reply="100 % \u00e9 %d")
-
-
 def test_pipelined_requests_are_answered_in_order_whatever_their_latency() -> None:
     async def body(server: Server, _session: aiohttp.ClientSession) -> None:
         texts = [f"text {i}" for i in range(20)]

@@ -200,6 +200,19 @@ def test_rankings_are_joined_by_their_mean_place() -> None:
     assert found.metadata["spread"] > 0
 
 
+def test_a_response_that_a_judge_of_the_quorum_did_not_rank_has_no_rank() -> None:
+    blamed = GraderRank(
+        "b", [1, None, 2], failure=GraderError("b", ErrorKind.REFUSED, "refused", {})
+    )
+    members = {
+        "a": ranking(3, 1, 2),
+        "b": Stated(blamed, mode=GraderMode.LISTWISE, score_range=None),
+    }
+    found = grade(MultiJudge(members))
+    assert (found.rank, found.failure) == ([1.5, None, 1.5], blamed.failure)
+    assert grade(MultiJudge(members, quorum=1)).rank == [3, 1, 2]
+
+
 def test_rankings_of_different_lengths_are_no_ranking() -> None:
     failure = failed(MultiJudge({"a": ranking(1, 2), "b": ranking(1, 2, 3)}))
     assert failure.kind is ErrorKind.INCOMPLETE

@@ -9,7 +9,16 @@ from tests.refusals import refuses
 from tests.unit.helpers.reward_functions import build, samples, values
 
 import adjudge
-from adjudge import BaseGrader, ErrorKind, FunctionGrader, GraderScore, GradingFailure, Role
+from adjudge import (
+    BaseGrader,
+    ErrorKind,
+    FunctionGrader,
+    GraderMode,
+    GraderRank,
+    GraderScore,
+    GradingFailure,
+    Role,
+)
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import REDRAW_KINDS, SUSPECT_KINDS, Cause
 from adjudge.types import GraderError
@@ -131,6 +140,29 @@ def test_the_minimum_of_a_criterion_of_negative_points_is_its_worst() -> None:
     )
     found = made.compute(samples({"right": 1.0, "said": "refused"}, {"right": 1.0, "said": 0.0}))
     assert values(found) == [pytest.approx(3 / 5), 1.0]
+
+
+def test_a_failed_ranking_costs_the_sample_that_it_blames_alone() -> None:
+    class Ranks(BaseGrader):
+        async def aevaluate(self, blames: list[bool]) -> GraderRank:
+            failure = GraderError("ranks", ErrorKind.REFUSED, "refused")
+            if all(blames):
+                raise GradingFailure("refused", "all of them")
+            places = [None if one else 1.0 + sum(not b for b in blames[:at])
+                      for at, one in enumerate(blames)]  # fmt: skip
+            return GraderRank("ranks", places, failure=failure)
+
+    grader = Ranks("ranks", GraderMode.LISTWISE)
+    one, everyone = (
+        [{"blames": blames} for blames in row] for row in ((False, True, False), [True] * 3)
+    )
+    for missing, worst in (({}, None), ({"suspect": "min"}, 0.0)):
+        made = build({"ranks": grader}, missing=missing)
+        found = made.compute(samples(*one, group=3))
+        assert values(found) == [1.0, worst, 0.0]
+        assert found[1].details is not None
+        assert found[1].details["ranks"]["kind"] == "refused"
+        assert values(made.compute(samples(*everyone, group=3))) == [None] * 3
 
 
 class Asks(BaseGrader):

@@ -118,9 +118,33 @@ def test_a_failed_comparison_fails_the_tournament() -> None:
     assert "1 of 6 comparisons failed" in str(failure)
 
 
-def test_failures_that_pass_are_asked_again() -> None:
-    judge = failing({frozenset(("a", "bb")): ErrorKind.RATE_LIMITED})
-    assert failed(TournamentGrader(judge), GROUP).kind is ErrorKind.RATE_LIMITED
+REFUSED = {frozenset(("a", other)): ErrorKind.REFUSED for other in GROUP if other != "a"}
+
+
+@pytest.mark.parametrize("options", [{}, {"max_failed": 0.5}])
+def test_the_others_are_ranked_where_all_failures_have_one_response(options: Any) -> None:
+    """A response that fails in one of both orders has failed as well."""
+    once = Judge(lambda a, b: ErrorKind.REFUSED if a == "a" else longer(a, b))
+    for judge in (failing(REFUSED), once):
+        found = grade(TournamentGrader(judge, **options), [*GROUP, "a"])
+        assert found.rank == [2, None, 3, 1, None]
+        assert found.as_scores() == [0.5, None, 0.0, 1.0, None]
+        assert found.failure is not None
+        assert found.failure.suspect
+        assert found.metadata["strengths"][1] is None
+
+
+@pytest.mark.parametrize(
+    ("failures", "kind"),
+    [
+        ({frozenset(("a", "bb")): ErrorKind.RATE_LIMITED}, ErrorKind.RATE_LIMITED),
+        (dict.fromkeys(REFUSED, ErrorKind.CONNECTION), ErrorKind.CONNECTION),
+        ({**REFUSED, frozenset(("a", "bb")): ErrorKind.TIMEOUT}, ErrorKind.INCOMPLETE),
+        ({**REFUSED, frozenset(("bb", "ccc")): ErrorKind.REFUSED}, ErrorKind.INCOMPLETE),
+    ],
+)
+def test_an_outage_and_two_bad_responses_blame_nobody(failures: Any, kind: ErrorKind) -> None:
+    assert failed(TournamentGrader(failing(failures)), GROUP).kind is kind
 
 
 def test_few_failures_may_be_left_out_where_that_is_allowed() -> None:

@@ -25,7 +25,7 @@ _TEXTS = {
     "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
     "keywords": "rubric: a word that counts in the score. Can be repeated.",
-    "latency": "fixed:S, lognormal:MEDIAN,SIGMA, pareto:MINIMUM,ALPHA, hang:PROB,S, or load:S "
+    "latency": "fixed:S, lognormal:MEDIAN,SIGMA, hang:PROB,S, or load:S "
     "(for each other request in flight). Can be repeated; they add up.",
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
     "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "

@@ -10,7 +10,8 @@
 =============  ===================================================================================
 
 A text of the user's (``fixed`` with one, ``scripted``, ``echo``) is sent as it stands. The others
-keep to a JSON schema or a list of choices when the request has one, as constrained decoding does.
+keep to a JSON schema or a list of choices when the request has one, as constrained decoding does,
+or when the prompt states one (:mod:`adjudge.mock.stated_forms`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.mock.http import ChatRequest, last_text
+from adjudge.mock.stated_forms import read_form
 
 _MAX_DEPTH = 32
 _MAX_NODES = 10_000
-_VERDICTS = ("UNMET", "MET")
-"""The worse first, as ``share`` goes; schemas list them the other way round."""
+_GOOD = frozenset({"met", "yes", "true", "pass", "passed", "good", "correct"})
+"""Words that schemas list first, although ``share`` goes from the worst to the best."""
 
 
 def minimal_instance(schema: Mapping[str, Any], share: float = 1.0, text: str = "mock") -> Any:
@@ -63,8 +65,7 @@ class _InstanceMaker:
             return schema["const"]
         options = schema.get("enum")
         if isinstance(options, list) and options:
-            options = [one for one in _VERDICTS if one in options] or options
-            return options[round(self._share * (len(options) - 1))]
+            return _pick(options, self._share)
         if "$ref" in schema:
             return self.make(self._resolved(schema["$ref"]), depth + 1)
         for word in ("anyOf", "oneOf", "allOf"):
@@ -89,8 +90,13 @@ class _InstanceMaker:
         if kind == "object" or (kind is None and "properties" in schema):
             return self._object(schema, depth)
         if kind == "array":
-            count = _as_size(schema.get("minItems"), 0)
-            return [self.make(schema.get("items", {}), depth + 1) for _ in range(min(count, 100))]
+            items = schema.get("items", {})
+            name, values = _find_label(items)
+            count = _as_size(schema.get("minItems"), len(values))
+            made = [self.make(items, depth + 1) for _ in range(min(count, 100))]
+            for one, value in zip(made, values, strict=False):
+                one[name] = value
+            return made
         if kind == "boolean":
             return self._share >= 0.5
         if kind in {"integer", "number"}:
@@ -103,6 +109,9 @@ class _InstanceMaker:
             return {}
         required = schema.get("required")
         names = required if isinstance(required, list) else list(properties)
+        places = [*range(1, len(names) + 1)]
+        if len(names) > 1 and all(_enum(properties.get(name)) == places for name in names):
+            return dict(zip(names, places, strict=True))
         return {str(name): self.make(properties.get(name, {}), depth + 1) for name in names}
 
     def _number(self, schema: Mapping[str, Any], whole: bool) -> float:
@@ -127,6 +136,28 @@ class _InstanceMaker:
         return self._text.ljust(shortest, ".")[: max(longest, shortest)]
 
 
+def _pick(options: Sequence[Any], share: float) -> Any:
+    """The option at ``share`` of the way from the worst to the best."""
+    words = [str(one).casefold() for one in options if one != "N/A"]
+    if words and words[0] in _GOOD and words[-1] not in _GOOD:
+        options = [one for one in options if one != "N/A"][::-1]
+    return options[round(share * (len(options) - 1))]
+
+
+def _enum(schema: Any) -> list[Any]:
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    return listed if isinstance(listed, list) else []
+
+
+def _find_label(items: Any) -> tuple[str, list[Any]]:
+    """The first property of a list's objects that has a list of integers, which tell them apart."""
+    properties = items.get("properties") if isinstance(items, Mapping) else None
+    for name, described in properties.items() if isinstance(properties, Mapping) else ():
+        if (listed := _enum(described)) and all(type(one) is int for one in listed):
+            return str(name), listed
+    return "", []
+
+
 def _as_number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -146,7 +177,7 @@ PROSE_REPLY = "On the whole this answer is good, I would say, though it could be
 
 
 class MockAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A reply before it has a wire format; hashable.
+    """A reply before it has a wire format.
 
     ``finish`` is ``stop``, ``length``, ``content_filter`` or ``refusal``.
     """
@@ -159,12 +190,6 @@ class MockAnswer(msgspec.Struct, frozen=True, gc=False):
 class Behaviour(ABC):
     """Decides the reply to a request."""
 
-    constant: MockAnswer | None = None
-    """The answer to every plain request, when there is one: it need not be asked for."""
-
-    repeats = True
-    """Whether few different replies are to be expected, so that keeping them pays."""
-
     @abstractmethod
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The reply."""
@@ -174,16 +199,12 @@ class FixedBehaviour(Behaviour):
     """One text; without one of the user's the default, which keeps to what is asked for."""
 
     def __init__(self, text: str | None = None, reasoning: str = "") -> None:
-        self._verbatim = text is not None
-        self.constant = MockAnswer(DEFAULT_REPLY if text is None else text, reasoning)
+        self._text, self._reasoning = text, reasoning
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The text."""
-        constant = self.constant
-        assert constant is not None  # noqa: S101  (set above; narrows the type)
-        if self._verbatim:
-            return constant
-        return MockAnswer(_format_verdict(request, 1.0, 1, "mock"), constant.reasoning)
+        text = _format_verdict(request, 1.0, 1, "mock") if self._text is None else self._text
+        return MockAnswer(text, self._reasoning)
 
 
 class KeywordBehaviour(Behaviour):
@@ -194,31 +215,31 @@ class KeywordBehaviour(Behaviour):
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The count, and which were found."""
-        text = last_text(request.messages).casefold()
-        found = [word for word, folded in self._keywords if folded in text]
+        found = self._find(last_text(request.messages))
         total = len(self._keywords)
         reason = f"{len(found)} of {total} keywords: {', '.join(found)}".rstrip(": ")
-        return MockAnswer(_format_verdict(request, len(found) / total, len(found), reason))
+        worth = [len(self._find(text)) for text in _shown_responses(request)]
+        return MockAnswer(_format_verdict(request, len(found) / total, len(found), reason, worth))
+
+    def _find(self, text: str) -> list[str]:
+        folded_text = text.casefold()
+        return [word for word, folded in self._keywords if folded in folded_text]
 
 
 class LengthBehaviour(Behaviour):
     """Score: 1 + 9 · n / (n + 1000) for n characters of the last user message, 1 to 10."""
 
-    repeats = False
-
     def answer(self, request: ChatRequest) -> MockAnswer:
         """The score; longer is always better."""
         n = len(last_text(request.messages))
         share = n / (n + 1000)
-        return MockAnswer(
-            _format_verdict(request, share, round(1 + 9 * share, 3), f"{n} characters")
-        )
+        worth = [*map(len, _shown_responses(request))]
+        score = round(1 + 9 * share, 3)
+        return MockAnswer(_format_verdict(request, share, score, f"{n} characters", worth))
 
 
 class EchoBehaviour(Behaviour):
     """The last user message: shows whether replies reach the request they belong to."""
-
-    repeats = False
 
     def answer(self, request: ChatRequest) -> MockAnswer:
         """What was said."""
@@ -291,21 +312,52 @@ def read_script(path: Path | str) -> list[ScriptRow]:
     return rows
 
 
-def _format_verdict(request: ChatRequest, share: float, score: float, reason: str) -> str:
-    """The verdict in the form that was asked for."""
+_SHOWN = re.compile(r"<response_(\w{1,2})-(\w+)>\n(.*?)\n</response_\1-\2>", re.DOTALL)
+
+
+def _shown_responses(request: ChatRequest) -> list[str]:
+    """The responses that a prompt shows side by side."""
+    return [text for _, _, text in _SHOWN.findall(last_text(request.messages))]
+
+
+def _compare(instance: dict[str, Any], worth: Sequence[float]) -> None:
+    """Let a verdict on responses side by side go by their worth."""
+    places = instance.get("places")
+    if isinstance(places, dict) and len(places) == len(worth):
+        ranks = [1 + sum(other > own for other in worth) for own in worth]
+        instance["places"] = dict(zip(places, ranks, strict=True))
+    elif "better" in instance and len(worth) == 2 and worth[0] != worth[1]:
+        instance["better"] = "A" if worth[0] > worth[1] else "B"
+
+
+def _format_verdict(
+    request: ChatRequest, share: float, score: float, reason: str, worth: Sequence[float] = ()
+) -> str:
+    """The verdict in the form that was asked for; ``worth``: of responses side by side."""
     if request.choices:
         return _choose(request.choices, share, score)
-    if request.schema is None:
+    schema = request.schema
+    if request.block is not None:
+        criteria = [number for number, _ in _find_criteria(request)]
+        schema = read_form(request.block[1], last_text(request.messages), criteria)
+    if schema is None:
         return f'{{"score": {score:g}, "reason": {msgspec.json.encode(reason).decode()}}}'
-    instance = minimal_instance(request.schema, share, reason)
+    instance = minimal_instance(schema, share, reason)
     if isinstance(instance, dict):
-        _place_score(instance, request.schema, score)
-    return msgspec.json.encode(instance).decode()
+        _place_score(instance, schema, score)
+        _compare(instance, worth)
+    return _in_block(request, msgspec.json.encode(instance).decode())
+
+
+def _in_block(request: ChatRequest, verdict: str) -> str:
+    name = request.block[0] if request.block is not None else ""
+    return f"<{name}>\n{verdict}\n</{name}>" if name else verdict
 
 
 def _choose(choices: Sequence[str], share: float, score: float) -> str:
     exact = f"{score:g}"
-    return exact if exact in choices else choices[round(share * (len(choices) - 1))]
+    counts = "0" in choices  # on a scale that begins elsewhere a count is no place
+    return exact if counts and exact in choices else str(_pick(choices, share))
 
 
 def _place_score(instance: dict[str, Any], schema: dict[str, Any], score: float) -> None:
@@ -342,19 +394,22 @@ class CriteriaBehaviour(Behaviour):
     otherwise has no verdict.
     """
 
-    repeats = False
-
     def answer(self, request: ChatRequest) -> MockAnswer:
         """A verdict for each number of ``sample_criteria``, else of the system's message."""
         text = last_text(request.messages)
-        # The rubric's block is the first there is, the work's the last that is closed.
-        tag = text.partition("<sample_criteria-")[2].partition(">")[0]
-        criteria = _fenced_text(text, "sample_criteria", tag)
-        criteria = criteria or last_text(request.messages, "system")
+        # The work's block is the last that is closed.
         response = "".join(_fenced_text(text, *one) for one in _WORK.findall(text)[-1:]).casefold()
-        given = _NUMBERED.findall(criteria) if response else []
+        given = _find_criteria(request) if response else []
         marks = {number: _mark_criterion(text, response) for number, text in given}
-        return MockAnswer(msgspec.json.encode(marks).decode())
+        return MockAnswer(_in_block(request, msgspec.json.encode(marks).decode()))
+
+
+def _find_criteria(request: ChatRequest) -> list[tuple[str, str]]:
+    """The numbers and texts of a rubric's criteria. Its block is the first there is."""
+    text = last_text(request.messages)
+    tag = text.partition("<sample_criteria-")[2].partition(">")[0]
+    criteria = _fenced_text(text, "sample_criteria", tag)
+    return _NUMBERED.findall(criteria or last_text(request.messages, "system"))
 
 
 def _fenced_text(text: str, name: str, tag: str) -> str:

@@ -9,7 +9,7 @@ its reply; their probabilities are shares of all requests and add up to at most 
 change a detail (``MODIFIERS``) are drawn apart and may come on top. ``--outage`` says when all
 requests fail.
 
-``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``pareto:0.1,1.5`` and so on; several add
+``--latency``: ``fixed:0.02``, ``lognormal:0.2,1.288``, ``load:0.01`` and so on; several add
 up. Every kind needs one uniform draw per request, turned by its quantile function, so that one seed
 gives one latency to one request number.
 
@@ -229,7 +229,6 @@ def _non_negative_number(text: str) -> float | None:
 LATENCY_FORMS = {
     "fixed": "fixed:SECONDS",
     "lognormal": "lognormal:MEDIAN,SIGMA",
-    "pareto": "pareto:MINIMUM,ALPHA",
     "hang": "hang:PROBABILITY,SECONDS",
     "load": "load:SECONDS",
 }
@@ -251,7 +250,7 @@ class Latency:
 
         fixed S: S. load S: S · in_flight. hang P, S: S with probability P (the reply comes in the
         end). lognormal m, σ: m · e^(σ·z), z standard normal; σ = 1.288 puts the 99th percentile at
-        20 medians. pareto m, α: m · (1 − u)^(−1/α), whose mean is infinite at α ≤ 1.
+        20 medians.
         """
         if self.kind == "fixed":
             return self.first
@@ -259,9 +258,7 @@ class Latency:
             return self.first * in_flight
         if self.kind == "hang":
             return self.second if u < self.first else 0.0
-        if self.kind == "lognormal":
-            return self.first * math.exp(self.second * _standard_normal.inv_cdf(u))
-        return self.first * float((1.0 - u) ** (-1.0 / self.second))
+        return self.first * math.exp(self.second * _standard_normal.inv_cdf(u))
 
 
 def parse_latency(spec: str) -> Latency:
@@ -279,8 +276,6 @@ def parse_latency(spec: str) -> Latency:
     part = Latency(kind, *values)
     if kind == "hang" and part.first > 1:
         raise ConfigError(f"--latency {spec!r}: the probability must be from 0 to 1")
-    if kind == "pareto" and part.second <= 0:
-        raise ConfigError(f"--latency {spec!r}: alpha must be above 0")
     return part
 
 

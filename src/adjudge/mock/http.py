@@ -14,13 +14,13 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.messages import content_text
+from adjudge.mock.stated_forms import find_stated_choices, find_stated_form
 
 MAX_HEAD_SIZE = 64 * 1024
 MAX_BODY_SIZE = 64 * 1024 * 1024
 CONTINUE_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
-_JSON_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 
@@ -250,11 +250,6 @@ def format_response(
     )  # fmt: skip
 
 
-def format_json_response(body: bytes) -> bytes:
-    """The response that nearly all are: 200, JSON."""
-    return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
-
-
 def format_stream_head(extra: bytes = b"") -> bytes:
     """The head of a chunked stream of server-sent events."""
     return (
@@ -289,6 +284,7 @@ class _OpenAIRequest(msgspec.Struct):
 class _AnthropicRequest(msgspec.Struct):
     messages: list[msgspec.Raw]
     max_tokens: int
+    system: Any = None
     stream: bool | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
@@ -301,7 +297,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, gc=False):
 
     ``logprobs`` is the number of alternatives wanted per token, ``None`` when none are wanted;
     ``tool`` the name of the one tool that an Anthropic request insists on, whose input schema is
-    then ``schema``; ``size`` the bytes of the body.
+    then ``schema``; ``size`` the bytes of the body. ``block``: where neither has a form, the block
+    that the prompt asks for and the example in it.
     """
 
     messages: list[msgspec.Raw]
@@ -312,16 +309,7 @@ class ChatRequest(msgspec.Struct, kw_only=True, gc=False):
     schema: dict[str, Any] | None = None
     choices: list[str] | None = None
     tool: str | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether any text would do: no stream, form or probabilities are asked for."""
-        return (
-            not self.stream
-            and self.logprobs is None
-            and self.schema is None
-            and self.choices is None
-        )
+    block: tuple[str, str] | None = None
 
 
 _openai_decoder = msgspec.json.Decoder(_OpenAIRequest)
@@ -331,9 +319,16 @@ _anthropic_decoder = msgspec.json.Decoder(_AnthropicRequest)
 def read_chat_request(api: Api, body: bytes) -> ChatRequest:
     """The body of a chat request; raises :class:`BadRequest` (400) for one that is none."""
     try:
-        return _read_openai(body) if api == "openai" else _read_anthropic(body)
+        request = _read_openai(body) if api == "openai" else _read_anthropic(body)
+        if request.schema is None and request.choices is None:
+            if b"verdict-" in body:
+                request.block = find_stated_form(last_text(request.messages))
+            if request.logprobs is not None:
+                texts = [last_text(request.messages, role) for role in ("system", "user")]
+                request.choices = find_stated_choices("\n".join(texts))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise BadRequest(400, f"the body is not a chat request: {str(error)[:200]}") from None
+    return request
 
 
 def _read_openai(body: bytes) -> ChatRequest:
@@ -357,6 +352,9 @@ def _read_openai(body: bytes) -> ChatRequest:
 def _read_anthropic(body: bytes) -> ChatRequest:
     sent = _anthropic_decoder.decode(body)
     request = ChatRequest(messages=sent.messages, size=len(body), stream=bool(sent.stream))
+    if sent.system is not None:
+        system = msgspec.json.encode({"role": "system", "content": sent.system})
+        request.messages = [msgspec.Raw(system), *sent.messages]
     form = sent.output_format or (sent.output_config or {}).get("format")
     request.schema = _find_schema(form)
     if sent.tool_choice is not None and sent.tool_choice.get("type") == "tool":

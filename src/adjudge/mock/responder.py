@@ -6,10 +6,10 @@ That is the reply in parts, when each is sent and how it ends; and what was coun
 from __future__ import annotations
 
 import hmac
+import math
 import time
 from collections import Counter
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -35,9 +35,9 @@ from adjudge.mock.http import (
     ChatRequest,
     RequestHead,
     format_chunk,
-    format_json_response,
     format_response,
     format_stream_head,
+    last_text,
     read_chat_request,
 )
 from adjudge.mock.responses import (
@@ -83,6 +83,10 @@ class MockStats:
                 "peak": max(self.in_flight_peak, min(1, self.requests)),
             },
         }
+
+
+class _Scored(msgspec.Struct):
+    score: float = 0.0
 
 
 _PIECES = 20
@@ -207,7 +211,6 @@ class Responder:
         key = settings.key()
         self._key = None if key is None else key.encode()
         self._guarded = bool(self._outages) or self._key is not None or self._bucket is not None
-        self._template = lru_cache(maxsize=256)(self._make_template)
 
     def respond(
         self, api: Api, head: RequestHead, body: bytes, now: float
@@ -226,11 +229,34 @@ class Responder:
             request = read_chat_request(api, body)
             if self._stream_only and not request.stream:
                 return self._refused("stream_only", api, 400, _STREAM_ONLY_MESSAGE)
-            if not self._faults:
-                return self._respond_normally(api, request, number, extra)
-            return self._respond_with_faults(api, request, number, extra)
+            return self._respond(api, request, number, extra)
         except BadRequest as error:
             return self._refused("bad_request", api, error.status, str(error))
+
+    def classify(self, head: RequestHead, body: bytes, now: float) -> bytes | ScheduledResponse:
+        """A scalar judge's output, as vLLM's ``/classify`` gives it: score + log(1 + characters).
+
+        Of the behaviour's score and the length of the response, for a judge that says the same of
+        every response is refused as none.
+        """
+        self._stats.requests += 1
+        if (refusal := self._refuse_unread("openai", head, now)) is not None:
+            return refusal
+        try:
+            text = last_text(read_chat_request("openai", body).messages, "assistant")
+            said = msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
+            reply = self._behaviour.answer(ChatRequest(messages=[said], size=len(body))).text
+        except BadRequest as error:
+            return self._refused("bad_request", "openai", error.status, str(error))
+        try:
+            score = msgspec.json.decode(reply, type=_Scored).score
+        except msgspec.DecodeError:
+            score = 0.0
+        self._stats.replied += 1
+        output = {"probs": [score + math.log1p(len(text))]}
+        usage = {"prompt_tokens": -(-len(body) // 4)}
+        answer = {"data": [output], "model": self._model, "usage": usage}
+        return format_response(200, msgspec.json.encode(answer))
 
     def down(self, now: float) -> bytes | ScheduledResponse | None:
         """What an outage answers at ``now``, or ``None`` when there is none."""
@@ -271,46 +297,12 @@ class Responder:
         self._stats.refused[reason] += 1
         return format_response(status, provider_error_body(api, status, message), extra=extra)
 
-    def _respond_normally(
-        self, api: Api, request: ChatRequest, number: int, extra: bytes
-    ) -> bytes | ScheduledResponse:
-        """The reply when nothing goes wrong; most are ready but for their numbers."""
-        behaviour = self._behaviour
-        special = request.stream or request.logprobs is not None or request.tool is not None
-        if special or extra or not behaviour.repeats:
-            return self._composed(api, request, number, extra, None, set())
-        answer = behaviour.constant
-        if answer is None or not request.plain:
-            answer = behaviour.answer(request)
-        one_token = request.choices is not None and answer.text in request.choices
-        data = self._template(api, answer, one_token).response(number, request.size)
-        wait = self._wait(number)
-        if wait > 0:
-            return ScheduledResponse([(wait, data)], is_intact=True)
-        self._stats.replied += 1
-        return data
-
-    def _make_template(self, api: Api, answer: MockAnswer, one_token: bool) -> _ReplyTemplate:
-        """The template of a reply, made the long way with numbers that occur nowhere else."""
-        number, sent = 987_654_321_012, 876_543_210_123
-        choices = [answer.text] if one_token else None
-        request = ChatRequest(messages=[], size=4 * sent, choices=choices)
-        body = response_body(
-            api, answer, request, ReplyEnvelope(number, self._model, self._created)
-        )
-        usage = msgspec.json.decode(body)["usage"]
-        got = usage["completion_tokens"] if api == "openai" else usage["output_tokens"]
-        template = body.replace(b"%", b"%%")
-        for hole in (number, sent, sent + got):
-            template = template.replace(b"%d" % hole, b"%d")
-        return _ReplyTemplate(template, got, api == "openai")
-
     def _wait(self, number: int) -> float:
         if not self._latency:
             return 0.0
         return draw_latency(self._latency, self._seed, number, self._stats.in_flight)
 
-    def _respond_with_faults(
+    def _respond(
         self, api: Api, request: ChatRequest, number: int, extra: bytes
     ) -> bytes | ScheduledResponse:
         fault = self._faults.breaking(number)
@@ -321,8 +313,6 @@ class Responder:
             if fault.name in FAULT_STATUSES:
                 return _schedule_error(api, fault)
         changed = self._apply_modifiers(request, number)
-        if fault is None and not changed:
-            return self._respond_normally(api, request, number, extra)
         return self._composed(api, request, number, extra, fault, changed)
 
     def _composed(
@@ -367,7 +357,7 @@ class Responder:
         if request.schema is None and request.choices is None:
             changed.discard("drop-schema")
         elif "drop-schema" in changed:
-            request.schema = request.choices = request.tool = None
+            request.schema = request.choices = request.tool = request.block = None
         self._stats.faults.update(changed)
         return changed
 
@@ -429,19 +419,3 @@ def _corrupt_answer(answer: MockAnswer, name: str) -> MockAnswer:
     if name == "duplicate-text":
         return MockAnswer(f"{answer.text}\n{answer.text}", answer.reasoning)
     return answer
-
-
-class _ReplyTemplate:
-    """A response with holes for its number and its token counts."""
-
-    def __init__(self, template: bytes, output_tokens: int, has_total: bool) -> None:
-        self._template = template
-        self._output = output_tokens
-        self._has_total = has_total
-
-    def response(self, number: int, size: int) -> bytes:
-        """The whole response to request ``number`` of ``size`` bytes."""
-        sent = -(-size // 4)
-        if self._has_total:
-            return format_json_response(self._template % (number, sent, sent + self._output))
-        return format_json_response(self._template % (number, sent))

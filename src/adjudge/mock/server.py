@@ -256,6 +256,8 @@ class Server:
         if api is None:
             path = head.target.partition(b"?")[0]
             api = next((_CHAT_PATHS[end] for end in _CHAT_PATHS if path.endswith(end)), None)
+            if head.method == b"POST" and path.endswith(b"/classify"):
+                return self._responder.classify(head, request.body, self.loop.time())
             if api is None:
                 return self._other(path, head)
         if head.method != b"POST":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from adjudge.errors import FINAL, Cause, ErrorKind
+from adjudge.errors import BLAMED, FINAL, Cause, ErrorKind
 from adjudge.types import GraderError, GraderResult, GraderScore, RewardPart, Role
 
 AggregateMethod = Literal["weighted_mean", "points", "min"]
@@ -124,7 +124,9 @@ def _collect_values(
 
 def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> float | GraderError:
     if isinstance(result, GraderError):
-        worst = term.worst if term.suspect_is_worst and result.suspect else None
+        # A failed ranking blames nobody, save the one whom it names; a rank's scores are in [0, 1].
+        worst = float(term.weight < 0) if BLAMED in result.metadata else term.worst
+        worst = worst if term.suspect_is_worst and result.suspect else None
         return result if worst is None else worst
     if not isinstance(result, GraderScore):
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")

@@ -19,6 +19,7 @@ from adjudge.engine.clock import Clock, SystemClock
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import (
     ASKED_AGAIN,
+    BLAMED,
     LOST,
     REDRAW_KINDS,
     ErrorKind,
@@ -450,13 +451,25 @@ def _rank_scores(result: GraderResult, n: int, role: Role) -> Sequence[GraderRes
         ] * n
     scores = result.as_scores()
     if scores is None:
-        message = "a group of one sample cannot be ranked"
+        message = "fewer than two samples have a rank"
         return [GraderError(result.name, ErrorKind.INVALID_INPUT, message, role=role)] * n
     reason, source = result.reason, result.provenance
-    return [
+    spread: list[GraderResult] = [
         GraderScore(result.name, score, reason, {"rank": place}, (0.0, 1.0), role, source)
+        if score is not None
+        else _blame(result, role)
         for score, place in zip(scores, result.rank, strict=True)
     ]
+    return spread
+
+
+def _blame(result: GraderRank, role: Role) -> GraderError:
+    """The failure of the one sample that could not be ranked."""
+    failure = result.failure
+    assert failure is not None  # noqa: S101  (GraderRank checks that)
+    metadata = {**failure.metadata, BLAMED: True}
+    source = result.provenance
+    return GraderError(result.name, failure.kind, failure.error, metadata, role, source)
 
 
 def _no_events_error(why: str) -> GraderError:

@@ -130,10 +130,10 @@ def parse_python(source: str) -> ast.Module | str:
 
 
 def _idle(statement: ast.stmt) -> bool:
-    """Whether a statement only names or adds up things, as a word or a number does."""
-    return isinstance(statement, ast.Expr) and isinstance(
-        statement.value, ast.Name | ast.Constant | ast.Attribute | ast.BinOp | ast.Tuple
-    )
+    """Whether a statement only names, lists or adds up things, as a word or a number does."""
+    values = ast.Name | ast.Constant | ast.Attribute | ast.BinOp | ast.UnaryOp | ast.Compare
+    lists = ast.Tuple | ast.List | ast.Set | ast.Dict
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, values | lists)
 
 
 async def _in_place_or_worker(

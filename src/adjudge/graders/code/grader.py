@@ -42,12 +42,12 @@ _MAX_STDERR = 500
 class SyntaxCheckGrader(ParametricRule):
     r"""1 when all Python code in the response parses, else 0.
 
-    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as
-    Python; without such, in blocks without a language; without any block, the whole text if it
-    parses and does more than name things. Nothing is executed. The grammar is that of the running
-    interpreter; nesting that it refuses to parse counts as not parsing. Where there is no code,
-    ``<think>`` was never closed, or the response has more than 2**20 characters, the score is 0
-    with ``cause = "candidate"`` in metadata.
+    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as Python;
+    without such, in blocks without a language; without any block, the whole text if it parses and
+    does more than name things. Comments alone are no code. Nothing is executed. The grammar is that
+    of the running interpreter; nesting that it refuses to parse counts as not parsing. Where there
+    is no code, ``<think>`` was never closed, or the response has more than 2**20 characters, the
+    score is 0 with ``cause = "candidate"`` in metadata.
 
     ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
     after the thinking, ``full`` the whole response.
@@ -74,7 +74,8 @@ class SyntaxCheckGrader(ParametricRule):
         if len(text) > _MAX_CODE:
             return self._candidate_fault(_TOO_LONG, blocks=0)
         try:
-            sources = await extract_python(text, "all")
+            found = await extract_python(text, "all")
+            sources = [source for source in found if _has_statements(source)]
             faults = [fault for source in sources if (fault := await find_syntax_fault(source))]
         except CandidateLimitExceeded as excess:
             return self._candidate_fault(str(excess), blocks=0)
@@ -82,6 +83,12 @@ class SyntaxCheckGrader(ParametricRule):
             return self._candidate_fault(_NO_CODE, blocks=0)
         reason = faults[0] if faults else "all code parses"
         return self._score(float(not faults), reason, blocks=len(sources), faulty=len(faults))
+
+
+def _has_statements(source: str) -> bool:
+    """Whether there is more than comments."""
+    lines = (line.strip() for line in source.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
 
 
 class CodeExecutionGrader(RuleGrader):
@@ -107,26 +114,28 @@ class CodeExecutionGrader(RuleGrader):
     ``passed``, ``total``, ``outcomes`` (the first 50) and the end of ``stderr``.
 
     No test runs where the code could reach it. The code gets arguments and gives back values.
-    Expected values are compared outside the sandbox; statements that are more than
-    ``assert f(literals) == literal`` run in a second sandbox, where the code's names stand for
-    calls to the first. What comes back is built anew there from plain values (numbers, text,
-    bytes, lists, tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates,
-    ``bytearray``, ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with
-    methods, attributes, items and iteration, but without a value. What a test gives to the code
-    shows what the call did to it. Python's own names and the modules of its library are Python's,
-    whatever the code defines. So patching the interpreter, exiting early, printing markers or
-    equalling everything gains nothing, and where a function returns an object in place of a value,
-    the test fails. Code can still contain the answers, where it knows them, and a test that asks
-    one function of the code about another gets the code's answer.
+    Expected values are compared outside the sandbox; statements that are more than ``assert
+    f(literals) == literal`` run in a second sandbox, where the code's names stand for calls to the
+    first. What comes back is built anew there from plain values (numbers, text, bytes, lists,
+    tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates, ``bytearray``,
+    ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with methods, attributes,
+    items and iteration, but without a value. A value of a class that derives from a plain one has
+    data beside it (the fields of a named tuple), but no methods of its own unless the test names
+    its class. What a test gives to the code shows what the call did to it. Python's own names and
+    the modules of its library are Python's, whatever the code defines. So patching the interpreter,
+    exiting early, printing markers, equalling or answering everything gains nothing, and where a
+    function returns an object in place of a value, the test fails. Code can still contain the
+    answers, where it knows them, and a test that asks one function of the code about another gets
+    the code's answer.
 
     A test that needs more than that is the row's fault, and the score is missing. Such a test
     passes functions or objects of its own to the code; uses the code's classes in ``isinstance``,
     ``except`` or as bases; computes with or compares the objects of the code's classes; changes in
-    place what those hold; computes with an argument after a call that changed it and returned a
-    value; asks whether two values are the same object; uses what one process has alone (files,
-    ``sys.stdout``, mocks, event loops); could run what the code returns (``eval``, ``pickle``); or
-    never uses the code. Most are found before anything runs;
-    with ``score = "all"`` a test that failed comes before one that turns out to need more. With
+    place what those hold; computes with an argument that a call changed besides returning a value,
+    where that decides the verdict; asks whether two values are the same object; uses what one
+    process has alone (files, ``sys.stdout``, mocks, event loops); could run what the code returns
+    (``eval``, ``pickle``); or never uses the code. Most are found before anything runs; with
+    ``score = "all"`` a test that failed comes before one that turns out to need more. With
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 

@@ -4,7 +4,8 @@ Runs in a sandbox of its own, after the text of ``values``. No line of the candi
 here. A name that a test does not define is asked for at the candidate: a plain value arrives as a
 new built-in value, anything else as a :class:`Handle`, whose calls, attributes and items are asked
 for in turn. What compares or combines is Python's own, on this side. So an object that equals
-everything equals nothing here.
+everything equals nothing here. A value of a class that derives from a plain one has the plain one's
+methods alone, unless the test names its class, and an object that answers to every name to none.
 
 The file ``cases.json`` holds a list of ``[number, statements, own, computes]``; ``own`` are the
 names that are the candidate's although Python has them too, and ``computes`` says that the test
@@ -63,12 +64,14 @@ class Session:
         self._handles: dict[int, Handle] = {}
         self.sizes: dict[int, int] = {}  # of objects since the last deed that may change them
         self.classes: set[str] = set()  # that the test has named
-        self.asked = self.computes = False
+        self.asked = False
+        self.changed = False  # an argument, by a call that also returned a value
+        self.keeps_arguments = False  # as they were before such a call
 
-    def begin(self, case: int, computes: bool) -> None:
+    def begin(self, case: int, keeps_arguments: bool) -> None:
         """A case starts, from a fresh module there and without the objects of another case."""
         self._case = case
-        self.computes = computes
+        self.changed, self.keeps_arguments = False, keeps_arguments
         self._handles.clear()
         self.classes.clear()
         self.sizes.clear()
@@ -129,12 +132,14 @@ class Session:
         if rest:
             if all(type(one) in FIXED_TYPES for one in given):
                 raise ValueError("nothing that a call could change")
-            if tree is not None and self.computes:
-                self.end("refused", "computes with an argument that the code changed")
+            self.changed |= tree is not None
             args, kwargs = decode_tree(rest[0], self._live)
             if [*kwargs] != [*arguments[2]]:
                 raise ValueError("other arguments")
-            for old, new in zip(given, [*args, *kwargs.values()], strict=True):
+            after = [*args, *kwargs.values()]
+            if self.keeps_arguments and tree is not None:
+                given = after
+            for old, new in zip(given, after, strict=True):
                 _update(old, new)
         if type(tree) is list and tree[0] == "given":
             return None, given[tree[1]]
@@ -231,11 +236,17 @@ class Origin:
         self.constructed = False  # by the test
         self.derives = False  # from a list, dict or set
         self.reached = False  # from an object that the test constructed
+        self.names: set[str] = set()  # deeds in which it does not answer to just any name
 
     @property
     def known(self) -> bool:
         """Whether the test asked for an object of this class, and for no value."""
         return self.constructed or self.kind in _SESSION.classes
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its answers are what the test asks for."""
+        return self.known or self.reached
 
 
 class Handle:
@@ -251,27 +262,24 @@ class Handle:
         object.__setattr__(self, "candidate_object", origin)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._lead_to(_SESSION.do("call", self, list(args), kwargs))
-        if self.candidate_object.is_class:
-            if isinstance(made, list | dict | set) and hasattr(made, "candidate_object"):
+        made = _lead(self.candidate_object, _SESSION.do("call", self, list(args), kwargs))
+        if self.candidate_object.is_class and (origin := _origin_of(made)):
+            if isinstance(made, list | dict | set):
                 # Its content changes there, with every method that the test calls.
-                made = _SESSION.handle(made.candidate_object.number, type(made).__name__, False)
-                made.candidate_object.derives = True
-            if isinstance(made, Handle):
-                made.candidate_object.constructed = True
+                made = _SESSION.handle(origin.number, type(made).__name__, False)
+                origin = made.candidate_object
+                origin.derives = True
+            origin.constructed = True
         return made
 
     def __getattr__(self, name: str) -> Any:
         origin = self.candidate_object
-        if name in _QUESTIONS and not (origin.known or origin.reached):
+        if name in _QUESTIONS and not origin.trusted:
             _SESSION.end("error", f"asks for {name} of a value and got a {origin.kind} object")
-        return self._lead_to(_SESSION.do("getattr", self, name))
+        return _get_attribute(self, name)
 
-    def _lead_to(self, value: Any) -> Any:
-        origin = self.candidate_object
-        if isinstance(value, Handle) and (origin.constructed or origin.reached):
-            value.candidate_object.reached = True
-        return value
+    def __getitem__(self, key: Any) -> Any:
+        return _get_named(self, "getitem", key)
 
     def __len__(self) -> int:
         size: int = _SESSION.do("len", self)
@@ -333,6 +341,52 @@ class Handle:
         _SESSION.end("refused", f"needs the code's own {self.candidate_object.kind} object")
 
 
+def _origin_of(value: Any) -> Origin | None:
+    origin = None if isinstance(value, type) else getattr(value, "candidate_object", None)
+    return origin if isinstance(origin, Origin) else None
+
+
+def _lead(origin: Origin, value: Any) -> Any:
+    """``value``, which an object of the candidate led to."""
+    found = _origin_of(value)
+    of_class = origin.is_class and not isinstance(value, Handle)
+    if found and (origin.constructed or origin.reached or of_class):
+        found.reached = True
+    return value
+
+
+def _get_attribute(value: Any, name: str) -> Any:
+    """An attribute that the candidate answers for."""
+    origin = value.candidate_object
+    found = _get_named(value, "getattr", name)
+    is_method = isinstance(found, Handle) and not isinstance(value, Handle)
+    if is_method and not (origin.trusted or name in ("_asdict", "_replace")):
+        kind = _SESSION.do("getattr", value, "__class__")
+        origin.constructed = _SESSION.do("getattr", kind, "__name__") in _SESSION.classes
+        if not origin.constructed:
+            _SESSION.end("error", f"asks for {name} of a value of a class of the code")
+    return _lead(origin, found)
+
+
+def _get_named(value: Any, deed: str, name: Any) -> Any:
+    """What the candidate has under a name or key.
+
+    The test fails where an object in place of a value answers as well to a name that nobody gave.
+    """
+    origin = value.candidate_object
+    found = _SESSION.do(deed, value, name)
+    if not origin.trusted and deed not in origin.names and (isinstance(found, Handle) or found):
+        nobodys = "".join(chr(97 + byte % 26) for byte in os.urandom(9))
+        try:
+            answer = _SESSION.do(deed, value, nobodys)
+        except Exception:  # noqa: BLE001  (what the code raises where it has no such name)
+            answer = None
+        if isinstance(answer, Handle) or answer:
+            _SESSION.end("error", f"asks for {name!r} of an object that answers to every name")
+        origin.names.add(deed)
+    return found
+
+
 def _asks(deed: str) -> Any:
     return lambda self, *arguments: _SESSION.do(deed, self, *arguments)
 
@@ -344,7 +398,7 @@ def _combines(self: Handle, other: Any, *_: Any) -> NoReturn:
 
 for _deed in (
     *("next", "reversed", "str", "repr", "bool", "int", "float", "complex"),
-    *("abs", "round", "neg", "getitem", "setitem", "delitem"),
+    *("abs", "round", "neg", "setitem", "delitem"),
 ):
     setattr(Handle, f"__{_deed}__", _asks(_deed))
 for _deed in (
@@ -365,7 +419,8 @@ for _deed in (
 def _plus(content: Any, number: int) -> Any:
     """A value whose class is the candidate's but derives from a plain one.
 
-    It is, compares and combines as the plain value; what that lacks is asked for.
+    It is, compares and combines as the plain value; data that the plain value lacks is asked for,
+    such as the fields of a named tuple.
     """
     kind = _SUBCLASSES.get(type(content))
     if kind is None:
@@ -376,9 +431,9 @@ def _plus(content: Any, number: int) -> Any:
 
 
 def _subclass(base: type) -> Any:
-    members = {"__getattr__": _asks("getattr")}
+    members: dict[str, Any] = {"__getattr__": _get_attribute}
     if base is dict:
-        members["__missing__"] = _asks("getitem")
+        members["__missing__"] = Handle.__getitem__
     return type(base.__name__, (base,), members)
 
 
@@ -466,9 +521,23 @@ class Builtins(dict):  # type: ignore[type-arg]
 
 
 def _judge(number: int, test: str, own: list[str], computes: bool) -> None:
+    """Report on a case.
+
+    Where the code changed what the test computes with, the case runs once more with the arguments
+    as they were. Where that makes a difference, the code has had a say in what is expected.
+    """
+    kind, text = _run_case(number, test, own, keeps_arguments=False)
+    if computes and _SESSION.changed:
+        again, _ = _run_case(number, test, own, keeps_arguments=True)
+        if again != kind:
+            _SESSION.end("refused", "computes with an argument that the code changed")
+    _SESSION.report(kind, text)
+
+
+def _run_case(number: int, test: str, own: list[str], *, keeps_arguments: bool) -> tuple[str, str]:
     loaded = False
     try:
-        _SESSION.begin(number, computes)
+        _SESSION.begin(number, keeps_arguments)
         loaded = True
         code = compile(test, "test", "exec", dont_inherit=True)
         exec(code, {"__name__": "test", "__builtins__": Builtins(own)})  # noqa: S102
@@ -476,11 +545,10 @@ def _judge(number: int, test: str, own: list[str], computes: bool) -> None:
         text = f"{type(error).__name__}: {error}"
         if loaded and not _SESSION.asked:
             _SESSION.end("refused", f"raised before it used the code: {text}")
-        _SESSION.report("error", text)
-    else:
-        if not _SESSION.asked:
-            _SESSION.end("refused", "never uses the code")
-        _SESSION.report("passed")
+        return "error", text
+    if not _SESSION.asked:
+        _SESSION.end("refused", "never uses the code")
+    return "passed", ""
 
 
 def run() -> None:

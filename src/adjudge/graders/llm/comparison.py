@@ -10,7 +10,13 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import View, check_choice, check_flag, check_integer, view_text
-from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_provenance
+from adjudge.graders.llm.asking import (
+    ask_all,
+    describe_failure,
+    join_failures,
+    sum_costs,
+    sum_provenance,
+)
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
     JudgeGrader,
@@ -30,7 +36,7 @@ from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
-from adjudge.types import GraderMode, GraderRank, GraderScore, Provenance
+from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Provenance
 from adjudge.verdicts import (
     Menu,
     UnreadableReply,
@@ -295,17 +301,14 @@ class DistinctResponses(NamedTuple):
     texts: list[str]
     places: list[int | None]
 
-    def ranked(self, ranks: Sequence[float]) -> list[float]:
-        """``ranks`` of the texts as ranks of the group, 1 is best.
+    def ranked(self, ranks: Sequence[float | None]) -> list[float | None]:
+        """``ranks`` of the texts as ranks of the group, 1 is best; ``None`` stays ``None``.
 
         Equal responses share a rank; those that say nothing share the one below all others.
         """
-        own = self.spread(ranks)
-        said = [rank for rank in own if rank is not None]
-        return [
-            1.0 + (len(said) if rank is None else sum(better < rank for better in said))
-            for rank in own
-        ]
+        said = [rank for rank in self.spread(ranks) if rank is not None]
+        places = [None if rank is None else 1.0 + sum(one < rank for one in said) for rank in ranks]
+        return [1.0 + len(said) if place is None else places[place] for place in self.places]
 
     def spread(self, values: Sequence[_T]) -> list[_T | None]:
         """``values`` of the texts, for each response of the group."""
@@ -397,7 +400,7 @@ _ALL = "{responses}"
 
 
 class ListwiseGrader(JudgeGrader):
-    """Ranks the responses of a group in one call, 1 is best, ties as the judge told them.
+    """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
 
     Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
     the conversation before the response in ``messages`` where all share it, else ``prompt``. The
@@ -413,6 +416,10 @@ class ListwiseGrader(JudgeGrader):
     responses one after the other.
 
     When fewer than two distinct responses say something nobody is asked: equal ones tie.
+
+    Where the judge refuses or its reply has no ranking, it is asked again without a half of the
+    responses, and so on. Where one of three or more makes it fail, that one has failed (a suspect),
+    and the others have their ranks.
     """
 
     type_name = "listwise"
@@ -442,7 +449,7 @@ class ListwiseGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
         group = read_group(fields, self._showing, self.language, seed=self.seed, draw=draw)
-        texts, n = group.entrants.texts, len(group.entrants.texts)
+        n = len(group.entrants.texts)
         if n > self.max_group:
             raise GradingFailure(
                 ErrorKind.INVALID_INPUT,
@@ -451,30 +458,74 @@ class ListwiseGrader(JudgeGrader):
             )
         if n < 2:
             reason = "fewer than two distinct responses say something"
-            return self._ranked(group.entrants, [1.0] * n, reason, {})
-        template = self._templates[n]
-        values = add_query(group.sample, template)
-        values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}
-        told = await self._ask(template, values, _PlacesForm(n), draw=draw, group=group.id)
-        shown = group.entrants.spread(range(1, n + 1))
-        answer = self._ranked(
-            group.entrants,
-            told.verdict.value,
-            told.verdict.reason,
-            {"shown_as": shown, **told.notes},
-        )
+            return GraderRank(self.name, group.entrants.ranked([1.0] * n), reason)
+        shown = list(range(n))
+        blame: GraderError | None = None
+        try:
+            answer = await self._ask_about(group, shown, draw)
+            cost: Provenance | None = answer.provenance
+        except GradingFailure as failure:
+            suspect, answer = await self._find_suspect(group, failure, draw)
+            shown.remove(suspect)
+            cost = failure.provenance
+            blame = GraderError(self.name, failure.kind, str(failure), failure.metadata)
+        ranks = dict(zip(shown, answer.verdict.value, strict=True))
+        places = {one: place for place, one in enumerate(shown, 1)}
         return GraderRank(
-            answer.name, answer.rank, answer.reason, answer.metadata, provenance=told.provenance
+            self.name,
+            group.entrants.ranked([ranks.get(one) for one in range(n)]),
+            answer.verdict.reason,
+            {"shown_as": group.entrants.spread([*map(places.get, range(n))]), **answer.notes},
+            provenance=cost,
+            failure=blame,
         )
 
-    def _ranked(
-        self,
-        entrants: DistinctResponses,
-        ranks: Sequence[float],
-        reason: str,
-        metadata: dict[str, Any],
-    ) -> GraderRank:
-        return GraderRank(self.name, entrants.ranked(ranks), reason, metadata)
+    async def _ask_about(
+        self, group: ResponseGroup, shown: Sequence[int], draw: int
+    ) -> JudgeOutcome:
+        """The judge's ranking of some of the texts."""
+        template = self._templates[len(shown)]
+        texts = [group.entrants.texts[one] for one in shown]
+        values = add_query(group.sample, template)
+        values |= {f"response_{number}": text for number, text in enumerate(texts, 1)}
+        form = _PlacesForm(len(shown))
+        return await self._ask(template, values, form, draw=draw, group=group.id)
+
+    async def _find_suspect(
+        self, group: ResponseGroup, failure: GradingFailure, draw: int
+    ) -> tuple[int, JudgeOutcome]:
+        """The one text that makes the judge fail, and the ranking without it.
+
+        Asks without one half of those who may be it and without the other, and goes on where just
+        one of the two works. ``failure`` gets what all asks cost, and is raised where that is not
+        so, for a pair, and where no answer can have brought it about.
+        """
+        everyone = range(len(group.entrants.texts))
+        suspects, answer = [*everyone], None
+        while answer is None or len(suspects) > 1:
+            if len(everyone) < 3 or not failure.suspect:
+                raise failure
+            parts = 2 if len(everyone) > 3 else len(suspects)  # two texts at least are shown
+            asks = [tuple(suspects[i::parts]) for i in range(parts)]
+            found = await ask_all(partial(self._ask_without, group, part, draw) for part in asks)
+            ranked = {p: o for p, o in zip(asks, found, strict=True) if isinstance(o, JudgeOutcome)}
+            failed = [one for one in found if isinstance(one, GradingFailure)]
+            answered = [one.provenance for one in ranked.values()]
+            failure.provenance = sum_costs(answered, [failure, *failed])
+            if len(ranked) != 1 or not all(one.suspect for one in failed):
+                raise failure
+            ((part, answer),) = ranked.items()
+            suspects = [*part]
+        return suspects[0], answer
+
+    async def _ask_without(
+        self, group: ResponseGroup, left_out: Sequence[int], draw: int
+    ) -> JudgeOutcome:
+        places = group.entrants.places
+        label = ", ".join(str(places.index(one) + 1) for one in left_out)
+        with call_part(f"without {label}"):
+            shown = [one for one in range(len(group.entrants.texts)) if one not in left_out]
+            return await self._ask_about(group, shown, draw)
 
 
 class _PlacesForm(KeyForm):

@@ -179,7 +179,7 @@ class MultiJudge(BaseGrader):
         cost = sum_costs([one.provenance for one in answers], missing.values())
         scores = [one.score for one in answers if isinstance(one, GraderScore)]
         if not scores:
-            ranks = [one.rank for one in answers if isinstance(one, GraderRank)]
+            ranks = [one for one in answers if isinstance(one, GraderRank)]
             return self._ranked(ranks, metadata, cost)
         score = reduce_values(scores, self.reduce, gate=self.role is Role.GATE)
         metadata |= {"spread": pstdev(scores), "agreement": modal_share(scores)}
@@ -187,17 +187,28 @@ class MultiJudge(BaseGrader):
         return GraderScore(self.name, score, reason, metadata, provenance=cost)
 
     def _ranked(
-        self, ranks: Sequence[Sequence[float]], metadata: dict[str, Any], cost: Provenance | None
+        self, answers: Sequence[GraderRank], metadata: dict[str, Any], cost: Provenance | None
     ) -> GraderRank:
-        if len(set(map(len, ranks))) > 1:
+        """The joined ranking, of the responses that all of a quorum of judges ranked."""
+        whole = [one for one in answers if one.failure is None]
+        counted = whole if len(whole) >= self.quorum else answers
+        if len({len(one.rank) for one in counted}) > 1:
             raise GradingFailure(
                 ErrorKind.INCOMPLETE, "the judges ranked different numbers of responses", metadata
             )
-        places = list(zip(*map(mid_ranks, ranks), strict=True))
+        by_response = list(zip(*(one.rank for one in counted), strict=True))
+        known = [ranks for ranks in by_response if None not in ranks]
+        places = list(zip(*map(mid_ranks, zip(*known, strict=True)), strict=True))
         metadata["spread"] = math.fsum(map(pstdev, places)) / len(places) if places else 0.0
-        joined = [reduce_values(one, self.reduce) for one in places]
-        reason = f"{self.reduce} place of {len(ranks)} rankings"
-        return GraderRank(self.name, joined, reason, metadata, provenance=cost)
+        joined = iter([reduce_values(one, self.reduce) for one in places])
+        return GraderRank(
+            self.name,
+            [None if None in ranks else next(joined) for ranks in by_response],
+            f"{self.reduce} place of {len(counted)} rankings",
+            metadata,
+            provenance=cost,
+            failure=next((one.failure for one in counted if one.failure is not None), None),
+        )
 
     def _short(
         self, given: Mapping[str, _MemberAnswer], missing: Mapping[str, GradingFailure]

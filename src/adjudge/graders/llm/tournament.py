@@ -23,7 +23,7 @@ from adjudge.graders.llm.judge_grader import TemplateInput, TruncationMode
 from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
-from adjudge.types import GraderMode, GraderRank
+from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
 
 _CLOSE = 1e-12
 _MOST_SWEEPS = 10_000
@@ -95,11 +95,13 @@ class TournamentGrader(PairJudge):
 
     Failed comparisons are left out, and the ranking stands, when they are at most the share
     ``max_failed`` (default 0) of all, every response has been compared, and the others connect all
-    responses; else the grader fails. A group of one, of more than ``max_group`` distinct responses
-    (default 32, at most 64) and, under ``truncated = "mask"``, with a member that was cut is
-    ``invalid_input``. When fewer than two distinct responses say something nobody is asked:
-    equal ones tie. ``ties``, ``template``, ``view``, ``truncated``, ``verdict``: as for
-    ``pairwise``.
+    responses; else the grader fails. Where all failed comparisons have one response in common, and
+    no other, that one has failed (a suspect), and the others are ranked among themselves.
+
+    A group of one, of more than ``max_group`` distinct responses (default 32, at most 64) and,
+    under ``truncated = "mask"``, with a member that was cut is ``invalid_input``. When fewer than
+    two distinct responses say something nobody is asked: equal ones tie. ``ties``, ``template``,
+    ``view``, ``truncated``, ``verdict``: as for ``pairwise``.
     """
 
     type_name = "tournament"
@@ -159,9 +161,12 @@ class TournamentGrader(PairJudge):
         pairs = schedule_pairs(n, self.pairs_per_response)
         found = await ask_all(self._matches(group, pairs, draw))
         played = _Played.of(pairs, found)
+        suspect = None
         if not played.suffice(n, self.max_failed):
-            raise played.failure()
-        return self._ranked(group, played)
+            suspect = played.find_suspect()
+            if suspect is None:
+                raise played.failure()
+        return self._ranked(group, played, suspect)
 
     def _matches(
         self, group: ResponseGroup, pairs: Sequence[tuple[int, int]], draw: int
@@ -184,30 +189,44 @@ class TournamentGrader(PairJudge):
         with call_part(label):
             return await self.compare(*pair, **options)
 
-    def _ranked(self, group: ResponseGroup, played: _Played) -> GraderRank:
+    def _ranked(self, group: ResponseGroup, played: _Played, suspect: int | None) -> GraderRank:
         entrants = group.entrants
-        strengths = fit_bradley_terry(played.wins(), len(entrants.texts), prior=self.prior)
-        ranks = entrants.ranked(_places(strengths))
-        said = [one.consistent for _, one in played.compared if one.consistent is not None]
+        ranked = [i for i in range(len(entrants.texts)) if i != suspect]
+        rest = played.among(ranked)
+        strengths = fit_bradley_terry(rest.wins(ranked), len(ranked), prior=self.prior)
+        places = dict(zip(ranked, _places(strengths), strict=True))
+        strength_of = dict(zip(ranked, strengths, strict=True))
+        said = [one.consistent for _, one in rest.compared if one.consistent is not None]
         metadata: dict[str, Any] = {
-            "strengths": entrants.spread(strengths),
-            "comparisons": len(played.compared),
+            "strengths": entrants.spread([*map(strength_of.get, range(len(entrants.texts)))]),
+            "comparisons": len(rest.compared),
             "failed": len(played.failed),
             "inconsistent": said.count(False) / len(said) if said else None,
-            "pairs": played.pairs(entrants.places),
+            "pairs": rest.pairs(entrants.places),
         }
         if played.failed:
-            metadata["failures"] = [describe_failure(failure) for failure in played.failed]
-        provenance = sum_costs([one.provenance for _, one in played.compared], played.failed)
-        reason = f"Bradley-Terry strengths from {len(played.compared)} comparisons"
-        return GraderRank(self.name, ranks, reason, metadata, provenance=provenance)
+            metadata["failures"] = [describe_failure(failure) for _, failure in played.failed]
+        return GraderRank(
+            self.name,
+            entrants.ranked([*map(places.get, range(len(entrants.texts)))]),
+            f"Bradley-Terry strengths from {len(rest.compared)} comparisons",
+            metadata,
+            provenance=played.cost(),
+            failure=None if suspect is None else self._blame(played, suspect),
+        )
+
+    def _blame(self, played: _Played, suspect: int) -> GraderError:
+        """Why the one response that all failed comparisons have in common has no rank."""
+        own = [(pair, one) for pair, one in played.compared if suspect in pair]
+        failure = _Played(own, played.failed).failure()
+        return GraderError(self.name, failure.kind, f"of this response {failure}", failure.metadata)
 
 
 class _Played(NamedTuple):
     """What came of a tournament's pairs."""
 
     compared: list[tuple[tuple[int, int], PairComparison]]
-    failed: list[GradingFailure]
+    failed: list[tuple[tuple[int, int], GradingFailure]]
 
     @classmethod
     def of(
@@ -216,7 +235,7 @@ class _Played(NamedTuple):
         both = list(zip(pairs, found, strict=True))
         return cls(
             [(pair, one) for pair, one in both if isinstance(one, PairComparison)],
-            [one for _, one in both if isinstance(one, GradingFailure)],
+            [(pair, one) for pair, one in both if isinstance(one, GradingFailure)],
         )
 
     def suffice(self, n: int, max_failed: float) -> bool:
@@ -226,22 +245,44 @@ class _Played(NamedTuple):
             [pair for pair, _ in self.compared], n
         )
 
+    def find_suspect(self) -> int | None:
+        """The one response that all failed comparisons have in common; of one pair neither.
+
+        Failures that may pass by themselves, or that no answer can bring about, blame nobody.
+        """
+        common = set.intersection(*(set(pair) for pair, _ in self.failed))
+        blames = len(common) == 1 and all(failure.suspect for _, failure in self.failed)
+        return common.pop() if blames else None
+
+    def among(self, ranked: Sequence[int]) -> _Played:
+        """The comparisons of these responses with each other."""
+        both = [(pair, one) for pair, one in self.compared if set(pair) <= set(ranked)]
+        return _Played(both, [])
+
     def failure(self) -> GradingFailure:
         """Why there is no ranking."""
-        asked = len(self.compared) + len(self.failed)
+        failures = [failure for _, failure in self.failed]
+        asked = len(self.compared) + len(failures)
         metadata = {
             "comparisons": len(self.compared),
-            "failed": len(self.failed),
-            "failures": [describe_failure(failure) for failure in self.failed],
+            "failed": len(failures),
+            "failures": [describe_failure(failure) for failure in failures],
         }
-        message = f"{len(self.failed)} of {asked} comparisons failed; the first: {self.failed[0]}"
+        message = f"{len(failures)} of {asked} comparisons failed; the first: {failures[0]}"
         answered = [one.provenance for _, one in self.compared]
-        return join_failures(self.failed, message, metadata, answered=answered)
+        return join_failures(failures, message, metadata, answered=answered)
 
-    def wins(self) -> dict[tuple[int, int], float]:
-        """Wins by pair, ties halved."""
+    def cost(self) -> Provenance | None:
+        """What all comparisons cost."""
+        return sum_costs(
+            [one.provenance for _, one in self.compared], [failure for _, failure in self.failed]
+        )
+
+    def wins(self, ranked: Sequence[int]) -> dict[tuple[int, int], float]:
+        """Wins by pair, ties halved; a response's number is its place in ``ranked``."""
         won: dict[tuple[int, int], float] = {}
-        for (first, second), one in self.compared:
+        for pair, one in self.compared:
+            first, second = map(ranked.index, pair)
             won[first, second] = one.score
             won[second, first] = 1.0 - one.score
         return won

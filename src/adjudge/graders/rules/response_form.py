@@ -36,15 +36,16 @@ class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
     Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0. Time is linear in the length of the response.
+    response scores 0, and so does one with nothing visible in the last block, the answer. Time is
+    linear in the length of the response.
 
     ``tags``: the blocks in their order, by default ``["think", "answer"]``, so
     ``<think>…</think><answer>…</answer>``.
     ``strict`` (default true): every opening and closing tag stands there exactly once, in order
     and without nesting, with nothing but white space before, between and behind the blocks.
     Otherwise each tag must only be opened and closed after that, anywhere: the py-openjudge 0.2.4
-    definition (``ReasoningFormatGrader``).
-    ``allow_empty`` (default true): blocks may hold nothing but white space.
+    definition (``ReasoningFormatGrader``), which takes empty answers, too.
+    ``allow_empty`` (default true): blocks before the last may hold nothing.
     ``prompt_opens`` (default false): the chat template already wrote the first opening tag, so
     the response starts inside that block; writing the tag again is then a fault under ``strict``.
 
@@ -91,7 +92,7 @@ class ReasoningFormatGrader(ParametricRule):
                 return f"<{tag}> is out of order"
             if text[end:start].strip():
                 return f"text before <{tag}>"
-            if self._lacks_content(text[start + len(tag) + 2 : close]):
+            if self._lacks_content(tag, text[start + len(tag) + 2 : close]):
                 return f"<{tag}> is empty"
             end = close + len(tag) + 3
         return "text after the last tag" if text[end:].strip() else ""
@@ -105,12 +106,12 @@ class ReasoningFormatGrader(ParametricRule):
             close = text.find(f"</{tag}>", start)
             if close < 0:
                 return f"<{tag}> is not closed"
-            if self._lacks_content(text[start + len(tag) + 2 : close]):
+            if self._lacks_content(tag, text[start + len(tag) + 2 : close]):
                 return f"<{tag}> is empty"
         return ""
 
-    def _lacks_content(self, block: str) -> bool:
-        return not self.allow_empty and not block.strip()
+    def _lacks_content(self, tag: str, block: str) -> bool:
+        return (tag == self._tags[-1] or not self.allow_empty) and _says_nothing(block)
 
 
 @dataclass(eq=False, repr=False)
@@ -118,7 +119,7 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
     Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0. Time is linear in the length of the response.
+    response scores 0, and so does an empty answer. Time is linear in the length of the response.
 
     The form is ``<think>…</think>`` followed by one ``<answer>…</answer>`` or by one or more
     ``<tool_call>…</tool_call>``, with only white space around and between, and no such tag inside
@@ -165,6 +166,8 @@ class ReasoningToolCallFormatGrader(ParametricRule):
             return _read_calls(rest)
         if _has_tag(answer):
             return "a tag inside <answer>", 0
+        if _says_nothing(answer):
+            return "<answer> is empty", 0
         return ("text after </answer>" if after else ""), 0
 
 
@@ -188,6 +191,11 @@ def _read_calls(text: str) -> tuple[str, int]:
     if not blocks:
         return "no closed <answer> or <tool_call>", 0
     return ("text after </tool_call>" if last.strip() else ""), len(blocks)
+
+
+def _says_nothing(text: str) -> bool:
+    """Whether there is nothing to see: white space and invisible characters at most."""
+    return not any(sign.isprintable() and not sign.isspace() for sign in text)
 
 
 def _check_tags(owner: str, tags: Any) -> None:
@@ -466,6 +474,7 @@ def repetition_rate(tokens: list[str], n: int) -> float:
 
 
 _Measure = Literal["match", "probability"]
+_MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
@@ -486,9 +495,11 @@ class LanguageGrader(ParametricRule):
     languages of their own here.
     ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
     ``probability`` gives its probability among the candidates.
-    ``min_letters`` (default 10): a text with fewer letters, such as "42" or nothing at all, is
-    nothing to judge, and so is one in which the model sees no language: 1 with
-    ``evaluable = false``.
+    ``min_letters`` (default 10): a text with fewer letters, such as "Paris", is nothing to judge: 1
+    with ``evaluable = false``. So is one without letters ("42"), with one letter alone again and
+    again, or in which the model sees no language, but it gains nothing: 0. Tags, LaTeX commands
+    and marks of code blocks do not count, and a response with nothing to see is 0 with
+    ``cause = "candidate"`` in metadata.
     ``max_chars`` (default 10000): the language is told from that many characters at the start.
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
@@ -521,14 +532,16 @@ class LanguageGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = text[: self.max_chars]
-        letters = sum(map(str.isalpha, text))
-        if letters < self.min_letters:
-            return self._not_applicable(1.0, f"{letters} letters are too few")
+        text = _MARKUP.sub(" ", text[: self.max_chars])
+        if _says_nothing(text):
+            return self._candidate_fault("the response says nothing")
+        letters = [sign for sign in text.lower() if sign.isalpha()]
+        if len(letters) < self.min_letters:
+            return self._not_applicable(float(bool(letters)), f"{len(letters)} letters are too few")
         ranking = _identifier(self._among).rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]
-        if found == _NO_LANGUAGE or best == worst:
-            return self._not_applicable(1.0, "no language seen")
+        if found == _NO_LANGUAGE or best == worst or len(set(letters)) == 1:
+            return self._not_applicable(0.0, "no language seen")
         probability = min(dict(ranking)[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"

@@ -328,9 +328,8 @@ class ProbeBench:
         if isinstance(found, GraderScore):
             low, high = self._range
             return 2 * (found.score - low) / (high - low) - 1
-        if isinstance(found, GraderRank) and (scores := found.as_scores()) is not None:
-            return scores[0] - scores[1]
-        return None
+        first, second = _pair_scores(found)
+        return None if first is None or second is None else first - second
 
     def ordered_verdicts(
         self, item: ProbeItem, one: str, other: str
@@ -357,13 +356,15 @@ class ProbeBench:
             return [
                 OrderedVerdict(order == "as_given", worth[one]) for order, one in verdicts.items()
             ]
-        if not isinstance(answer, GraderRank) or (scores := answer.as_scores()) is None:
+        scores = _pair_scores(answer)
+        shown = scores[swapped]
+        if shown is None or not isinstance(answer, GraderRank):
             return []
         given = not swapped
         if self.subject.tells_places:
             first, second = answer.metadata.get("shown_as", (1, 2))
             given = (first < second) != swapped
-        return [OrderedVerdict(given, scores[1] if swapped else scores[0])]
+        return [OrderedVerdict(given, shown)]
 
     # --- either ---------------------------------------------------------------------------------
 
@@ -421,3 +422,9 @@ class ProbeBench:
             apart = bool(high and low) and fmean(high) > fmean(low)
             self._cut = [(fmean(high) + fmean(low)) / 2 if apart else None]
         return self._cut[0]
+
+
+def _pair_scores(answer: GraderResult | None) -> tuple[float | None, float | None]:
+    """The scores of the two texts of a ranking."""
+    scores = answer.as_scores() if isinstance(answer, GraderRank) else None
+    return (None, None) if scores is None else (scores[0], scores[1])
