@@ -247,8 +247,8 @@ class LengthPenaltyGrader(ParametricRule):
     ``min_length`` (default 10), ``max_length`` (default 1000): allowed lengths, both included.
     ``penalty_rate`` (default 0.01): penalty per unit.
     ``floor``: the lowest penalty, at most 0; none by default.
-    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (a Chinese character counts as
-    a word).
+    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (in scripts without spaces, such
+    as Chinese or Thai, a character counts as a word).
     ``view``: ``full`` (default) counts all that was written; ``final`` counts what stands after
     the thinking, and an unclosed ``<think>`` then leaves length 0.
 
@@ -367,7 +367,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
       0; range [max_penalty, 0].
 
     Source: the py-openjudge 0.2.4 definition (``NgramRepetitionPenaltyGrader``) with its names and
-    defaults, except for tokens: lower-cased words, Chinese characters and kana one by one, and
+    defaults, except for tokens: lower-cased words, scripts without spaces by character, and
     every other visible sign by itself, so that "!!!!" repeats. Time is linear in the length of
     the text.
 
@@ -482,8 +482,10 @@ class LanguageGrader(ParametricRule):
     ``language``: the wanted code, such as ``en``; a region or script behind ``-`` or ``_`` is
     ignored (``zh-Hans`` is ``zh``). A configured language wins over the row's.
     ``candidates``: the codes that are told apart, at least two; all by default. Few candidates
-    make short texts much safer, since close relatives (``zh`` and ``yue``, ``no`` and ``nn``) are
-    languages of their own here.
+    make short texts much safer. Without candidates, what ISO 639-3 has as parts of a wanted
+    macrolanguage is that language (``wuu`` and ``yue`` are ``zh``, ``nn`` is ``no``, ``ary`` and
+    ``arz`` are ``ar``, ``uzs`` is ``uz``), and the probability of a language that few people write,
+    such as ``oc``, counts a tenth, or half where that language is wanted.
     ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
     ``probability`` gives its probability among the candidates.
     ``min_letters`` (default 10): a text with fewer letters, such as "42" or nothing at all, is
@@ -529,7 +531,8 @@ class LanguageGrader(ParametricRule):
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst:
             return self._not_applicable(1.0, "no language seen")
-        probability = min(dict(ranking)[wanted], 1.0)
+        odds = dict(ranking) if self._among else _weighted(dict(ranking), wanted)
+        found, probability = max(odds, key=odds.__getitem__), min(odds[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
         return self._score(score, reason, found=found, probability=probability)
@@ -556,6 +559,24 @@ class LanguageGrader(ParametricRule):
 
     def _known_languages(self) -> frozenset[str]:
         return _labels(self._among)
+
+
+_MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
+_CODES = (
+    "ar be bg bn ca cs da de el en es et fa fi fr he hi hr hu hy id it ja ka kk ko lt lv mk ml mr "
+    "ms nl no pl pt ro ru si sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh"
+)
+_WIDELY_WRITTEN = frozenset(_CODES.split())
+
+
+def _weighted(odds: dict[str, float], wanted: str) -> dict[str, float]:
+    """The probabilities where not every language is as likely before the text is read."""
+    parts = _MACROLANGUAGES.get(wanted, ())
+    odds[wanted] += sum(odds.pop(part) for part in parts)
+    for code in odds.keys() - _WIDELY_WRITTEN:
+        odds[code] /= 2 if code == wanted else 10
+    total = sum(odds.values())
+    return {code: one / total for code, one in odds.items()}
 
 
 def _candidates(codes: Any) -> tuple[str, ...]:

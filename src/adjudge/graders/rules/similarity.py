@@ -32,6 +32,7 @@ from adjudge.graders.base import (
     split_words,
     text_in_view,
 )
+from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 SetSimilarity = Literal["jaccard", "ordered"]
@@ -314,7 +315,8 @@ class SimilarityGrader(ParametricRule):
     * ``jaccard``: |A ∩ B| / |A ∪ B| over the sets of tokens.
 
     Tokens of ``rouge_l`` and ``jaccard`` are lower-cased words without punctuation. For these two
-    and ``f1`` a Chinese character or kana is a token by itself.
+    and ``f1`` each character of a script without spaces (Chinese, Japanese, Thai, Lao, Burmese,
+    Khmer) is a token. Letters are composed (Unicode's form C) before any metric.
 
     ``max_chars`` (default 10000): a longer text is cut there before comparing, since edit distance
     and LCS take time in proportion to the product of both lengths; metadata then has ``cut``.
@@ -349,7 +351,7 @@ class SimilarityGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        limit = self.max_chars
+        text, limit = compose_letters(text), self.max_chars
         compare = self._comparison()
         text_cut = text[:limit]
         best = max(
@@ -380,7 +382,8 @@ class StringMatchGrader(ParametricRule):
     (ends with it), ``contains`` (has it somewhere), or ``overlap``, the share of the reference's
     distinct words that the response has.
     ``ignore_case`` (default false) compares by Unicode case folding; ``overlap`` always ignores
-    case. ``strip`` (default true) removes white space at both ends of both texts.
+    case. ``strip`` (default true) removes white space at both ends of both texts. Letters are
+    composed (Unicode's form C).
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
 
@@ -411,7 +414,7 @@ class StringMatchGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = self._prepared(text)
+        text = self._prepared(compose_letters(text))
         best = max(float(_MATCHES[self.match](text, target)) for target in targets)
         return self._score(best, f"{self.match} match" if best else f"no {self.match} match")
 
@@ -436,7 +439,7 @@ def rouge_l(text: str, target: str) -> float:
 
 
 def token_f1(text: str, target: str) -> float:
-    """SQuAD's token F1 (Rajpurkar et al. 2016); Chinese characters and kana are tokens.
+    """SQuAD's token F1 (Rajpurkar et al. 2016); scripts without spaces by character.
 
     >>> token_f1("The U.S.A.", "usa")
     1.0

@@ -18,6 +18,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import ParametricRule
 from adjudge.graders.rules.json_validation import normalize_numbers
 from adjudge.messages import content_text
+from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 
@@ -512,12 +513,13 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
             # Broken JSON equals no JSON value, only the same broken string.
             return frozenset({(None, value)})
     if isinstance(value, dict):
-        return frozenset((key, _canonical(entry)) for key, entry in value.items())
+        return frozenset((_canonical(key), _canonical(entry)) for key, entry in value.items())
     return frozenset({(None, _canonical(value))})
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(normalize_numbers(value), sort_keys=True)
+    text = json.dumps(normalize_numbers(value), sort_keys=True, ensure_ascii=False)
+    return compose_letters(text)
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:
