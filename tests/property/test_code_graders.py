@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code.analysis import looks_like_code, parse_fault, split_fenced_blocks
+from adjudge.graders.code.blocks import (
+    PRELUDE,
+    join_blocks,
+    looks_like_code,
+    parse_fault,
+    split_fenced_blocks,
+)
 from adjudge.graders.code.cases import CaseMode, parse_cases, same_output, same_value
 from adjudge.graders.code.grader import SyntaxCheckGrader
 from adjudge.graders.code.tester import Handle, Session
@@ -57,6 +63,13 @@ def test_parsing_is_total_and_agrees_with_the_compiler(source: str) -> None:
     assert looks_like_code(source) <= (fault == "")
     if fault == "":
         assert parse_fault(f"{source}\n") == ""
+
+
+@given(st.lists(st.text() | code, min_size=1, max_size=3))
+def test_blocks_that_parse_make_a_program_that_parses(sources: list[str]) -> None:
+    given = json.dumps([[(True, source) for source in sources], PRELUDE, ["a", "f"]])
+    if not any(map(parse_fault, sources)):
+        assert parse_fault(join_blocks(given)) == ""
 
 
 @given(st.text() | markdown | code.map("```python\n{}\n```".format))

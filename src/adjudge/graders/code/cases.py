@@ -16,16 +16,21 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from importlib import resources
 from typing import Any, Literal
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.code.analysis import find_requirements, parse_python
+from adjudge.graders.code.blocks import find_names
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE, encode_tree
 from adjudge.text import shorten_text
 
 CaseMode = Literal["auto", "stdio", "function", "solution", "assert"]
+_Kind = Literal["stdio", "function", "functional", "solution", "assert"]
+_TEST_TYPES: dict[str, _Kind] = {"functional": "functional", "stdin": "stdio"}
+"""What LiveCodeBench calls its two."""
 UntrustedTests = Literal["refuse", "allow"]
 
 _BAD_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
@@ -36,35 +41,58 @@ class Case:
     """One test: what goes into the sandbox, and what must come out of it.
 
     ``kind`` is ``stdio`` (``request`` is standard input, ``expected`` the text on standard
-    output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` an
-    encoded tree or a text); ``test`` (``request`` is statements, the names that are the code's, and
-    whether the test computes with what it gave the code; they run in a sandbox of their own) or
-    ``beside`` (the same, but they run beside the code).
-    ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can.
+    output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` a list of
+    accepted encoded trees, one tree, or a text); ``test`` (``request`` is statements, the names
+    that are the code's, and whether the test computes with what it gave the code; they run in a
+    sandbox of their own) or ``beside`` (the same, but they run beside the code).
+    ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can. ``names`` are
+    those that a test uses and does not bind.
     """
 
     kind: Literal["stdio", "json", "exact", "text", "test", "beside"]
     request: Any
     expected: Any = None
     refusal: str = ""
+    names: frozenset[str] = frozenset()
+
+
+def called_names(cases: Sequence[Case]) -> set[str]:
+    """The names that tests may want of the code; none for a program."""
+    calls = [case.request for case in cases if case.kind in ("json", "exact", "text")]
+    named = {call[0] for request in calls for call in request}
+    return named.union(*(case.names for case in cases))
 
 
 def parse_cases(
-    test_cases: Any, mode: CaseMode, function: str, untrusted_tests: UntrustedTests = "refuse"
+    test_cases: Any,
+    mode: CaseMode | _Kind,
+    function: str,
+    untrusted_tests: UntrustedTests = "refuse",
 ) -> list[Case]:
     """The cases of one row; ``function`` is the name to call where a case names none.
 
-    ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function``, or either as JSON
-    text. Raises ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for
-    the first case that is broken; ``unsupported`` for one that has to stand beside the code,
-    unless ``untrusted_tests`` allows that.
+    ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function`` or with ``inputs``,
+    ``outputs`` and perhaps ``fn_name``, or any of these as JSON text. Raises
+    ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for the first case
+    that is broken; ``unsupported`` for one that has to stand beside the code, unless
+    ``untrusted_tests`` allows that.
     """
     if isinstance(test_cases, str):
         test_cases = _decoded(test_cases)
     bundled = isinstance(test_cases, Mapping)
-    if bundled:
+    if bundled and {"inputs", "outputs"} <= test_cases.keys():
+        function = test_cases.get("fn_name") or ""
+        mode = "functional" if function else "stdio"
+        test_cases = _pairs(test_cases["inputs"], test_cases["outputs"], bool(function))
+    elif bundled:
+        keys = ", ".join(sorted(map(str, test_cases))) or "nothing"
         function = test_cases.get("function", function)
-        test_cases = test_cases.get("tests")
+        if "tests" not in test_cases:
+            raise _invalid(
+                f"test_cases has neither tests nor inputs and outputs (found {keys}; allowed: "
+                "a list of cases; tests, function; inputs, outputs, fn_name)"
+            )
+        test_cases = test_cases["tests"]
     if not isinstance(test_cases, list) or not test_cases:
         raise _invalid("test_cases must be a list of test cases that is not empty")
     cases = [
@@ -86,7 +114,7 @@ def make_beside_case(
     ``suspect``: what it needs was seen when it ran, so the code may have brought it about.
     """
     if untrusted_tests == "allow":
-        return Case("beside", case.request)
+        return Case("beside", case.request, names=case.names)
     raise GradingFailure(
         ErrorKind.UNSUPPORTED,
         shorten_text(
@@ -98,12 +126,28 @@ def make_beside_case(
     )
 
 
-def _case(number: int, item: Any, mode: CaseMode, function: str, bundled: bool) -> Case:
+def _pairs(inputs: Any, outputs: Any, called: bool) -> list[dict[str, Any]]:
+    """The cases of APPS, TACO and PRIME, which keep what goes in apart from what comes out."""
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise _invalid("inputs and outputs must be lists of one length")
+    pairs = zip(inputs, outputs, strict=True)
+    if called:
+        return [{"input": given, "output": value, "wrapped": True} for given, value in pairs]
+    return [{"input": _joined(given), "output": _joined(text)} for given, text in pairs]
+
+
+def _joined(lines: Any) -> Any:
+    if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
+        return "\n".join(lines)
+    return lines
+
+
+def _case(number: int, item: Any, mode: CaseMode | _Kind, function: str, bundled: bool) -> Case:
     if isinstance(item, str):
         item = {"test": item}
     if not isinstance(item, Mapping):
         raise _invalid(f"test case {number} must be an object, got {type(item).__name__}")
-    kind = _guessed(item, bundled) if mode == "auto" else mode
+    kind = _guessed(number, item, bundled) if mode == "auto" else mode
     function = item.get("function", function)
     try:
         return _BUILDERS[kind](item, function)
@@ -114,7 +158,14 @@ def _case(number: int, item: Any, mode: CaseMode, function: str, bundled: bool) 
         raise _invalid(f"test case {number} ({kind}): {fault}") from None
 
 
-def _guessed(item: Mapping[str, Any], bundled: bool) -> CaseMode:
+def _guessed(number: int, item: Mapping[str, Any], bundled: bool) -> _Kind:
+    if "testtype" in item:
+        kind = _TEST_TYPES.get(str(item["testtype"]))
+        if kind is None:
+            allowed = ", ".join(_TEST_TYPES)
+            found = shorten_text(item["testtype"])
+            raise _invalid(f"test case {number}: testtype is unknown: {found}; allowed: {allowed}")
+        return kind
     if "test" in item:
         return "assert"
     if "args" in item:
@@ -141,11 +192,28 @@ def _text(item: Mapping[str, Any], key: str) -> str:
 
 def _function(item: Mapping[str, Any], function: str) -> Case:
     if "args" not in item and "input" in item:
-        return Case("json", _call([item["input"]], {}, function), _tree(item["output"]))
+        return Case("json", _call([item["input"]], {}, function), [_tree(item["output"])])
     args, kwargs = item["args"], item.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         raise _UnusableCase("args must be a list and kwargs an object")
-    return Case("json", _call(args, kwargs, function), _tree(item["expected"]))
+    return Case("json", _call(args, kwargs, function), [_tree(item["expected"])])
+
+
+def _functional(item: Mapping[str, Any], function: str) -> Case:
+    """A call whose arguments and value are JSON, or lines of JSON, as LiveCodeBench has them."""
+    args, expected = item["input"], item["output"]
+    try:
+        if isinstance(args, str):
+            args = [json.loads(line) for line in args.strip("\n").split("\n") if args.strip()]
+            expected = json.loads(expected) if isinstance(expected, str) else expected
+    except (ValueError, RecursionError) as error:
+        raise _UnusableCase(f"input and output must be lines of JSON: {error}") from None
+    if not isinstance(args, list):
+        raise _UnusableCase(f"input must be a list of arguments, got {type(args).__name__}")
+    accepted = [expected]
+    if item.get("wrapped") and isinstance(expected, list) and len(expected) == 1:
+        accepted += expected  # APPS has [value] for a value, and its grader takes both
+    return Case("json", _call(args, {}, function), [_tree(one) for one in accepted])
 
 
 def _solution(item: Mapping[str, Any], function: str) -> Case:
@@ -197,12 +265,14 @@ def _judging(test: str, function: str) -> Case:
         return Case("exact", list(calls), ["list", *expected])
     needs = find_requirements(tree, function)
     request = [test + needs.added, list(needs.own), needs.computes]
-    return Case("test", request, refusal=needs.refusal)
+    _, names = find_names(request[0]) or (set(), set())
+    return Case("test", request, refusal=needs.refusal, names=frozenset(names))
 
 
 _BUILDERS = {
     "stdio": _stdio,
     "function": _function,
+    "functional": _functional,
     "solution": _solution,
     "assert": _assertion,
 }
@@ -267,13 +337,43 @@ def _close(one: Any, other: Any, as_json: bool, tolerance: float) -> bool:
         return False
 
 
+_TOLERANCE = Decimal("1e-6")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<decimals>\.\d+)?(?:[eE](?P<exponent>[+-]?\d{1,3}))?")
+
+
 def same_output(produced: str, expected: str) -> bool:
     r"""Whether two outputs agree up to white space at line ends and around the whole.
 
+    Where both hold nothing but numbers, the numbers are compared by value. A whole number must be
+    equal. A decimal may differ by 1e-6 (in proportion where it is below 1), and by half a unit of
+    its last expected digit where that is less.
+
     >>> same_output("1 2 \n3\n\n", "1 2\n3")
     True
+    >>> same_output("0.30000000000000004 1", "0.3 1"), same_output("0.3 1", "0.3 2")
+    (True, False)
     """
-    return _lines(produced) == _lines(expected)
+    ours, theirs = _lines(produced), _lines(expected)
+    if ours == theirs or len(ours) != len(theirs):
+        return ours == theirs
+    split = [re.split(r"(\s+)", "\n".join(lines)) for lines in (ours, theirs)]
+    return len(split[0]) == len(split[1]) and all(map(_same_token, *split))
+
+
+def _same_token(produced: str, expected: str) -> bool:
+    one, other = _NUMBER.fullmatch(produced), _NUMBER.fullmatch(expected)
+    if not one or not other:
+        return produced == expected and not expected.strip()
+    ours, theirs = Decimal(produced), Decimal(expected)
+    if not (other["decimals"] or other["exponent"]):
+        return ours == theirs
+    places = len(other["decimals"] or ".") - 1 - int(other["exponent"] or 0)
+    allowed = max(
+        _TOLERANCE * min(Decimal(1), abs(theirs)),
+        min(_TOLERANCE, Decimal(5).scaleb(-places - 1)),
+        abs(theirs).scaleb(-10),  # what sums of doubles differ by
+    )
+    return abs(ours - theirs) <= allowed
 
 
 def _lines(text: str) -> list[str]:
@@ -299,6 +399,7 @@ _STDIO_DRIVER = f"""
 def run():
     import builtins, sys
     builtins.exit = builtins.quit = sys.exit
+    sys.set_int_max_str_digits(0)
     with open({CANDIDATE_FILE!r}, "rb") as file:
         code = compile(file.read(), {CANDIDATE_FILE!r}, "exec")
     del globals()["run"]
@@ -500,11 +601,13 @@ def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: floa
     if not trusted:
         good = kind == "value" and value == secret
     elif case.kind == "text":
-        good = isinstance(value, str) and value.strip() == case.expected.strip()
+        good = isinstance(value, str) and same_output(value, case.expected)
+    elif case.kind == "json":
+        good = any(
+            same_value(value, one, as_json=True, tolerance=tolerance) for one in case.expected
+        )
     else:
-        as_json = case.kind == "json"
-        allowed = tolerance if as_json else 0.0
-        good = same_value(value, case.expected, as_json=as_json, tolerance=allowed)
+        good = same_value(value, case.expected, as_json=False, tolerance=0.0)
     return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
 
 
