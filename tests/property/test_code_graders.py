@@ -17,7 +17,8 @@ from adjudge.graders.code.blocks import (
     parse_fault,
     split_fenced_blocks,
 )
-from adjudge.graders.code.cases import CaseMode, parse_cases, same_output, same_value
+from adjudge.graders.code.cases import CaseMode, parse_cases
+from adjudge.graders.code.comparison import same_output, same_value
 from adjudge.graders.code.grader import SyntaxCheckGrader
 from adjudge.graders.code.tester import Handle, Session
 from adjudge.graders.code.values import PLAIN_TYPES, decode_tree, dumps, encode_tree, loads

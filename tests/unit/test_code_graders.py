@@ -8,7 +8,8 @@ import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.code.blocks import split_fenced_blocks
-from adjudge.graders.code.cases import parse_cases, same_output
+from adjudge.graders.code.cases import parse_cases
+from adjudge.graders.code.comparison import same_output
 from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.types import GraderScore
 
@@ -141,7 +142,6 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: SyntaxCheckGrader(language="cobol"), "language"),  # type: ignore[arg-type]
         (lambda: SyntaxCheckGrader(view="half"), "view"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(mode="all"), "mode"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(score="some"), "score"),  # type: ignore[arg-type]

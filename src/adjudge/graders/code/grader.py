@@ -63,7 +63,7 @@ class SyntaxCheckGrader(ParametricRule):
     ``<think>`` was never closed, or the response has more than 2**20 characters, the score is 0
     with ``cause = "candidate"`` in metadata.
 
-    ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
+    ``view``: ``final`` (default) reads what stands
     after the thinking, ``full`` the whole response.
 
     Raises ``GradingFailure(invalid_input)`` for a response that is not text.
@@ -77,7 +77,6 @@ class SyntaxCheckGrader(ParametricRule):
     type_name = "code_syntax"
     score_range = (0.0, 1.0)
 
-    language: Literal["python"] = "python"
     view: View = "final"
 
     async def aevaluate(self, response: str) -> GraderScore:

@@ -27,6 +27,7 @@ from adjudge.graders.base import (
     view_text,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
+from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import shorten_text, thinking_text
 from adjudge.types import GraderScore, Role, ScoreRange
 
@@ -35,8 +36,8 @@ from adjudge.types import GraderScore, Role, ScoreRange
 class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0. Time is linear in the length of the response.
+    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
+    part of it). An empty response scores 0. Time is linear in the length of the response.
 
     ``tags``: the blocks in their order, by default ``["think", "answer"]``, so
     ``<think>…</think><answer>…</answer>``.
@@ -72,7 +73,7 @@ class ReasoningFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = require_text(response)
+        text = strip_end_tokens(require_text(response))
         if self.prompt_opens:
             text = f"<{self._tags[0]}>{text}"
         fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
@@ -117,8 +118,8 @@ class ReasoningFormatGrader(ParametricRule):
 class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0. Time is linear in the length of the response.
+    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
+    part of it). An empty response scores 0. Time is linear in the length of the response.
 
     The form is ``<think>…</think>`` followed by one ``<answer>…</answer>`` or by one or more
     ``<tool_call>…</tool_call>``, with only white space around and between, and no such tag inside
@@ -145,7 +146,7 @@ class ReasoningToolCallFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = require_text(response)
+        text = strip_end_tokens(require_text(response))
         if self.prompt_opens:
             text = f"<think>{text}"
         fault, calls = self._read(text.strip())

@@ -6,7 +6,6 @@ Jaccard, matching.
 
 from __future__ import annotations
 
-import math
 import re
 import string
 import sys
@@ -15,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import count, groupby, pairwise
+from itertools import count, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -107,16 +106,18 @@ def count_similar_pairs(groups: Mapping[frozenset[Hashable], int], threshold: fl
         return total * (total - 1) // 2
     if threshold >= 1.0:
         return sum(own * (own - 1) for tokens, own in groups.items() if tokens) // 2
-    # Ordered by size and number of members, so that equal lanes lie side by side.
-    ranked = sorted(filter(None, groups), key=lambda tokens: (len(tokens), groups[tokens]))
+    ranked = sorted(filter(None, groups), key=len)
     members = [groups[tokens] for tokens in ranked]
     numbers = _Numbers()
     sets = [numbers.of(tokens) for tokens in ranked]
     ordered_pairs = -sum(members)  # each text is similar to itself
     for start, end in _blocks(sets):
-        lanes = _Weighted(sets[start:end], members[start:end], numbers.used, threshold)
+        lanes = _Lanes(sets[start:end], numbers.used)
+        for lane in range(end - start):
+            lanes.fill(lane)
         for tokens, own in zip(sets, members, strict=True):
-            ordered_pairs += own * lanes.similar(tokens)
+            similar = lanes.similar(tokens, threshold)
+            ordered_pairs += own * sum(members[start + lane] for lane in similar)
     return ordered_pairs // 2
 
 
@@ -184,6 +185,12 @@ class _Lanes:
                 best = max(best, self._jaccard(len(tokens), overlaps, overlap))
         return best
 
+    def similar(self, tokens: frozenset[int], threshold: float) -> list[int]:
+        """The filled lanes whose Jaccard index with ``tokens`` is at least ``threshold``."""
+        size, overlaps = len(tokens), self.overlaps(tokens) or b""
+        pairs = enumerate(zip(overlaps, self._sizes, strict=False))
+        return [lane for lane, (n, other) in pairs if n / (size + other - n) >= threshold]
+
     def _jaccard(self, size: int, overlaps: _Overlaps, overlap: int) -> float:
         other = self._sizes[overlaps.index(overlap)]
         return overlap / (size + other - overlap)
@@ -191,35 +198,6 @@ class _Lanes:
     def _bound(self, size: int, overlap: int) -> float:
         """No set with this overlap or a smaller one comes nearer."""
         return overlap / (size + max(self._sizes[0], overlap) - overlap)
-
-
-class _Weighted(_Lanes):
-    """Filled lanes that stand for several texts each, counted above a threshold."""
-
-    def __init__(
-        self,
-        sets: Sequence[frozenset[int]],
-        members: Sequence[int],
-        vocabulary: int,
-        threshold: float,
-    ) -> None:
-        super().__init__(sets, vocabulary)
-        self._threshold = threshold
-        self._runs = list(_runs(self._sizes, members))
-        for lane in range(len(sets)):
-            self.fill(lane)
-
-    def similar(self, tokens: frozenset[int]) -> int:
-        """How many texts have a Jaccard index with ``tokens`` of at least the threshold."""
-        overlaps = self.overlaps(tokens)
-        if overlaps is None:
-            return 0
-        found = 0
-        for start, end, size, members in self._runs:
-            needed = _needed_overlap(len(tokens), size, self._threshold)
-            if needed <= min(len(tokens), size):
-                found += members * _at_least(overlaps[start:end], needed)
-        return found
 
 
 def _compare_with_block(
@@ -260,32 +238,6 @@ def _largest(overlaps: _Overlaps) -> int:
         rest = rest.translate(None, _BELOW[largest + 1])
         if not rest:
             return largest
-
-
-def _at_least(overlaps: _Overlaps, needed: int) -> int:
-    if isinstance(overlaps, bytes):
-        return len(overlaps.translate(None, _BELOW[needed]))
-    return sum(overlap >= needed for overlap in overlaps)
-
-
-def _runs(sizes: Sequence[int], members: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Runs of lanes with equal size and members: start, end, size, members."""
-    start = 0
-    for (size, own), run in groupby(zip(sizes, members, strict=True)):
-        end = start + sum(1 for _ in run)
-        yield start, end, size, own
-        start = end
-
-
-def _needed_overlap(size: int, other: int, threshold: float) -> int:
-    """The smallest overlap whose Jaccard index, as a float, reaches ``threshold`` (above 0)."""
-    both = size + other
-    needed = max(1, math.ceil(threshold * both / (1.0 + threshold)))
-    while needed > 1 and (needed - 1) / (both - needed + 1) >= threshold:
-        needed -= 1
-    while needed < both and needed / (both - needed) < threshold:
-        needed += 1
-    return needed
 
 
 _Metric = Literal["bleu", "chrf", "rouge_l", "edit", "f1", "jaccard"]
