@@ -143,7 +143,6 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
     ("make", "parameter"),
     [
         (lambda: SyntaxCheckGrader(view="half"), "view"),  # type: ignore[arg-type]
-        (lambda: CodeExecutionGrader(mode="all"), "mode"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(score="some"), "score"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(deadline_s=0), "deadline_s"),
         (lambda: CodeExecutionGrader(test_deadline_s=float("nan")), "test_deadline_s"),
@@ -215,11 +214,11 @@ def test_broken_case_is_named_by_number_and_lack() -> None:
 
 
 def test_equations_keep_what_they_expect_outside() -> None:
-    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "auto", "")
+    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "")
     assert case.kind == "exact"
     assert case.request == [["f", ["list", 1], ["dict"]], ["g", ["list"], ["dict", ["k", "x"]]]]
     for test in ("assert f(1) == g(1)", "assert abs(f(1)) == 0", "assert f(*[1]) == 1", "f(1)"):
-        (case,) = parse_cases([test], "auto", "")
+        (case,) = parse_cases([test], "")
         assert case.kind == "test"
 
 

@@ -181,7 +181,6 @@ def test_string_match(match: Any, response: str, reference: Any, score: float) -
 
 def test_string_match_options() -> None:
     assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
-    assert StringMatchGrader(strip=False).evaluate(" a", "a").score == 0.0
     assert StringMatchGrader("contains", view="full").evaluate("<think>b", "b").score == 1.0
 
 

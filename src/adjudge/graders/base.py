@@ -57,19 +57,19 @@ def check_choice(owner: str, parameter: str, value: Any, literal: Any) -> None:
     """``value`` is one of the strings of ``literal``, a ``Literal`` type."""
     allowed = get_args(literal)
     if not isinstance(value, str) or value not in allowed:
-        raise _parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
+        raise parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
 
 
 def check_flag(owner: str, parameter: str, value: Any) -> None:
     """``value`` is true or false."""
     if not isinstance(value, bool):
-        raise _parameter_error(owner, parameter, value, "true or false")
+        raise parameter_error(owner, parameter, value, "true or false")
 
 
 def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
     """``value`` is a whole number from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
+        raise parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
 
 
 def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
@@ -81,7 +81,7 @@ def check_number(owner: str, parameter: str, value: Any, low: float, high: float
         and low <= value <= high
     )
     if not fits:
-        raise _parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
+        raise parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
 
 
 class Between(NamedTuple):
@@ -130,7 +130,7 @@ def check_tag_name(owner: str, parameter: str, value: Any) -> None:
     """``value`` is the bare name of a tag, such as ``think``: letters, digits, ``_`` and ``-``."""
     plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
     if not plain:
-        raise _parameter_error(
+        raise parameter_error(
             owner, parameter, value, "a tag name without brackets, such as 'think'"
         )
 
@@ -142,7 +142,8 @@ def require_package(owner: str, module: str, extra: str = "full") -> None:
         raise ConfigError(f"{owner} needs the package {module}. Run: {install_command(extra)}")
 
 
-def _parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
+def parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
+    """The refusal of a parameter's ``value``, which must be what ``allowed`` says."""
     return ConfigError(f"{owner}: {parameter} must be {allowed} (found {value!r})")
 
 

@@ -26,7 +26,6 @@ from adjudge.graders.code.comparison import same_output, same_value
 from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE, encode_tree
 from adjudge.text import shorten_text
 
-CaseMode = Literal["auto", "stdio", "function", "solution", "assert"]
 _Kind = Literal["stdio", "function", "functional", "solution", "assert"]
 _TEST_TYPES: dict[str, _Kind] = {"functional": "functional", "stdin": "stdio"}
 """What LiveCodeBench calls its two."""
@@ -63,10 +62,7 @@ def called_names(cases: Sequence[Case]) -> set[str]:
 
 
 def parse_cases(
-    test_cases: Any,
-    mode: CaseMode | _Kind,
-    function: str,
-    untrusted_tests: UntrustedTests = "refuse",
+    test_cases: Any, function: str, untrusted_tests: UntrustedTests = "refuse"
 ) -> list[Case]:
     """The cases of one row; ``function`` is the name to call where a case names none.
 
@@ -79,9 +75,10 @@ def parse_cases(
     if isinstance(test_cases, str):
         test_cases = _decoded(test_cases)
     bundled = isinstance(test_cases, Mapping)
+    kind: _Kind | None = None
     if bundled and {"inputs", "outputs"} <= test_cases.keys():
         function = test_cases.get("fn_name") or ""
-        mode = "functional" if function else "stdio"
+        kind = "functional" if function else "stdio"
         test_cases = _pairs(test_cases["inputs"], test_cases["outputs"], bool(function))
     elif bundled:
         keys = ", ".join(sorted(map(str, test_cases))) or "nothing"
@@ -95,7 +92,7 @@ def parse_cases(
     if not isinstance(test_cases, list) or not test_cases:
         raise _invalid("test_cases must be a list of test cases that is not empty")
     cases = [
-        _case(number, item, mode, function, bundled) for number, item in enumerate(test_cases, 1)
+        _case(number, item, kind, function, bundled) for number, item in enumerate(test_cases, 1)
     ]
     return [
         case
@@ -141,12 +138,12 @@ def _joined(lines: Any) -> Any:
     return lines
 
 
-def _case(number: int, item: Any, mode: CaseMode | _Kind, function: str, bundled: bool) -> Case:
+def _case(number: int, item: Any, kind: _Kind | None, function: str, bundled: bool) -> Case:
     if isinstance(item, str):
         item = {"test": item}
     if not isinstance(item, Mapping):
         raise _invalid(f"test case {number} must be an object, got {type(item).__name__}")
-    kind = _guessed(number, item, bundled) if mode == "auto" else mode
+    kind = kind or _kind_of(number, item, bundled)
     function = item.get("function", function)
     try:
         return _BUILDERS[kind](item, function)
@@ -157,7 +154,7 @@ def _case(number: int, item: Any, mode: CaseMode | _Kind, function: str, bundled
         raise _invalid(f"test case {number} ({kind}): {fault}") from None
 
 
-def _guessed(number: int, item: Mapping[str, Any], bundled: bool) -> _Kind:
+def _kind_of(number: int, item: Mapping[str, Any], bundled: bool) -> _Kind:
     if "testtype" in item:
         kind = _TEST_TYPES.get(str(item["testtype"]))
         if kind is None:
@@ -190,8 +187,6 @@ def _text(item: Mapping[str, Any], key: str) -> str:
 
 
 def _function(item: Mapping[str, Any], function: str) -> Case:
-    if "args" not in item and "input" in item:
-        return Case("json", _call([item["input"]], {}, function), [_tree(item["output"])])
     args, kwargs = item["args"], item.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         raise _UnusableCase("args must be a list and kwargs an object")
@@ -263,8 +258,9 @@ def _judging(test: str, function: str) -> Case:
         calls, expected = zip(*equations, strict=True)
         return Case("exact", list(calls), ["list", *expected])
     needs = find_requirements(tree, function)
-    request = [test + needs.added, list(needs.own), needs.computes]
-    _, names = find_names(request[0]) or (set(), set())
+    statements = test + needs.added
+    request = [statements, list(needs.own), needs.computes]
+    _, names = find_names(statements) or (set(), set())
     return Case("test", request, refusal=needs.refusal, names=frozenset(names))
 
 

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adjudge.engine.sandbox import check_sandbox
-from adjudge.errors import (
-    LACKED,
-    CandidateLimitExceeded,
-    Cause,
-    ConfigError,
-    ErrorKind,
-    GradingFailure,
-)
+from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     ParametricRule,
@@ -23,6 +16,7 @@ from adjudge.graders.base import (
     check_choice,
     check_integer,
     check_number,
+    parameter_error,
     text_in_view,
 )
 from adjudge.graders.code.analysis import parse_python
@@ -35,7 +29,6 @@ from adjudge.graders.code.blocks import (
 from adjudge.graders.code.cases import (
     Case,
     CaseBudget,
-    CaseMode,
     CaseOutcome,
     UntrustedTests,
     called_names,
@@ -151,11 +144,11 @@ class CodeExecutionGrader(RuleGrader):
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 
-    ``mode``: ``auto`` (default) goes by the keys of each case. ``score``: ``fraction`` (default)
-    or ``all``, which is 1 or 0 and stops at the first failure. ``function``: the name where row and
-    case give none. ``prelude``: statements from which the code gets the names that it uses and
-    lacks; by default the imports of LeetCode's judge (``typing``, ``collections``, ``math`` and
-    others), ``""`` for none.
+    The keys of a case say which it is. ``score``: ``fraction`` (default) or ``all``, which is 1 or
+    0 and stops at the first failure. ``function``: the name where row and case give none.
+    ``prelude``: statements from which the code gets the names that it uses and lacks; by default
+    the imports of LeetCode's judge (``typing``, ``collections``, ``math`` and others), ``""`` for
+    none.
     ``deadline_s`` (30): wall-clock seconds for all tests of a sample together, each of which gets
     at most ``test_deadline_s`` (5); waiting for a free processor counts towards neither.
     ``memory_mb`` (512): address space. ``tolerance`` (1e-9), relative and absolute. ``view``:
@@ -173,7 +166,6 @@ class CodeExecutionGrader(RuleGrader):
 
     def __init__(
         self,
-        mode: CaseMode = "auto",
         score: Literal["fraction", "all"] = "fraction",
         prelude: str | None = None,
         function: str = "",
@@ -187,7 +179,6 @@ class CodeExecutionGrader(RuleGrader):
         name: str = "",
     ) -> None:
         super().__init__(name)
-        check_choice(self.type_name, "mode", mode, CaseMode)
         check_choice(self.type_name, "untrusted_tests", untrusted_tests, UntrustedTests)
         check_choice(self.type_name, "score", score, Literal["fraction", "all"])
         check_choice(self.type_name, "view", view, View)
@@ -195,11 +186,10 @@ class CodeExecutionGrader(RuleGrader):
         check_number(self.type_name, "test_deadline_s", test_deadline_s, 0.1, 3600)
         check_integer(self.type_name, "memory_mb", memory_mb, 64, 1 << 20)
         check_number(self.type_name, "tolerance", tolerance, 0, 1)
-        self.mode_of_cases: CaseMode = mode
         self.score = score
         self.prelude = PRELUDE if prelude is None else prelude
-        if isinstance(fault := parse_python(self.prelude), str):
-            raise ConfigError(f"{self.type_name}: prelude is not Python: {fault}")
+        if isinstance(parse_python(self.prelude), str):
+            raise parameter_error(self.type_name, "prelude", prelude, "Python statements")
         self.function = function
         self.budget = CaseBudget(deadline_s, test_deadline_s, memory_mb, tolerance)
         self.view: View = view
@@ -217,9 +207,7 @@ class CodeExecutionGrader(RuleGrader):
         if given is None:
             lacked = {LACKED: ["test_cases", "reference"]}
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
-        cases = parse_cases(
-            given, self.mode_of_cases, function or self.function, self.untrusted_tests
-        )
+        cases = parse_cases(given, function or self.function, self.untrusted_tests)
         text = text_in_view(response, self.view)
         if text is None:
             return self._none_passed(cases, NO_FINAL_TEXT)

@@ -467,6 +467,7 @@ def repetition_rate(tokens: list[str], n: int) -> float:
 
 
 _Measure = Literal["match", "probability"]
+_LANGUAGE_CHARS = 10_000
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
@@ -474,11 +475,11 @@ _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the mo
 class LanguageGrader(ParametricRule):
     """Whether the response is in the wanted language: 1 or 0, or its probability.
 
-    Range [0, 1]. Fields: ``response`` (text) and, where no ``language`` is configured,
-    ``language`` (an ISO 639 code). Source: py3langid, a naive Bayes model over byte n-grams for
-    140 languages (after Lui and Baldwin 2012); its file lies in the package and nothing is
-    fetched. Loading takes about half a second and 100 MB, once per process; a configured grader
-    does it when built.
+    Range [0, 1]. Fields: ``response`` (text, of which the first 10,000 characters are read) and,
+    where no ``language`` is configured, ``language`` (an ISO 639 code). Source: py3langid, a naive
+    Bayes model over byte n-grams for 140 languages (after Lui and Baldwin 2012); its file lies in
+    the package and nothing is fetched. Loading takes about half a second and 100 MB, once per
+    process; a configured grader does it when built.
 
     ``language``: the wanted code, such as ``en``; a region or script behind ``-`` or ``_`` is
     ignored (``zh-Hans`` is ``zh``). A configured language wins over the row's.
@@ -492,7 +493,6 @@ class LanguageGrader(ParametricRule):
     ``min_letters`` (default 10): a text with fewer letters, such as "42" or nothing at all, is
     nothing to judge, and so is one in which the model sees no language: 1 with
     ``evaluable = false``.
-    ``max_chars`` (default 10000): the language is told from that many characters at the start.
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
 
@@ -509,7 +509,6 @@ class LanguageGrader(ParametricRule):
     candidates: list[str] | None = None
     measure: _Measure = "match"
     min_letters: Annotated[int, Between(1)] = 10
-    max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
     view: View = "final"
 
     def __post_init__(self) -> None:
@@ -524,7 +523,7 @@ class LanguageGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = text[: self.max_chars]
+        text = text[:_LANGUAGE_CHARS]
         letters = sum(map(str.isalpha, text))
         if letters < self.min_letters:
             return self._not_applicable(1.0, f"{letters} letters are too few")

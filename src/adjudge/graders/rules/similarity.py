@@ -334,8 +334,8 @@ class StringMatchGrader(ParametricRule):
     (ends with it), ``contains`` (has it somewhere), or ``overlap``, the share of the reference's
     distinct words that the response has.
     ``ignore_case`` (default false) compares by Unicode case folding; ``overlap`` always ignores
-    case. ``strip`` (default true) removes white space at both ends of both texts. Letters are
-    composed (Unicode's form C).
+    case. White space at both ends of both texts does not count. Letters are composed (Unicode's
+    form C).
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
 
@@ -355,7 +355,6 @@ class StringMatchGrader(ParametricRule):
 
     match: _Match = "exact"
     ignore_case: bool = False
-    strip: bool = True
     view: View = "final"
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
@@ -371,8 +370,7 @@ class StringMatchGrader(ParametricRule):
         return self._score(best, f"{self.match} match" if best else f"no {self.match} match")
 
     def _prepared(self, text: str) -> str:
-        text = text.casefold() if self.ignore_case else text
-        return text.strip() if self.strip else text
+        return (text.casefold() if self.ignore_case else text).strip()
 
     def _has_content(self, target: str) -> bool:
         return bool(split_words(target)) if self.match == "overlap" else bool(target)
