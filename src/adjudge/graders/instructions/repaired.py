@@ -16,7 +16,7 @@ from adjudge.graders.instructions import checks
 from adjudge.graders.instructions.text_analysis import detect_language
 from adjudge.text import compose_letters
 
-_PLAIN_QUOTES = str.maketrans("‘’“”„‟", "''\"\"\"\"")
+_PLAIN_QUOTES = str.maketrans("‘’“”„‟", '\'\'""""')
 _LETTER = f"[^\\W_{SPACELESS}]"
 _GAP = r"[^\S\n]"
 _MARKS = " \t\n#*_>~`\"'()[]-+•"
@@ -151,13 +151,35 @@ def _no_comma(response: str) -> bool:
     return not any(sign in response for sign in ",，、،﹐︐")
 
 
+_SHORT = 50
+"""Characters in which the detection takes much English for other languages."""
+_SCRIPTS = {"ja": "[\u3040-\u30ff]", "ko": "[\uac00-\ud7a3]", "zh": "[\u4e00-\u9fff]"}
+
+
+def _detect_language(response: str) -> str | None:
+    """The language, by its script where that is one language's own; capitals as small letters."""
+    signs = {code: len(re.findall(script, response)) for code, script in _SCRIPTS.items()}
+    if sum(signs.values()) * 2 <= sum(map(str.isalpha, response)):
+        return detect_language(response.lower() if response.isupper() else response)
+    return "ja" if signs["ja"] * 10 > signs["zh"] else max(signs, key=signs.__getitem__)
+
+
 def _response_language(response: str, language: str) -> bool:
-    found = detect_language(response)
+    found = _detect_language(response)
     return found is None or found.partition("-")[0] == language.partition("-")[0]
 
 
+def _is_english(response: str) -> bool:
+    short = response.isascii() and len(response) < _SHORT
+    return short or _detect_language(response) in ("en", None)
+
+
 def _english_capital(response: str) -> bool:
-    return response.isupper() and detect_language(response.lower()) in ("en", None)
+    return response.isupper() and _is_english(response)
+
+
+def _english_lowercase(response: str) -> bool:
+    return response.islower() and _is_english(response)
 
 
 _REPAIRED: tuple[Callable[..., bool], ...] = (
@@ -165,7 +187,7 @@ _REPAIRED: tuple[Callable[..., bool], ...] = (
     *(_number_paragraphs, _nth_paragraph_first_word, _placeholders, _bullet_lists, _title),
     *(_highlighted_sections, _sections, _postscript, _constrained_response, _json_format),
     *(_two_responses, _repeat_prompt, _end_phrase, _no_comma, _response_language),
-    _english_capital,
+    *(_english_capital, _english_lowercase),
 )
 REPAIRED: Mapping[Callable[..., bool], Callable[..., bool]] = {
     getattr(checks, check.__name__[1:]): check for check in _REPAIRED

@@ -563,7 +563,7 @@ class LanguageGrader(ParametricRule):
 
 _MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
 _CODES = (
-    "ar be bg bn ca cs da de el en es et fa fi fr he hi hr hu hy id it ja ka kk ko lt lv mk ml mr "
+    "ar be bg bn cs da de el en es et fa fi fr he hi hr hu hy id it ja ka kk ko lt lv mk ml mr "
     "ms nl no pl pt ro ru si sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh"
 )
 _WIDELY_WRITTEN = frozenset(_CODES.split())
