@@ -106,12 +106,6 @@ def test_arguments_arrive_as_json_in_the_order_they_were_written() -> None:
 
 
 @needs_sandbox
-def test_method_of_solution_is_found() -> None:
-    code = "class Solution:\n    def f(self, x): return x"
-    assert execute(code, [{"args": [1], "expected": 1, "function": "f"}]).score == 1.0
-
-
-@needs_sandbox
 def test_dataclasses_and_enums_work_in_functions() -> None:
     code = """
 from __future__ import annotations
@@ -173,52 +167,35 @@ def test_all_stops_at_the_first_failure() -> None:
 
 
 F = "def f(x):\n    return x + 1"
+G = "def g(x): return x + 1"
 WRONG = "def f(x):\n    return x"
+METHOD = "class Solution:\n  @cache\n  def f(self, x): return {}"
 READS = "print(int(input()) + 1)"
 CALLS = [{"args": [1], "expected": 2, "function": "f"}]
 LINES = [{"input": "1\n", "output": "2"}]
+# The blocks of a response, its cases, and whether it passes.
 BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
     "use": ([F, "print(f(2), undefined)"], CALLS, True),
     "use in a shell": ([F, ">>> f(1)\n2"], CALLS, True),
     "use that defines and imports": ([F, "import pytest\ndef test_f(): pass"], CALLS, True),
     "use in a test of statements": ([F, "assert f(2) == 9"], ["assert f(1) == 2"], True),
-    "helper before": (["def g(x): return x + 1", "def f(x): return g(x)"], CALLS, True),
-    "helper behind": (["def f(x): return g(x)", "def g(x): return x + 1"], CALLS, True),
+    "helper before": ([G, "def f(x): return g(x)"], CALLS, True),
+    "helper behind": (["def f(x): return g(x)", G], CALLS, True),
+    "helper corrected": (["def g(x): return x\ndef f(x): return g(x)", G], CALLS, True),
     "value built up": (["d = [0]\nd.append(2)", "d[0] = 1", "def f(x): return d[x]"], CALLS, True),
     "import before": (["import math as m", "def f(x): return m.ceil(x + 0.5)"], CALLS, True),
-    "corrected": ([WRONG, "Better:", F], CALLS, True),
+    "corrected": ([WRONG, F], CALLS, True),
     "made worse": ([F, WRONG], CALLS, False),
-    "helper corrected": (
-        ["def g(x): return x\n\ndef f(x): return g(x)", "def g(x): return x + 1"],
-        CALLS,
-        True,
-    ),
     "draft that does not parse": (["def f(x:", F], CALLS, True),
     "last one cut off": ([F, "def f(x):\n    return ("], CALLS, False),
-    "method and use": (
-        ["class Solution:\n  def f(self, x): return x+1", "Solution().f(1)"],
-        CALLS,
-        True,
-    ),
-    "future": (
-        ["class P: pass", "from __future__ import annotations\n" + F + "\np = P()"],
-        CALLS,
-        True,
-    ),
+    "method and use": ([METHOD.format("x + 1"), "Solution().f(1)"], CALLS, True),
+    "future": (["class P: pass", f"from __future__ import annotations\n{F}\np = P()"], CALLS, True),
     "program and use": ([READS, "print(1)"], LINES, True),
     "program corrected": (["print(input())", READS], LINES, True),
     "program in two": (["def main():\n    print(int(input()) + 1)", "main()"], LINES, True),
     "program in three": (["n = int(input())", "n += 1", "print(n)"], LINES, True),
-    "prelude": (
-        ["def f(x: List[int]) -> Optional[int]: return ceil(sqrt(x)) + pow(3, 4, 2)"],
-        CALLS,
-        True,
-    ),
-    "prelude in a method": (
-        ["class Solution:\n  @cache\n  def f(self, x): return gcd(x, 0) + 1"],
-        CALLS,
-        True,
-    ),
+    "prelude": (["def f(x: List[int]) -> Any: return ceil(x) + pow(3, 4, 2)"], CALLS, True),
+    "prelude in a method": ([METHOD.format("gcd(x, 0) + 1")], CALLS, True),
     "no prelude for what is nowhere": (["def f(x): return ceiling(x)"], CALLS, False),
 }
 
