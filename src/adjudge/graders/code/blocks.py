@@ -13,7 +13,7 @@ import re
 import symtable
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -172,10 +172,10 @@ def parse_fault(source: str) -> str:
 
 
 def _idle(statement: ast.stmt) -> bool:
-    """Whether a statement only names or adds up things, as a word or a number does."""
-    return isinstance(statement, ast.Expr) and isinstance(
-        statement.value, ast.Name | ast.Constant | ast.Attribute | ast.BinOp | ast.Tuple
-    )
+    """Whether a statement only names, lists or adds up things, as a word or a number does."""
+    values = ast.Name | ast.Constant | ast.Attribute | ast.BinOp | ast.UnaryOp | ast.Compare
+    lists = ast.Tuple | ast.List | ast.Set | ast.Dict
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, values | lists)
 
 
 async def _in_place_or_worker(
@@ -222,7 +222,8 @@ class _Block:
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             self.future.append(ast.unparse(statement))
             return
-        first = min([statement.lineno, *(one.lineno for one in _decorators(statement))])
+        decorators = getattr(statement, "decorator_list", [])
+        first = min([statement.lineno, *(one.lineno for one in decorators)])
         last = statement.end_lineno or first
         if self.parts and first <= self.parts[-1].end:
             part = self.parts[-1]
@@ -254,8 +255,7 @@ _DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.
 _READS = re.compile(r"\binput\s*\(|stdin|\bopen\(0|\bfileinput\b")
 
 
-def _decorators(statement: ast.stmt) -> list[ast.expr]:
-    return getattr(statement, "decorator_list", [])
+_CHANGES = CHANGES | {"setrecursionlimit"}
 
 
 def _given_names(statement: ast.stmt) -> set[str]:
@@ -271,9 +271,8 @@ def _given_names(statement: ast.stmt) -> set[str]:
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             if not isinstance(node.ctx, ast.Load):
                 names.add(find_root_name(node))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in CHANGES or node.func.attr == "setrecursionlimit":
-                names.add(find_root_name(node.func))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _CHANGES:
+            names.add(find_root_name(node.func))
     return names - {""}
 
 
@@ -371,7 +370,7 @@ def _offers(prelude: str) -> dict[str, str]:
     return offers
 
 
-@lru_cache(maxsize=None)
+@cache
 def _public_names(module: str | None) -> frozenset[str]:
     """What ``from module import *`` binds, of a module of the prelude."""
     if module not in _MODULES:

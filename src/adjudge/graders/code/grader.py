@@ -26,15 +26,8 @@ from adjudge.graders.code.blocks import (
     extract_solution,
     find_syntax_fault,
 )
-from adjudge.graders.code.cases import (
-    Case,
-    CaseBudget,
-    CaseOutcome,
-    UntrustedTests,
-    called_names,
-    parse_cases,
-    run_cases,
-)
+from adjudge.graders.code.cases import Case, UntrustedTests, called_names, parse_cases
+from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
