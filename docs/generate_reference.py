@@ -88,6 +88,7 @@ _EXAMPLES: dict[str, str] = {
     "code_execution": 'score = "all"\ndeadline_s = 10.0\n',
     "expected_score": 'criterion = "how clear the response is"\nlow = 1\nhigh = 5\n',
     "ifeval": 'level = "prompt"\n',
+    "ifeval_repaired": 'level = "prompt"\n',
     "json_match": "ignore_extra_keys = true\n",
     "json_schema": 'schema = { type = "object", required = ["answer"] }\n',
     "language": 'language = "de"\n',

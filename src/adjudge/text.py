@@ -8,6 +8,7 @@ byte where a digest tells texts apart.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -46,6 +47,15 @@ def replace_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_surrogates(item) for item in value]
     return value
+
+
+def compose_letters(text: str) -> str:
+    r"""``text`` in Unicode's form C, in which a letter and its accent are one character.
+
+    >>> compose_letters("e\u0301") == "\u00e9"
+    True
+    """
+    return unicodedata.normalize("NFC", text)
 
 
 def encode_exactly(text: str) -> bytes:

@@ -53,6 +53,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "punctuation:no_comma": {},
 }
 CHECKS = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()))
+REPAIRED = parse_instructions(list(ARGUMENTS), list(ARGUMENTS.values()), repaired=True)
 ALL = [check for _, check in CHECKS]
 
 FRAGMENTS = [
@@ -87,7 +88,7 @@ texts = st.lists(
 
 @given(texts)
 def test_every_check_answers_every_text(text: str) -> None:
-    for _, check in CHECKS:
+    for _, check in CHECKS + REPAIRED:
         assert check(text) in (True, False)
 
 
@@ -168,7 +169,7 @@ def loosely(text: str, check: InstructionCheck) -> object:
     return follows(text, [check], "loose")
 
 
-@pytest.mark.parametrize(("name", "check"), CHECKS, ids=list(ARGUMENTS))
+@pytest.mark.parametrize(("name", "check"), CHECKS + REPAIRED)
 def test_time_grows_with_the_length_not_its_square(name: str, check: InstructionCheck) -> None:
     for unit in HOSTILE:
         for frame in ("{}", "X {}.\nX"):

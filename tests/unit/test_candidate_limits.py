@@ -311,7 +311,7 @@ def test_what_is_simple_at_sight(text: str, simple: bool) -> None:
 
 
 def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.graders.code.analysis._PARSE_DEADLINE_S", 0.05)
+    monkeypatch.setattr("adjudge.graders.code.blocks._PARSE_DEADLINE_S", 0.05)
     response = "```python\n" + "x = [1, 2, 3]\n" * 60_000 + "```"
     for grader in (SyntaxCheckGrader(), CodeExecutionGrader()):
         fields = {} if isinstance(grader, SyntaxCheckGrader) else {"test_cases": [{"test": "f()"}]}

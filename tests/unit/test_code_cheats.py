@@ -8,7 +8,7 @@ import pytest
 from tests.unit.helpers.code_grading import execute, needs_sandbox, outcomes
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.code import cases as case_runner
+from adjudge.graders.code import running as case_runner
 from adjudge.graders.code.grader import CodeExecutionGrader
 
 CHANNEL = """

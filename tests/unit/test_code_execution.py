@@ -78,6 +78,10 @@ def f(a, *, b=0):
         ("'1'", 1, False),
         ("None", None, True),
         ("[1, [2]]", [1, [2]], True),
+        ("range(3)", [0, 1, 2], True),
+        ("[range(1, 5, 2), 3]", [[1, 3], 3], True),
+        ("range(2)", [0, 1, 2], False),
+        ("len(str(10 ** 5000))", 5001, True),
         ("[1, 2]", [2, 1], False),
         ("float('nan')", float("nan"), True),
         ("10 ** 400", 1.0, False),
@@ -99,12 +103,6 @@ def test_arguments_arrive_as_json_in_the_order_they_were_written() -> None:
     assert execute(code, cases, function="f").score == 1.0
     assert execute(code, ["assert f({'b': (1,), 'a': 2}) == [['b', 'a'], 'tuple']"]).score == 1.0
     assert execute(code, ["assert f(x={'b': 1, 'a': 2})[0][0] in 'b'"]).score == 1.0
-
-
-@needs_sandbox
-def test_method_of_solution_is_found() -> None:
-    code = "class Solution:\n    def f(self, x): return x"
-    assert execute(code, [{"args": [1], "expected": 1, "function": "f"}]).score == 1.0
 
 
 @needs_sandbox
@@ -168,12 +166,88 @@ def test_all_stops_at_the_first_failure() -> None:
     assert outcomes(score)[2:] == ["not run: an earlier test failed"] * 3
 
 
+F = "def f(x):\n    return x + 1"
+G = "def g(x): return x + 1"
+WRONG = "def f(x):\n    return x"
+METHOD = "class Solution:\n  @cache\n  def f(self, x): return {}"
+READS = "print(int(input()) + 1)"
+CALLS = [{"args": [1], "expected": 2, "function": "f"}]
+LINES = [{"input": "1\n", "output": "2"}]
+# The blocks of a response, its cases, and whether it passes.
+BLOCKS: dict[str, tuple[list[str], Any, bool]] = {
+    "use": ([F, "print(f(2), undefined)"], CALLS, True),
+    "use in a shell": ([F, ">>> f(1)\n2"], CALLS, True),
+    "use that defines and imports": ([F, "import pytest\ndef test_f(): pass"], CALLS, True),
+    "use in a test of statements": ([F, "assert f(2) == 9"], ["assert f(1) == 2"], True),
+    "helper before": ([G, "def f(x): return g(x)"], CALLS, True),
+    "helper behind": (["def f(x): return g(x)", G], CALLS, True),
+    "helper corrected": (["def g(x): return x\ndef f(x): return g(x)", G], CALLS, True),
+    "value built up": (["d = [0]\nd.append(2)", "d[0] = 1", "def f(x): return d[x]"], CALLS, True),
+    "import before": (["import math as m", "def f(x): return m.ceil(x + 0.5)"], CALLS, True),
+    "corrected": ([WRONG, F], CALLS, True),
+    "made worse": ([F, WRONG], CALLS, False),
+    "draft that does not parse": (["def f(x:", F], CALLS, True),
+    "last one cut off": ([F, "def f(x):\n    return ("], CALLS, False),
+    "method and use": ([METHOD.format("x + 1"), "Solution().f(1)"], CALLS, True),
+    "future": (["class P: pass", f"from __future__ import annotations\n{F}\np = P()"], CALLS, True),
+    "program and use": ([READS, "print(1)"], LINES, True),
+    "program corrected": (["print(input())", READS], LINES, True),
+    "program in two": (["def main():\n    print(int(input()) + 1)", "main()"], LINES, True),
+    "program in three": (["n = int(input())", "n += 1", "print(n)"], LINES, True),
+    "prelude": (["def f(x: List[int]) -> Any: return ceil(x) + pow(3, 4, 2)"], CALLS, True),
+    "prelude in a method": ([METHOD.format("gcd(x, 0) + 1")], CALLS, True),
+    "no prelude for what is nowhere": (["def f(x): return ceiling(x)"], CALLS, False),
+}
+
+
 @needs_sandbox
-def test_blocks_last_or_all() -> None:
-    response = block("def g(x): return x + 1") + "\n" + block("def f(x): return g(x)")
-    cases = [{"args": [1], "expected": 2, "function": "f"}]
-    assert asyncio.run(CodeExecutionGrader().aevaluate(response, cases)).score == 0.0
-    assert asyncio.run(CodeExecutionGrader(blocks="all").aevaluate(response, cases)).score == 1.0
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_solution_among_several_blocks(name: str) -> None:
+    sources, cases, passes = BLOCKS[name]
+    response = "\n".join(map(block, sources))
+    assert asyncio.run(CodeExecutionGrader().aevaluate(response, cases)).score == float(passes)
+
+
+@needs_sandbox
+def test_a_prelude_of_ones_own_is_used_where_it_is_needed() -> None:
+    prelude = "class Node:\n    def __init__(self, x): self.x = x\nraise_here = 1 / 0"
+    code = "def f(x): return Node(x + 1).x"
+    assert execute(code, CALLS, prelude=prelude).score == 1.0
+    assert execute(code, CALLS, prelude="").score == 0.0
+
+
+FORMATS: dict[str, Any] = {
+    "lines of JSON": [{"input": '[1, 2]\n"a"', "output": '["a", 3]', "testtype": "functional"}],
+    "in a mapping": {
+        "function": "f",
+        "tests": [{"input": '[3]\n"a"', "output": '["a", 3]', "testtype": "functional"}],
+    },
+    "lists": {"fn_name": "f", "inputs": [[[1, 2], "a"]], "outputs": [["a", 3]]},
+    "wrapped": {"fn_name": "f", "inputs": [[[1, 2], "a"]], "outputs": [[["a", 3]]]},
+    "texts": json.dumps({"fn_name": "f", "inputs": ['[1, 2]\n"a"'], "outputs": ['["a", 3]']}),
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_of_calls(name: str) -> None:
+    for code in (
+        "def f(x, y): return y, sum(x)",
+        "class Solution:\n  def f(s, x, y): return [y, sum(x)]",
+    ):
+        assert execute(code, FORMATS[name], function="f").score == 1.0
+    assert execute("def f(x, y): return y, 4", FORMATS[name], function="f").score == 0.0
+
+
+@needs_sandbox
+def test_formats_of_programs() -> None:
+    for cases in (
+        {"inputs": ["1\n2\n"], "outputs": ["3\n"]},
+        {"inputs": [["1", "2"]], "outputs": [["3"]], "fn_name": None},
+        [{"input": "1\n2", "output": "3", "testtype": "stdin"}],
+    ):
+        assert execute("print(int(input()) + int(input()))", cases).score == 1.0
+    assert execute("print(10**5000)", [{"input": "", "output": f"1{'0' * 5000}"}]).score == 1.0
 
 
 # Code that fails

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.code.analysis import split_fenced_blocks
-from adjudge.graders.code.cases import parse_cases, same_output
+from adjudge.graders.code.blocks import split_fenced_blocks
+from adjudge.graders.code.cases import parse_cases
+from adjudge.graders.code.comparison import same_output
 from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.types import GraderScore
 
@@ -41,6 +42,11 @@ def execute(code: str, test_cases: Any, function: Any = None, **parameters: Any)
         ("``` not `a` fence\na", []),
         ("```\na\n```\n```js\nb\n```", [("", "a\n"), ("js", "b\n")]),
         ("no code at all", []),
+        ('```py\n"""\n```\n"""\na\n```\nb', [("py", '"""\n```\n"""\na\n')]),
+        ("```\nx = '''it's\n```\n'''\n```", [("", "x = '''it's\n```\n'''\n")]),
+        ('```py\n"""\n```\n```py\na\n```', [("py", '"""\n'), ("py", "a\n")]),
+        ('```py\n# it\'s """\nx = "\'\'\'"\n```\nb', [("py", '# it\'s """\nx = "\'\'\'"\n')]),
+        ('```js\n"""\n```\n"""\n```', [("js", '"""\n'), ("", "")]),
     ],
 )
 def test_fenced_blocks(text: str, blocks: list[tuple[str, str]]) -> None:
@@ -143,15 +149,13 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
 @pytest.mark.parametrize(
     ("make", "parameter"),
     [
-        (lambda: SyntaxCheckGrader(language="cobol"), "language"),  # type: ignore[arg-type]
         (lambda: SyntaxCheckGrader(view="half"), "view"),  # type: ignore[arg-type]
-        (lambda: CodeExecutionGrader(mode="all"), "mode"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(score="some"), "score"),  # type: ignore[arg-type]
         (lambda: CodeExecutionGrader(deadline_s=0), "deadline_s"),
         (lambda: CodeExecutionGrader(test_deadline_s=float("nan")), "test_deadline_s"),
         (lambda: CodeExecutionGrader(memory_mb=1), "memory_mb"),
         (lambda: CodeExecutionGrader(tolerance=-1), "tolerance"),
-        (lambda: CodeExecutionGrader(blocks="first"), "blocks"),  # type: ignore[arg-type]
+        (lambda: CodeExecutionGrader(prelude="import"), "prelude"),
         (lambda: CodeExecutionGrader(untrusted_tests="run"), "untrusted_tests"),  # type: ignore[arg-type]
     ],
 )
@@ -183,6 +187,14 @@ BROKEN: list[Any] = [
     [{"args": [1], "expected": {1}}],
     [{"args": [1], "expected": 1, "function": "f()"}],
     [{"args": [1], "expected": 1, "function": 3}],
+    {"test": "assert f(1) == 1"},
+    {"inputs": ["1"], "outputs": []},
+    {"inputs": [], "outputs": []},
+    {"inputs": [[1]], "outputs": ["1"]},
+    {"inputs": ["f(1)"], "outputs": ["1"], "fn_name": "f"},
+    {"inputs": [1], "outputs": [1], "fn_name": "f"},
+    [{"input": "1", "output": "[1", "testtype": "functional"}],
+    [{"input": "1", "output": "1", "testtype": "interactive"}],
     [{"test": ""}],
     [{"test": "assert f( == 1"}],
     [{"test": 3}],
@@ -209,11 +221,11 @@ def test_broken_case_is_named_by_number_and_lack() -> None:
 
 
 def test_equations_keep_what_they_expect_outside() -> None:
-    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "auto", "")
+    (case,) = parse_cases(["assert f(1) == {'a': (2, 3)}\nassert 4 == g(k='x')"], "")
     assert case.kind == "exact"
     assert case.request == [["f", ["list", 1], ["dict"]], ["g", ["list"], ["dict", ["k", "x"]]]]
     for test in ("assert f(1) == g(1)", "assert abs(f(1)) == 0", "assert f(*[1]) == 1", "f(1)"):
-        (case,) = parse_cases([test], "auto", "")
+        (case,) = parse_cases([test], "")
         assert case.kind == "test"
 
 
@@ -226,6 +238,26 @@ def test_equations_keep_what_they_expect_outside() -> None:
         ("1 2", "1  2", False),
         ("", "0", False),
         ("1\n\n2", "1\n2", False),
+        # Numbers by value; a whole number exactly.
+        ("0.30000000000000004", "0.3", True),
+        ("0.3333333333333333", "0.333333", True),
+        ("0.666667 2", "0.66666667 2", True),
+        ("1.9999999999999998", "2.0", True),
+        ("0.333334", "0.333333", False),
+        ("0.3", "0.34", False),
+        ("3.0", "3", True),
+        ("3.0000001", "3", False),
+        ("1e5", "100000", True),
+        ("1000000007.0", "1000000008.0", False),
+        ("6.63e-34", "6.62e-34", False),
+        ("-0.0", "0.0", True),
+        ("1e-17", "0.0", True),
+        ("007", "7", False),
+        ("1" * 5000, "1" * 4999 + "2", False),
+        ("1.0 2", "1 2 3", False),
+        ("1.0\n2", "1 2", False),
+        ("x 1.0", "x 1", False),
+        ("nan", "0.5", False),
     ],
 )
 def test_output_is_compared_up_to_white_space_at_the_ends(

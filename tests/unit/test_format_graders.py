@@ -18,6 +18,7 @@ GOOD = "<think>2+2</think><answer>4</answer>"
     [
         (GOOD, 1.0, "all tags in place"),
         (f"\n {GOOD} \n", 1.0, "all tags in place"),
+        (f"{GOOD}<|im_end|>\n", 1.0, "all tags in place"),
         ("<think>2+2</think>\n\n<answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer>4</answer>", 1.0, "all tags in place"),
         ("<think></think><answer></answer>", 0.0, "<answer> is empty"),

@@ -269,7 +269,23 @@ def test_the_dialect_is_honoured() -> None:
 
 def test_a_number_beyond_arithmetic_is_a_judgement() -> None:
     grader = JsonSchemaGrader({"multipleOf": 0.5})
-    assert ask(grader, "9" * 4000).reason == "a number beyond the range of a double"
+    assert ask(grader, "1e999").reason == "a number beyond the range of a double"
+
+
+@pytest.mark.parametrize(
+    ("divisor", "instance", "fits"),
+    [
+        *((0.01, one, True) for one in ("19.99", "4.35", "-0.07", "1e2", "0", "123456789.12")),
+        *((0.01, one, False) for one in ("19.995", "0.001", "1e-3", "0.015")),
+        *((0.1, one, True) for one in ("0.3", "1.1", "0.7", "9" * 4000)),
+        *((0.5, one, one != "0.3") for one in ("2.5", "9" * 4000, "0.3")),
+        (1e-7, "0.0000003", True),
+        (3, "9007199254740993", True),
+        (2, "9007199254740993", False),
+    ],
+)
+def test_multiples_of_decimals(divisor: float, instance: str, fits: bool) -> None:
+    assert ask(JsonSchemaGrader({"multipleOf": divisor}), instance).score == float(fits)
 
 
 def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
@@ -313,6 +329,8 @@ def test_schema_graders_can_be_pickled() -> None:
         ("", {}, 0.0),
         ("not json", {}, 0.0),
         ("null", "null", 1.0),
+        ('{"cafe\\u0301": ["e\u0301"]}', {"caf\u00e9": ["\u00e9"]}, 1.0),
+        ('{"a": 1}<|im_end|>', {"a": 1}, 1.0),
     ],
 )
 def test_exact_comparison(response: str, reference: Any, score: float) -> None:

@@ -92,9 +92,8 @@ def test_views() -> None:
 
 
 def test_only_the_start_of_a_long_text_is_read() -> None:
-    text = TEXTS["en"] * 10 + TEXTS["zh"] * 200
-    assert LanguageGrader("en", max_chars=500).evaluate(text).score == 1.0
-    assert LanguageGrader("en").evaluate(text).score == 0.0
+    assert LanguageGrader("en").evaluate(TEXTS["en"] * 200 + TEXTS["zh"] * 2000).score == 1.0
+    assert LanguageGrader("en").evaluate(TEXTS["en"] * 10 + TEXTS["zh"] * 200).score == 0.0
 
 
 @pytest.mark.parametrize("language", [None, "", "xx", "english", 3, ["en"], "zxx"])
@@ -135,3 +134,21 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_package.cache_clear()
     with pytest.raises(ConfigError, match=r"py3langid. Run: .*\[language\]"):
         LanguageGrader("en")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "score"),
+    [
+        ("答案是四十二，因为六乘七等于四十二。", "zh", 1.0),
+        ("佢哋今日唔返學，因為落大雨。", "zh", 1.0),
+        ("佢哋今日唔返學，因為落大雨。", "yue", 1.0),
+        ("答案是四十二，因为六乘七等于四十二。", "wuu", 0.0),
+        ("Madrid es la capital.", "es", 1.0),
+        ("Madrid es la capital.", "oc", 0.0),
+        ("Lo gat dormís dins l'ostal.", "oc", 1.0),
+        ("Lisboa é a capital.", "pt", 1.0),
+        ("Eg veit ikkje kva eg skal seie.", "no", 1.0),
+    ],
+)
+def test_parts_of_a_language_and_small_relatives(text: str, wanted: str, score: float) -> None:
+    assert LanguageGrader().evaluate(text, wanted).score == score

@@ -34,6 +34,7 @@ def test_soft_penalty_scales_from_min_scaling() -> None:
     ("text", "ngrams", "rate"),
     [
         ("今天今天今天", 4, 0.5),
+        ("ดีมากดีมากดีมาก", 10, 0.6),
         ("!!!!!!", 4, 0.75),
         ("Yes YES yes yes", 2, 0.5),
         ("😀😀😀😀", 2, 0.5),

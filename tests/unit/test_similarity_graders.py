@@ -33,6 +33,13 @@ METRICS = ("bleu", "chrf", "rouge_l", "edit", "f1", "jaccard")
         ("f1", "the", "a", 1.0),
         ("f1", "the", "sea", 0.0),
         ("f1", "北京大学", "北京", 2 * 2 / (4 + 2)),
+        # Scripts without spaces by character; a vowel or tone stands at its letter.
+        ("rouge_l", "แมวดำ", "แมวขาว", 2 * 3 / (5 + 6)),
+        ("f1", "ແມວ dog", "ແມວ", 2 * 3 / (4 + 3)),
+        ("jaccard", "ខ្មែរ", "ខ្មែ", 2 / 3),
+        ("rouge_l", "မြန်မာ", "မြန်", 2 * 2 / (3 + 2)),
+        *((metric, "cafe\u0301 noir", "caf\u00e9 noir", 1.0) for metric in METRICS),
+        ("edit", "yes<|im_end|>\n", "yes", 1.0),
         ("jaccard", "a b c", "b c d", 0.5),
         ("jaccard", "a a a", "A", 1.0),
         # Precisions 5/6, 3/5, 2/4 and 1/3, equal lengths.
@@ -161,6 +168,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("overlap", "", "red blue", 0.0),
         ("exact", "b", ["a", "b"], 1.0),
         ("exact", "<think>a</think>b", "b", 1.0),
+        ("exact", "cafe\u0301", "caf\u00e9", 1.0),
+        ("contains", "le caf\u00e9 noir", ["the\u0301", "cafe\u0301"], 1.0),
+        *(("exact", f"b{end}", "b", 1.0) for end in ("<|im_end|>", "</s>", "\n<end_of_turn>\n")),
+        ("exact", "b<|eot_id|>c", "b", 0.0),
         ("contains", "<think>b", "b", 0.0),
     ],
 )
@@ -170,7 +181,6 @@ def test_string_match(match: Any, response: str, reference: Any, score: float) -
 
 def test_string_match_options() -> None:
     assert StringMatchGrader(ignore_case=True).evaluate("STRASSE", "straße").score == 1.0
-    assert StringMatchGrader(strip=False).evaluate(" a", "a").score == 0.0
     assert StringMatchGrader("contains", view="full").evaluate("<think>b", "b").score == 1.0
 
 

@@ -54,6 +54,7 @@ def test_each_reference_is_used_once() -> None:
     ("one", "other", "equal"),
     [
         ({"x": 1, "y": {"p": 1, "q": [1.0]}}, '{"y": {"q": [1], "p": 1}, "x": 1.0}', True),
+        ({"e\u0301": "e\u0301"}, {"\u00e9": "\u00e9"}, True),
         ({"x": True}, {"x": 1}, False),
         ({"x": "1"}, {"x": 1}, False),
         ({"x": None}, {}, False),

@@ -52,5 +52,5 @@ def test_the_run_holds_out_all_that_is_to_be_held_out() -> None:
     groups = run.training.steps * run.training.rollouts_per_step // run.training.group_size
     assert groups <= len(ROWS) - len(HELD_OUT)  # no prompt is trained on twice
     assert [(one.type, one.weight) for one in build_reward_spec(run).graders] == [
-        ("ifeval", 1.0), ("ifeval", 1.0)
+        ("ifeval_repaired", 1.0), ("ifeval_repaired", 1.0)
     ]  # fmt: skip

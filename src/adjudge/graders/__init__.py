@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from adjudge.graders.answers.grader import AnswerGrader
     from adjudge.graders.base import BaseGrader, FunctionGrader, RecordedGrader, RuleGrader
     from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
-    from adjudge.graders.instructions.grader import IFEvalGrader
+    from adjudge.graders.instructions.grader import IFEvalGrader, RepairedIFEvalGrader
     from adjudge.graders.llm.comparison import ListwiseGrader, PairwiseGrader
     from adjudge.graders.llm.judge_grader import JudgeGrader, ask_judge
     from adjudge.graders.llm.llm_grader import LLMGrader
@@ -93,6 +93,7 @@ __all__ = [
     "RecordedGrader",
     "ReflectionAccuracyGrader",
     "RelevanceGrader",
+    "RepairedIFEvalGrader",
     "ResponseCompletenessGrader",
     "ResponseHelpfulnessGrader",
     "RubricGrader",

@@ -34,35 +34,42 @@ import msgspec
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
-from adjudge.text import final_text
+from adjudge.intake.rendered import strip_end_tokens
+from adjudge.text import compose_letters, final_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 View = Literal["final", "full"]
-"""``final``: thinking stripped. ``full``: the response as the policy wrote it."""
+"""``final``: without thinking and end tokens. ``full``: the response as the policy wrote it."""
 
 
 def view_text(response: str, view: View) -> str | None:
-    """``response`` under ``view``; ``None`` as in :func:`final_text`."""
-    return response if view == "full" else final_text(response)
+    """``response`` under ``view``; ``None`` as in :func:`final_text`.
+
+    A token that ends a turn (``<|im_end|>``) behind the final text is no part of it.
+    """
+    if view == "full":
+        return response
+    text = final_text(response)
+    return None if text is None else strip_end_tokens(text)
 
 
 def check_choice(owner: str, parameter: str, value: Any, literal: Any) -> None:
     """``value`` is one of the strings of ``literal``, a ``Literal`` type."""
     allowed = get_args(literal)
     if not isinstance(value, str) or value not in allowed:
-        raise _parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
+        raise parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
 
 
 def check_flag(owner: str, parameter: str, value: Any) -> None:
     """``value`` is true or false."""
     if not isinstance(value, bool):
-        raise _parameter_error(owner, parameter, value, "true or false")
+        raise parameter_error(owner, parameter, value, "true or false")
 
 
 def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
     """``value`` is a whole number from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
+        raise parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
 
 
 def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
@@ -74,7 +81,7 @@ def check_number(owner: str, parameter: str, value: Any, low: float, high: float
         and low <= value <= high
     )
     if not fits:
-        raise _parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
+        raise parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
 
 
 class Between(NamedTuple):
@@ -123,7 +130,7 @@ def check_tag_name(owner: str, parameter: str, value: Any) -> None:
     """``value`` is the bare name of a tag, such as ``think``: letters, digits, ``_`` and ``-``."""
     plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
     if not plain:
-        raise _parameter_error(
+        raise parameter_error(
             owner, parameter, value, "a tag name without brackets, such as 'think'"
         )
 
@@ -135,20 +142,37 @@ def require_package(owner: str, module: str, extra: str = "full") -> None:
         raise ConfigError(f"{owner} needs the package {module}. Run: {install_command(extra)}")
 
 
-def _parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
+def parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
+    """The refusal of a parameter's ``value``, which must be what ``allowed`` says."""
     return ConfigError(f"{owner}: {parameter} must be {allowed} (found {value!r})")
 
 
 NO_FINAL_TEXT = "no final text: <think> was never closed"
 
-# Han with its extensions, kana, and the ideographic iteration mark: scripts without spaces.
-_CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Combining marks are not \w in ``re``, so without them Indic and South-East Asian words would
-# fall to pieces; the block 0590-109F holds nearly all of these marks.
-_MARKS = "\u0300-\u036f\u0590-\u060b\u060d-\u061a\u061c-\u061e\u0620-\u0963\u0966-\u109f"
-_WORD = f"[{_CJK}]|(?:[^\\W{_CJK}]++|[{_MARKS}]++)++"
+# Scripts without spaces: Han with its extensions, kana, Thai, Lao, Burmese, Khmer; and the vowels
+# and tones that stand at a letter of the last four.
+SPACELESS = (
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf"
+    "\u1000-\u102a\u103f\u1050-\u1055\u105a-\u105d\u1061\u1065\u1066\u106e-\u1070\u1075-\u1081\u108e"
+    "\u1780-\u17b3\u17d7\u17dc\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""For a character class of a pattern."""
+
+_ATTACHED = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
+    "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u108f\u109a-\u109d"
+    "\u17b4-\u17d3\u17dd\u200b-\u200d"
+)
+# Combining marks are not \w in ``re``, so without them Indic words would fall to pieces; the
+# blocks from 0590 on hold nearly all of these marks.
+_MARKS = (
+    "\u0300-\u036f\u0590-\u060b\u060d-\u061a\u061c-\u061e\u0620-\u0963\u0966-\u0e00\u0f00-\u0fff"
+)
+_CHARACTER = f"[{SPACELESS}][{_ATTACHED}]*+"
+_WORD = f"{_CHARACTER}|(?:[^\\W{SPACELESS}]++|[{_MARKS}]++)++"
 _WORDS = re.compile(_WORD)
-_CHUNKS = re.compile(f"[{_CJK}]|[^\\s{_CJK}]+")
+_CHUNKS = re.compile(f"{_CHARACTER}|[^\\s{SPACELESS}]+")
 _WORDS_AND_SIGNS = re.compile(f"{_WORD}|[^\\w\\s]")
 
 
@@ -169,12 +193,13 @@ def text_in_view(response: Any, view: View) -> str | None:
 def read_references(reference: Any) -> list[str]:
     """The reference texts of a sample: one string, or a list of strings that is not empty.
 
-    Anything else is ``GradingFailure(invalid_input)``.
+    Letters are composed, as :func:`compose_letters` does. Anything else is
+    ``GradingFailure(invalid_input)``.
     """
     if isinstance(reference, str):
-        return [reference]
+        return [compose_letters(reference)]
     if isinstance(reference, list) and reference and all(isinstance(r, str) for r in reference):
-        return reference
+        return list(map(compose_letters, reference))
     raise GradingFailure(
         ErrorKind.INVALID_INPUT,
         f"reference must be text or a list of texts, got {type(reference).__name__}",
@@ -184,8 +209,9 @@ def read_references(reference: Any) -> list[str]:
 def split_words(text: str, *, signs: bool = False) -> list[str]:
     """The lower-cased words of ``text``, in order and in linear time.
 
-    A word is a run of letters, digits, underscores and combining marks; a Chinese character or
-    kana is a word by itself. With ``signs`` every other visible character is a token too.
+    A word is a run of letters, digits, underscores and combining marks; in scripts without spaces
+    (Chinese, Japanese, Thai, Lao, Burmese, Khmer) each character is a word. With ``signs`` every
+    other visible character is a token too.
 
     >>> split_words("It's 今天, ok!")
     ['it', 's', '今', '天', 'ok']
@@ -202,7 +228,7 @@ def locate_words(text: str, first: int = 0) -> list[tuple[int, int]]:
 
 
 def split_chunks(text: str) -> list[str]:
-    """What white space separates in ``text``, with Chinese characters and kana one by one.
+    """What white space separates in ``text``; scripts without spaces character by character.
 
     >>> split_chunks("U.S.A. 今天")
     ['U.S.A.', '今', '天']

@@ -50,6 +50,7 @@ SHIPPED: Mapping[str, str] = {
     "code_syntax": "adjudge.graders.code.grader:SyntaxCheckGrader",
     "code_execution": "adjudge.graders.code.grader:CodeExecutionGrader",
     "ifeval": "adjudge.graders.instructions.grader:IFEvalGrader",
+    "ifeval_repaired": "adjudge.graders.instructions.grader:RepairedIFEvalGrader",
     "verif": "adjudge.graders.verif:VerIFGrader",
     "recorded": "adjudge.graders.base:RecordedGrader",
     "llm": f"{_LLM}.llm_grader:LLMGrader",

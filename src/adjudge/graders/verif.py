@@ -17,7 +17,7 @@ from typing import Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import check_flag, check_integer, check_number, require_text
+from adjudge.graders.base import check_flag, check_integer, check_number, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
@@ -37,7 +37,7 @@ from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
 from adjudge.judges.base import ChatModel
 from adjudge.messages import content_text, parse_conversation
 from adjudge.prompts import LanguageEnum
-from adjudge.text import final_text, shorten_text
+from adjudge.text import shorten_text
 from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
 
 _MOST = 200
@@ -429,7 +429,7 @@ class VerIFGrader(JudgeGrader):
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of one response."""
         constraints = self._constraints(fields)
-        response = final_text(require_text(fields.get("response")))
+        response = text_in_view(fields.get("response"), "final")
         if response is None:
             reason = "the response never ended its thinking"
             return self._candidate_fault(reason, unclosed_think=True)

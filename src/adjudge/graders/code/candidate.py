@@ -169,6 +169,7 @@ def serve_requests() -> None:
     requests = open(os.dup(0), "rb")  # noqa: PTH123, SIM115  (pathlib costs a tenth of the start)
     channel = int(sys.argv.pop()) if len(sys.argv) > 1 else os.dup(1)
     write = os.write
+    sys.set_int_max_str_digits(0)
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for name in ("exit", "quit"):

@@ -1,31 +1,23 @@
-"""Test cases for code: read from a row, run against a candidate in the sandbox.
-
-What a case expects is kept apart from what it gives the candidate, and compared outside of the
-sandbox.
-"""
+"""Test cases for code, as rows have them: what goes into the sandbox, and what must come out."""
 
 from __future__ import annotations
 
 import ast
 import functools
-import io
 import json
-import marshal
-import math
-import re
-import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib import resources
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from adjudge.engine.sandbox import Sandbox, SandboxResult
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.code.analysis import find_requirements, parse_python
-from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE, encode_tree
+from adjudge.graders.code.blocks import find_names
+from adjudge.graders.code.values import encode_tree
 from adjudge.text import shorten_text
 
-CaseMode = Literal["auto", "stdio", "function", "solution", "assert"]
+_Kind = Literal["stdio", "function", "functional", "solution", "assert"]
+_TEST_TYPES: dict[str, _Kind] = {"functional": "functional", "stdin": "stdio"}
+"""What LiveCodeBench calls its two."""
 UntrustedTests = Literal["refuse", "allow"]
 
 _BAD_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
@@ -36,39 +28,60 @@ class Case:
     """One test: what goes into the sandbox, and what must come out of it.
 
     ``kind`` is ``stdio`` (``request`` is standard input, ``expected`` the text on standard
-    output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` an
-    encoded tree or a text); ``test`` (``request`` is statements, the names that are the code's, and
-    whether the test computes with what it gave the code; they run in a sandbox of their own) or
-    ``beside`` (the same, but they run beside the code).
-    ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can.
+    output); ``json``, ``exact`` or ``text`` (``request`` is a list of calls, ``expected`` a list of
+    accepted encoded trees, one tree, or a text); ``test`` (``request`` is statements, the names
+    that are the code's, and whether the test computes with what it gave the code; they run in a
+    sandbox of their own) or ``beside`` (the same, but they run beside the code).
+    ``refusal`` is why a ``test`` cannot run apart from the code; '' where it can. ``names`` are
+    those that a test uses and does not bind.
     """
 
     kind: Literal["stdio", "json", "exact", "text", "test", "beside"]
     request: Any
     expected: Any = None
     refusal: str = ""
+    names: frozenset[str] = frozenset()
+
+
+def called_names(cases: Sequence[Case]) -> set[str]:
+    """The names that tests may want of the code; none for a program."""
+    calls = [case.request for case in cases if case.kind in ("json", "exact", "text")]
+    named = {call[0] for request in calls for call in request}
+    return named.union(*(case.names for case in cases))
 
 
 def parse_cases(
-    test_cases: Any, mode: CaseMode, function: str, untrusted_tests: UntrustedTests = "refuse"
+    test_cases: Any, function: str, untrusted_tests: UntrustedTests = "refuse"
 ) -> list[Case]:
     """The cases of one row; ``function`` is the name to call where a case names none.
 
-    ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function``, or either as JSON
-    text. Raises ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for
-    the first case that is broken; ``unsupported`` for one that has to stand beside the code,
-    unless ``untrusted_tests`` allows that.
+    ``test_cases`` is a list, a mapping with ``tests`` and perhaps ``function`` or with ``inputs``,
+    ``outputs`` and perhaps ``fn_name``, or any of these as JSON text. Raises
+    ``GradingFailure(invalid_input)`` for anything else, for an empty list, and for the first case
+    that is broken; ``unsupported`` for one that has to stand beside the code, unless
+    ``untrusted_tests`` allows that.
     """
     if isinstance(test_cases, str):
         test_cases = _decoded(test_cases)
     bundled = isinstance(test_cases, Mapping)
-    if bundled:
+    kind: _Kind | None = None
+    if bundled and {"inputs", "outputs"} <= test_cases.keys():
+        function = test_cases.get("fn_name") or ""
+        kind = "functional" if function else "stdio"
+        test_cases = _pairs(test_cases["inputs"], test_cases["outputs"], bool(function))
+    elif bundled:
+        keys = ", ".join(sorted(map(str, test_cases))) or "nothing"
         function = test_cases.get("function", function)
-        test_cases = test_cases.get("tests")
+        if "tests" not in test_cases:
+            raise _invalid(
+                f"test_cases has neither tests nor inputs and outputs (found {keys}; allowed: "
+                "a list of cases; tests, function; inputs, outputs, fn_name)"
+            )
+        test_cases = test_cases["tests"]
     if not isinstance(test_cases, list) or not test_cases:
         raise _invalid("test_cases must be a list of test cases that is not empty")
     cases = [
-        _case(number, item, mode, function, bundled) for number, item in enumerate(test_cases, 1)
+        _case(number, item, kind, function, bundled) for number, item in enumerate(test_cases, 1)
     ]
     return [
         case
@@ -86,7 +99,7 @@ def make_beside_case(
     ``suspect``: what it needs was seen when it ran, so the code may have brought it about.
     """
     if untrusted_tests == "allow":
-        return Case("beside", case.request)
+        return Case("beside", case.request, names=case.names)
     raise GradingFailure(
         ErrorKind.UNSUPPORTED,
         shorten_text(
@@ -98,12 +111,28 @@ def make_beside_case(
     )
 
 
-def _case(number: int, item: Any, mode: CaseMode, function: str, bundled: bool) -> Case:
+def _pairs(inputs: Any, outputs: Any, called: bool) -> list[dict[str, Any]]:
+    """The cases of APPS, TACO and PRIME, which keep what goes in apart from what comes out."""
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise _invalid("inputs and outputs must be lists of one length")
+    pairs = zip(inputs, outputs, strict=True)
+    if called:
+        return [{"input": given, "output": value, "wrapped": True} for given, value in pairs]
+    return [{"input": _joined(given), "output": _joined(text)} for given, text in pairs]
+
+
+def _joined(lines: Any) -> Any:
+    if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
+        return "\n".join(lines)
+    return lines
+
+
+def _case(number: int, item: Any, kind: _Kind | None, function: str, bundled: bool) -> Case:
     if isinstance(item, str):
         item = {"test": item}
     if not isinstance(item, Mapping):
         raise _invalid(f"test case {number} must be an object, got {type(item).__name__}")
-    kind = _guessed(item, bundled) if mode == "auto" else mode
+    kind = kind or _kind_of(number, item, bundled)
     function = item.get("function", function)
     try:
         return _BUILDERS[kind](item, function)
@@ -114,7 +143,14 @@ def _case(number: int, item: Any, mode: CaseMode, function: str, bundled: bool) 
         raise _invalid(f"test case {number} ({kind}): {fault}") from None
 
 
-def _guessed(item: Mapping[str, Any], bundled: bool) -> CaseMode:
+def _kind_of(number: int, item: Mapping[str, Any], bundled: bool) -> _Kind:
+    if "testtype" in item:
+        kind = _TEST_TYPES.get(str(item["testtype"]))
+        if kind is None:
+            allowed = ", ".join(_TEST_TYPES)
+            found = shorten_text(item["testtype"])
+            raise _invalid(f"test case {number}: testtype is unknown: {found}; allowed: {allowed}")
+        return kind
     if "test" in item:
         return "assert"
     if "args" in item:
@@ -140,12 +176,27 @@ def _text(item: Mapping[str, Any], key: str) -> str:
 
 
 def _function(item: Mapping[str, Any], function: str) -> Case:
-    if "args" not in item and "input" in item:
-        return Case("json", _call([item["input"]], {}, function), _tree(item["output"]))
     args, kwargs = item["args"], item.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
         raise _UnusableCase("args must be a list and kwargs an object")
-    return Case("json", _call(args, kwargs, function), _tree(item["expected"]))
+    return Case("json", _call(args, kwargs, function), [_tree(item["expected"])])
+
+
+def _functional(item: Mapping[str, Any], function: str) -> Case:
+    """A call whose arguments and value are JSON, or lines of JSON, as LiveCodeBench has them."""
+    args, expected = item["input"], item["output"]
+    try:
+        if isinstance(args, str):
+            args = [json.loads(line) for line in args.strip("\n").split("\n") if args.strip()]
+            expected = json.loads(expected) if isinstance(expected, str) else expected
+    except (ValueError, RecursionError) as error:
+        raise _UnusableCase(f"input and output must be lines of JSON: {error}") from None
+    if not isinstance(args, list):
+        raise _UnusableCase(f"input must be a list of arguments, got {type(args).__name__}")
+    accepted = [expected]
+    if item.get("wrapped") and isinstance(expected, list) and len(expected) == 1:
+        accepted += expected  # APPS has [value] for a value, and its grader takes both
+    return Case("json", _call(args, {}, function), [_tree(one) for one in accepted])
 
 
 def _solution(item: Mapping[str, Any], function: str) -> Case:
@@ -196,13 +247,16 @@ def _judging(test: str, function: str) -> Case:
         calls, expected = zip(*equations, strict=True)
         return Case("exact", list(calls), ["list", *expected])
     needs = find_requirements(tree, function)
-    request = [test + needs.added, list(needs.own), needs.computes]
-    return Case("test", request, refusal=needs.refusal)
+    statements = test + needs.added
+    request = [statements, list(needs.own), needs.computes]
+    _, names = find_names(statements) or (set(), set())
+    return Case("test", request, refusal=needs.refusal, names=frozenset(names))
 
 
 _BUILDERS = {
     "stdio": _stdio,
     "function": _function,
+    "functional": _functional,
     "solution": _solution,
     "assert": _assertion,
 }
@@ -228,58 +282,6 @@ def _equation(statement: ast.stmt) -> tuple[list[Any], Any] | None:
     return None
 
 
-def same_value(produced: Any, expected: Any, *, as_json: bool, tolerance: float) -> bool:
-    """Whether two encoded trees are equal; never raises, whatever was produced.
-
-    ``as_json``: a boolean equals no number, and NaN equals NaN; otherwise as Python's ``==``.
-    Where a float is expected, a number may differ by ``tolerance``, relative or absolute, whichever
-    allows more; where an integer is, it may not.
-
-    >>> same_value(["list", 0.30000000000000004], ["list", 0.3], as_json=True, tolerance=1e-9)
-    True
-    """
-    stack = [(produced, expected)]
-    while stack:
-        one, other = stack.pop()
-        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            stack.extend(zip(one, other, strict=True))
-        elif not _same_leaf(one, other, as_json, tolerance):
-            return False
-    return True
-
-
-def _same_leaf(one: Any, other: Any, as_json: bool, tolerance: float) -> bool:
-    if as_json and isinstance(one, bool) != isinstance(other, bool):
-        return False
-    # Lists arrive here only beside something else or at unequal lengths, and then differ at once.
-    return bool(one == other) or _close(one, other, as_json, tolerance)
-
-
-def _close(one: Any, other: Any, as_json: bool, tolerance: float) -> bool:
-    if not (isinstance(one, int | float) and isinstance(other, int | float)):
-        return False
-    if not isinstance(other, float):
-        return False
-    try:
-        both_nan = as_json and math.isnan(one) and math.isnan(other)
-        return both_nan or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
-    except OverflowError:  # an integer beyond the floats
-        return False
-
-
-def same_output(produced: str, expected: str) -> bool:
-    r"""Whether two outputs agree up to white space at line ends and around the whole.
-
-    >>> same_output("1 2 \n3\n\n", "1 2\n3")
-    True
-    """
-    return _lines(produced) == _lines(expected)
-
-
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip().splitlines()]
-
-
 def _decoded(text: str) -> Any:
     try:
         return json.loads(text)
@@ -289,243 +291,3 @@ def _decoded(text: str) -> Any:
 
 def _invalid(message: str) -> GradingFailure:
     return GradingFailure(ErrorKind.INVALID_INPUT, shorten_text(message, 400))
-
-
-_OUTPUT_LIMIT = 1 << 20
-_DISK_MB = 16
-
-# A function of its own keeps this file's names out of the candidate's.
-_STDIO_DRIVER = f"""
-def run():
-    import builtins, sys
-    builtins.exit = builtins.quit = sys.exit
-    with open({CANDIDATE_FILE!r}, "rb") as file:
-        code = compile(file.read(), {CANDIDATE_FILE!r}, "exec")
-    del globals()["run"]
-    exec(code, globals())
-run()
-"""
-
-# To compile a program would take the sandbox half as long as to start.
-_PROGRAM = "program"
-_START = f"import marshal\nexec(marshal.loads(open({_PROGRAM!r}, 'rb').read()))"
-
-_RunReports = dict[int, "CaseOutcome | str"]
-"""What a run tells: outcomes, or why a test must stand beside the code."""
-_Run = Callable[
-    [str, Sequence[Case], list[int], float, "CaseBudget"], Awaitable[tuple[float, _RunReports]]
-]
-
-# One queue for all graders: programs at a time are bounded by the machine, not by the spec.
-_sandbox = Sandbox()
-
-
-@dataclass(frozen=True)
-class CaseBudget:
-    """Wall-clock seconds for all tests of a sample and for each; address space in MB."""
-
-    deadline_s: float
-    test_deadline_s: float
-    memory_mb: int
-    tolerance: float
-
-
-@dataclass(frozen=True)
-class CaseOutcome:
-    """What came of one test; ``text`` is ``passed`` or why not.
-
-    ``trusted``: false where the test stood beside the code, which could have faked a pass.
-    """
-
-    passed: bool
-    text: str
-    stderr: str = ""
-    trusted: bool = True
-
-
-async def run_cases(
-    source: str,
-    cases: Sequence[Case],
-    budget: CaseBudget,
-    *,
-    stop_early: bool,
-    untrusted_tests: UntrustedTests,
-) -> list[CaseOutcome]:
-    """One outcome per case. With ``stop_early`` nothing runs after the first failure.
-
-    Programs on standard input run once per case. Calls share a process as long as it answers, and
-    so do tests a pair of processes: what ended early left the others open, they run again in a new
-    one, and the case that was first in it has failed. So each case gets ``test_deadline_s`` of its
-    own before it fails for time. Raises ``GradingFailure(unsupported)`` where there is no sandbox,
-    and for a test that turns out to need the code's own objects, unless ``untrusted_tests``
-    allows to run it beside the code.
-    """
-    cases = list(cases)
-    outcomes: dict[int, CaseOutcome] = {}
-    left_s = budget.deadline_s
-    reason = ""
-    while pending := [index for index in range(len(cases)) if index not in outcomes]:
-        if left_s <= 0:
-            reason = f"not run: the sample's {budget.deadline_s:g} s were used up"
-        elif stop_early and not all(outcome.passed for outcome in outcomes.values()):
-            reason = "not run: an earlier test failed"
-        if reason:
-            break
-        run = _run_of(cases[pending[0]])
-        batch = [index for index in pending if _run_of(cases[index]) is run]
-        deadline_s = min(left_s, budget.test_deadline_s)
-        used_s, news = await run(source, cases, batch, deadline_s, budget)
-        left_s -= used_s
-        outcomes |= {index: one for index, one in news.items() if isinstance(one, CaseOutcome)}
-        failed = not all(outcome.passed for outcome in outcomes.values())
-        for index, one in news.items():
-            if isinstance(one, str) and not (stop_early and failed):
-                cases[index] = make_beside_case(
-                    index + 1, cases[index], one, untrusted_tests, suspect=True
-                )
-    return [outcomes.get(index, CaseOutcome(False, reason)) for index in range(len(cases))]
-
-
-def _run_of(case: Case) -> _Run:
-    return {"stdio": _run_stdio, "test": _run_tests}.get(case.kind, _run_calls)
-
-
-async def _run_stdio(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
-    index, case = batch[0], cases[batch[0]]
-    result = await _sandbox.run(
-        _STDIO_DRIVER,
-        stdin=case.request,
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT + 2 * len(case.expected),
-        files={CANDIDATE_FILE: source},
-    )
-    return result.duration_s, {index: _judge_output(case, result, deadline_s)}
-
-
-async def _run_calls(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
-    secret = secrets.token_hex(16)
-    result = await _sandbox.run(
-        _START,
-        stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
-        files=_candidate(source),
-    )
-    news: _RunReports = {}
-    for index, kind, value in _reports(result.stdout, batch):
-        outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
-        news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(result, deadline_s)
-    return result.duration_s, news
-
-
-async def _run_tests(
-    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
-) -> tuple[float, _RunReports]:
-    tests = json.dumps([[index, *cases[index].request] for index in batch])
-    result, candidate = await _sandbox.run_pair(
-        _START,
-        _START,
-        leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
-        helper_files=_candidate(source),
-        deadline_s=deadline_s,
-        memory_mb=budget.memory_mb,
-        output_limit_bytes=_OUTPUT_LIMIT,
-        disk_mb=_DISK_MB + (len(tests) >> 20),
-    )
-    # The tests' program ends with 1 when the candidate has ended.
-    ended = candidate if candidate and result.exit_code == 1 else result
-    stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
-    news: _RunReports = {}
-    for index, kind, text in _reports(result.stdout, batch):
-        if kind == "refused":
-            news[index] = str(text)
-        elif kind == "passed":
-            news[index] = CaseOutcome(True, "passed")
-        else:
-            news[index] = CaseOutcome(False, shorten_text(text), stderr)
-    if batch[0] not in news:
-        news[batch[0]] = _unfinished(ended, deadline_s)
-    return result.duration_s, news
-
-
-@functools.cache
-def _program(module: str, start: str) -> bytes:
-    """A program for the sandbox, compiled: ``values``, then ``module``, then its start."""
-    folder = resources.files("adjudge.graders.code")
-    names = "values", module
-    texts = [folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names]
-    # The modules find each other by standing in one text; the interpreter there is this one.
-    texts = [re.sub(r"^from [^(\n]*(\([^)]*\))?$", "", text, flags=re.MULTILINE) for text in texts]
-    source = "\n".join(["from __future__ import annotations", *texts, f"{start}()"])
-    return marshal.dumps(compile(source, module, "exec", optimize=2))
-
-
-def _candidate(source: str) -> dict[str, str | bytes]:
-    return {CANDIDATE_FILE: source, _PROGRAM: _program("candidate", "serve_requests")}
-
-
-def _request(index: int, case: Case, secret: str) -> str:
-    if case.kind == "beside":
-        return json.dumps([index, "test", case.request[0], secret]) + "\n"
-    return json.dumps([index, "call", case.request, case.kind]) + "\n"
-
-
-def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
-    """The driver's lines, one per case and in order, up to the first that is not the next report.
-
-    What follows that is from a candidate that found the channel: megabytes that nobody reads.
-    """
-    for expected, line in zip(batch, io.BytesIO(stdout), strict=False):
-        try:
-            index, kind, value, *_ = json.loads(line)
-        except (ValueError, TypeError, RecursionError):
-            return
-        if type(index) is not int or index != expected:
-            return
-        yield index, str(kind), value
-
-
-def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: float) -> CaseOutcome:
-    trusted = case.kind != "beside"
-    if kind == "error":
-        return CaseOutcome(False, shorten_text(value), trusted=trusted)
-    if not trusted:
-        good = kind == "value" and value == secret
-    elif case.kind == "text":
-        good = isinstance(value, str) and value.strip() == case.expected.strip()
-    else:
-        as_json = case.kind == "json"
-        allowed = tolerance if as_json else 0.0
-        good = same_value(value, case.expected, as_json=as_json, tolerance=allowed)
-    return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
-
-
-def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    if result.timed_out or result.truncated or result.exit_code != 0:
-        return _unfinished(result, deadline_s)
-    good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
-    return CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
-
-
-def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:
-    stderr = _stderr(result)
-    if result.timed_out:
-        return CaseOutcome(False, f"timed out after {deadline_s:.3g} s", stderr)
-    if result.truncated:
-        return CaseOutcome(False, "printed more than the output limit", stderr)
-    last = stderr.rpartition("\n")[2] or "no message"
-    return CaseOutcome(
-        False, shorten_text(f"ended with exit code {result.exit_code}: {last}"), stderr
-    )
-
-
-def _stderr(result: SandboxResult, limit: int = 2000) -> str:
-    return result.stderr[-limit:].decode("utf-8", "replace").strip()

@@ -16,18 +16,18 @@ from adjudge.graders.base import (
     check_choice,
     check_integer,
     check_number,
+    parameter_error,
     text_in_view,
 )
-from adjudge.graders.code.analysis import BlockSelection, extract_python, find_syntax_fault
-from adjudge.graders.code.cases import (
-    Case,
-    CaseBudget,
-    CaseMode,
-    CaseOutcome,
-    UntrustedTests,
-    parse_cases,
-    run_cases,
+from adjudge.graders.code.analysis import parse_python
+from adjudge.graders.code.blocks import (
+    PRELUDE,
+    extract_python,
+    extract_solution,
+    find_syntax_fault,
 )
+from adjudge.graders.code.cases import Case, UntrustedTests, called_names, parse_cases
+from adjudge.graders.code.running import CaseBudget, CaseOutcome, run_cases
 from adjudge.text import shorten_text
 from adjudge.types import GraderScore
 
@@ -49,7 +49,7 @@ class SyntaxCheckGrader(ParametricRule):
     is no code, ``<think>`` was never closed, or the response has more than 2**20 characters, the
     score is 0 with ``cause = "candidate"`` in metadata.
 
-    ``language``: ``python``, the only one so far. ``view``: ``final`` (default) reads what stands
+    ``view``: ``final`` (default) reads what stands
     after the thinking, ``full`` the whole response.
 
     Raises ``GradingFailure(invalid_input)`` for a response that is not text.
@@ -63,7 +63,6 @@ class SyntaxCheckGrader(ParametricRule):
     type_name = "code_syntax"
     score_range = (0.0, 1.0)
 
-    language: Literal["python"] = "python"
     view: View = "final"
 
     async def aevaluate(self, response: str) -> GraderScore:
@@ -74,7 +73,7 @@ class SyntaxCheckGrader(ParametricRule):
         if len(text) > _MAX_CODE:
             return self._candidate_fault(_TOO_LONG, blocks=0)
         try:
-            found = await extract_python(text, "all")
+            found = await extract_python(text)
             sources = [source for source in found if _has_statements(source)]
             faults = [fault for source in sources if (fault := await find_syntax_fault(source))]
         except CandidateLimitExceeded as excess:
@@ -95,18 +94,26 @@ class CodeExecutionGrader(RuleGrader):
     """The share of test cases that the code in the response passes, run in a sandbox.
 
     Range [0, 1]. Fields: ``response`` (text); ``test_cases``, or ``reference`` where the row has
-    no ``test_cases``: a list, or ``{"tests": [...], "function": name}``, or either as JSON text;
-    ``function`` (optional): the name to call. A case is one of
+    no ``test_cases``: a list, ``{"tests": [...], "function": name}``, or ``{"inputs": [...],
+    "outputs": [...], "fn_name": name}`` (APPS, TACO, PRIME; programs without ``fn_name``), each
+    also as JSON text; ``function`` (optional): the name to call. A case is one of
 
     - ``stdio``: ``{"input": text, "output": text}``. The code runs as a program; its output must
-      be ``output`` up to white space at line ends and around the whole, its exit code 0.
+      be ``output`` up to white space at line ends and around the whole, its exit code 0. Where
+      both are nothing but numbers, whole numbers must be equal by value, and a decimal may differ
+      by 1e-6 (in proportion below 1) or by half a unit of its last expected digit if that is less.
     - ``function``: ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``.
       The function, or the method of a class ``Solution``, is called; the returned value must
-      equal ``expected`` as JSON, expected floats within ``tolerance``.
+      equal ``expected`` as JSON, expected floats within ``tolerance``. LiveCodeBench's
+      ``{"input": lines, "output": text, "testtype": "functional"}`` has an argument in each line.
     - ``solution``: ``{"input": value, "output": value}`` inside ``{"tests": [...]}``.
-      ``solution(input)`` is called; the text of what it returns must be the text of ``output``.
+      ``solution(input)`` is called; the text of what it returns is compared as a program's output.
     - ``assert``: ``{"test": statements}`` or just the statements. They must not raise. Of a test
       that only defines ``check(candidate)``, ``check`` is called with ``function``.
+
+    Of several fenced blocks the last that defines what the tests call is judged (of programs, the
+    last that reads standard input, or else does something), with what it uses of the other blocks;
+    a function that a later block defines again is the later one. An example of use does not run.
 
     A test that fails, crashes, prints without end or runs out of time or memory is not passed;
     code that does not parse passes none. No code, a ``<think>`` that was never closed, and a
@@ -139,9 +146,11 @@ class CodeExecutionGrader(RuleGrader):
     ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
     ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
 
-    ``mode``: ``auto`` (default) goes by the keys of each case. ``score``: ``fraction`` (default)
-    or ``all``, which is 1 or 0 and stops at the first failure. ``blocks``: the ``last`` (default)
-    fenced Python block, or ``all`` joined. ``function``: the name where row and case give none.
+    The keys of a case say which it is. ``score``: ``fraction`` (default) or ``all``, which is 1 or
+    0 and stops at the first failure. ``function``: the name where row and case give none.
+    ``prelude``: statements from which the code gets the names that it uses and lacks; by default
+    the imports of LeetCode's judge (``typing``, ``collections``, ``math`` and others), ``""`` for
+    none.
     ``deadline_s`` (30): wall-clock seconds for all tests of a sample together, each of which gets
     at most ``test_deadline_s`` (5); waiting for a free processor counts towards neither.
     ``memory_mb`` (512): address space. ``tolerance`` (1e-9), relative and absolute. ``view``:
@@ -159,9 +168,8 @@ class CodeExecutionGrader(RuleGrader):
 
     def __init__(
         self,
-        mode: CaseMode = "auto",
         score: Literal["fraction", "all"] = "fraction",
-        blocks: BlockSelection = "last",
+        prelude: str | None = None,
         function: str = "",
         deadline_s: float = 30.0,
         test_deadline_s: float = 5.0,
@@ -173,18 +181,17 @@ class CodeExecutionGrader(RuleGrader):
         name: str = "",
     ) -> None:
         super().__init__(name)
-        check_choice(self.type_name, "mode", mode, CaseMode)
         check_choice(self.type_name, "untrusted_tests", untrusted_tests, UntrustedTests)
         check_choice(self.type_name, "score", score, Literal["fraction", "all"])
-        check_choice(self.type_name, "blocks", blocks, BlockSelection)
         check_choice(self.type_name, "view", view, View)
         check_number(self.type_name, "deadline_s", deadline_s, 0.1, 3600)
         check_number(self.type_name, "test_deadline_s", test_deadline_s, 0.1, 3600)
         check_integer(self.type_name, "memory_mb", memory_mb, 64, 1 << 20)
         check_number(self.type_name, "tolerance", tolerance, 0, 1)
-        self.mode_of_cases: CaseMode = mode
         self.score = score
-        self.blocks: BlockSelection = blocks
+        self.prelude = PRELUDE if prelude is None else prelude
+        if isinstance(parse_python(self.prelude), str):
+            raise parameter_error(self.type_name, "prelude", prelude, "Python statements")
         self.function = function
         self.budget = CaseBudget(deadline_s, test_deadline_s, memory_mb, tolerance)
         self.view: View = view
@@ -202,21 +209,18 @@ class CodeExecutionGrader(RuleGrader):
         if given is None:
             lacked = {LACKED: ["test_cases", "reference"]}
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
-        cases = parse_cases(
-            given, self.mode_of_cases, function or self.function, self.untrusted_tests
-        )
+        cases = parse_cases(given, function or self.function, self.untrusted_tests)
         text = text_in_view(response, self.view)
         if text is None:
             return self._none_passed(cases, NO_FINAL_TEXT)
         if len(text) > _MAX_CODE:
             return self._none_passed(cases, _TOO_LONG)
         try:
-            sources = await extract_python(text, self.blocks)
-            source = "\n".join(sources)
+            source = await extract_solution(text, self.prelude, called_names(cases))
             fault = await find_syntax_fault(source)
         except CandidateLimitExceeded as excess:
             return self._none_passed(cases, str(excess))
-        if not sources:
+        if not source:
             return self._none_passed(cases, _NO_CODE)
         if fault:
             return self._judged([CaseOutcome(False, fault)] * len(cases), fault)

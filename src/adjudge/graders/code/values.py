@@ -54,11 +54,11 @@ _LONG_INT = 10_000
 def encode_tree(value: Any, as_json: bool = False, live: Callable[[Any], Any] | None = None) -> Any:  # noqa: PLR0911  (a kind each)
     """``value`` as a JSON tree that tells lists, tuples, sets, dicts and bytes apart.
 
-    With ``as_json`` a tuple is a list and keys become text, as JSON would have it. ``live`` gives
-    the tree of every value whose type is neither exactly one of ``PLAIN_TYPES`` nor a value type of
-    the standard library such as ``Decimal``, and dicts keep their order;
-    without it the trees of equal values are equal but for numbers, and other types raise
-    ``TypeError``. Very deep values raise ``RecursionError``.
+    With ``as_json`` tuples and ranges are lists and keys become text, as JSON would have it.
+    ``live`` gives the tree of every value whose type is neither exactly one of ``PLAIN_TYPES`` nor
+    a value type of the standard library such as ``Decimal``, and dicts keep their order; without
+    it the trees of equal values are equal but for numbers, and other types raise ``TypeError``.
+    Very deep values raise ``RecursionError``.
 
     >>> encode_tree((1, {"b": None}))
     ['tuple', 1, ['dict', ['b', None]]]
@@ -68,14 +68,16 @@ def encode_tree(value: Any, as_json: bool = False, live: Callable[[Any], Any] | 
             name = f"{type(value).__module__}.{type(value).__name__}"
             parts = STANDARD_TYPES[name](value) if name in STANDARD_TYPES else None
             return live(value) if parts is None else ["new", name, encode_tree(parts, False, live)]
-        if type(value) is int and value.bit_length() > _LONG_INT:
-            return ["int", hex(value)]
         if isinstance(value, complex):
             return ["complex", value.real, value.imag]
         if isinstance(value, range):
             return ["range", value.start, value.stop, value.step]
+    if type(value) is int and value.bit_length() > _LONG_INT:
+        return ["int", hex(value)]
     if isinstance(value, _SCALARS):
         return value
+    if isinstance(value, range) and as_json:
+        value = list(value)
     if isinstance(value, list | tuple):
         kind = "tuple" if isinstance(value, tuple) and not as_json else "list"
         return [kind, *[encode_tree(item, as_json, live) for item in value]]

@@ -117,7 +117,7 @@ def read_language(value: Any) -> str:
     return value
 
 
-_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _WORD_ENDS = ".,?!'\""
 _FENCES = ("```json", "```Json", "```JSON", "```")
 
@@ -136,12 +136,14 @@ _POSTSCRIPTS = {
 
 def number_paragraphs(response: str, number: int) -> bool:
     """So many paragraphs between dividers ``***``, none of them blank but before and behind."""
-    first, *inner = response.split("***")
-    last = inner.pop() if inner else None
-    if not all(map(str.strip, inner)):
-        return False
-    edges = bool(first.strip()) + bool(last and last.strip())
-    return len(inner) + edges == number
+    parts = filled_parts(response.split("***"))
+    return parts is not None and len(parts) == number
+
+
+def filled_parts(parts: list[str]) -> list[str] | None:
+    """The parts that are not blank; ``None`` where one between others is."""
+    found = [part.strip() for part in parts]
+    return list(filter(None, found)) if all(found[1:-1]) else None
 
 
 def nth_paragraph_first_word(
@@ -210,7 +212,7 @@ def postscript(response: str, marker: str) -> bool:
 
 def constrained_response(response: str) -> bool:
     """One of the three answers that the benchmark allows stands somewhere."""
-    return any(answer in response for answer in _ANSWERS)
+    return any(answer in response for answer in ANSWERS)
 
 
 def json_format(response: str) -> bool:
@@ -218,25 +220,25 @@ def json_format(response: str) -> bool:
 
     Python's reading of it: ``NaN`` counts, nesting beyond the interpreter's limit does not.
     """
-    text = response.strip()
-    for fence in _FENCES:
-        text = text.removeprefix(fence)
     try:
-        json.loads(text.removesuffix("```").strip())
+        json.loads(unfenced(response))
     except (ValueError, RecursionError):
         return False
     return True
 
 
+def unfenced(response: str) -> str:
+    """What stands in a code fence of JSON, or all."""
+    text = response.strip()
+    for fence in _FENCES:
+        text = text.removeprefix(fence)
+    return text.removesuffix("```").strip()
+
+
 def two_responses(response: str) -> bool:
     """Two different texts with ``******`` between them."""
-    first, *inner = response.split("******")
-    last = inner.pop() if inner else ""
-    found = [part.strip() for part in (first, *inner, last)]
-    if not all(found[1:-1]):
-        return False
-    filled = [part for part in found if part]
-    return len(filled) == 2 and filled[0] != filled[1]
+    parts = filled_parts(response.split("******")) or []
+    return len(parts) == 2 and parts[0] != parts[1]
 
 
 def repeat_prompt(response: str, prompt: str) -> bool:
@@ -283,7 +285,7 @@ def keyword_frequency(response: str, keyword: str, frequency: int, relation: boo
         found = response.lower().count(keyword.lower())
     else:
         found = sum(1 for _ in _anywhere(keyword).finditer(response))
-    return _holds(found, frequency, relation)
+    return holds(found, frequency, relation)
 
 
 def forbidden_words(response: str, words: tuple[str, ...]) -> bool:
@@ -296,7 +298,7 @@ def forbidden_words(response: str, words: tuple[str, ...]) -> bool:
 
 def letter_frequency(response: str, letter: str, frequency: int, relation: bool) -> bool:
     """How often a character stands there, in any case."""
-    return _holds(response.lower().count(letter), frequency, relation)
+    return holds(response.lower().count(letter), frequency, relation)
 
 
 def number_words(response: str, number: int, relation: bool) -> bool:
@@ -305,20 +307,21 @@ def number_words(response: str, number: int, relation: bool) -> bool:
         found = len(response.translate(_ASCII_GAPS).split())
     else:
         found = len(_WORD.findall(response))
-    return _holds(found, number, relation)
+    return holds(found, number, relation)
 
 
 def number_sentences(response: str, number: int, relation: bool) -> bool:
     """How many sentences there are (:func:`~.sentences.sentence_count`)."""
-    return _holds(sentence_count(response), number, relation)
+    return holds(sentence_count(response), number, relation)
 
 
 def capital_word_frequency(response: str, frequency: int, relation: bool) -> bool:
     """How many words are in capitals (:func:`~.capitals.capital_words`)."""
-    return _holds(capital_words(response), frequency, relation)
+    return holds(capital_words(response), frequency, relation)
 
 
-def _holds(found: int, threshold: int, at_least: bool) -> bool:
+def holds(found: int, threshold: int, at_least: bool) -> bool:
+    """Whether there are at least so many, or fewer."""
     return (found >= threshold) is at_least
 
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
@@ -30,7 +30,8 @@ from adjudge.graders.base import (
 )
 from adjudge.graders.instructions import checks
 from adjudge.graders.instructions.checks import ArgumentReader
-from adjudge.text import shorten_text
+from adjudge.graders.instructions.repaired import REPAIRED, plain_text
+from adjudge.text import final_text, shorten_text
 from adjudge.types import GraderScore
 
 InstructionCheck = Callable[[str], bool]
@@ -127,8 +128,10 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
 """The types that the published prompts use, by id (``category:type``)."""
 
 
-def parse_instructions(instruction_id_list: Any, kwargs: Any) -> list[tuple[str, InstructionCheck]]:
-    """A sample's instructions, each id with its check, ready for any response.
+def parse_instructions(
+    instruction_id_list: Any, kwargs: Any, *, repaired: bool = False
+) -> list[tuple[str, InstructionCheck]]:
+    """A sample's instructions, each id with its published or ``repaired`` check.
 
     ``kwargs`` has one mapping for each id. Arguments of ``None`` or NaN and those that the type
     does not take are left out, since tables give every row all columns. What is missing or cannot
@@ -142,7 +145,8 @@ def parse_instructions(instruction_id_list: Any, kwargs: Any) -> list[tuple[str,
     given = _list_of("kwargs", kwargs)
     if len(ids) != len(given):
         raise _refused(f"kwargs has {len(given)} entries for {len(ids)} instructions")
-    return [(name, _check(name, values)) for name, values in zip(ids, given, strict=True)]
+    pairs = zip(ids, given, strict=True)
+    return [(name, _check(name, values, repaired)) for name, values in pairs]
 
 
 def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +154,7 @@ def select_arguments(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: values.get(key) for key in INSTRUCTIONS[name].arguments}
 
 
-def _check(name: Any, values: Any) -> InstructionCheck:
+def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
     instruction = INSTRUCTIONS.get(name) if isinstance(name, str) else None
     if instruction is None:
         raise _refused(
@@ -164,7 +168,8 @@ def _check(name: Any, values: Any) -> InstructionCheck:
     }
     if taken.get("nth_paragraph", 0) > taken.get("num_paragraphs", 0):
         raise _refused(f"{name}: nth_paragraph must be at most num_paragraphs")
-    return partial(instruction.check, **taken) if taken else instruction.check
+    check = REPAIRED.get(instruction.check, instruction.check) if repaired else instruction.check
+    return partial(check, **taken) if taken else check
 
 
 def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
@@ -236,7 +241,8 @@ def follows_json(payload: str) -> list[bool]:
     """:func:`follows` for a worker process: all that it needs as JSON text."""
     enter_phase(WorkerPhase.REFERENCE)
     given = json.loads(payload)
-    asked = [check for _, check in parse_instructions(given["ids"], given["kwargs"])]
+    parsed = parse_instructions(given["ids"], given["kwargs"], repaired=given["repaired"])
+    asked = [check for _, check in parsed]
     # What a check takes per character is ours to bound: only the length is left.
     enter_phase(WorkerPhase.CANDIDATE)
     return follows(given["response"], asked, given["reading"])
@@ -286,6 +292,7 @@ class IFEvalGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     _INLINE_CHARS = 20_000
+    _repaired: ClassVar[bool] = False
 
     level: ScoreLevel = "instruction"
     reading: ReadingMode = "strict"
@@ -294,8 +301,8 @@ class IFEvalGrader(ParametricRule):
 
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
-        asked = parse_instructions(instruction_id_list, kwargs)
-        text = _judged_text(require_text(response), self.view)
+        asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
+        text = self._judged_text(require_text(response))
         if text is None or not asked:
             return self._unread(asked)
         followed = follows(text, [check for _, check in asked], self.reading)
@@ -303,8 +310,8 @@ class IFEvalGrader(ParametricRule):
 
     async def aevaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response; a long one in a worker process, since a loop may wait for it."""
-        asked = parse_instructions(instruction_id_list, kwargs)
-        text = _judged_text(require_text(response), self.view)
+        asked = parse_instructions(instruction_id_list, kwargs, repaired=self._repaired)
+        text = self._judged_text(require_text(response))
         if text is None or not asked or len(text) <= self._INLINE_CHARS:
             return self.evaluate(response, instruction_id_list, kwargs)
         own = [select_arguments(name, row) for (name, _), row in zip(asked, kwargs, strict=True)]
@@ -312,13 +319,26 @@ class IFEvalGrader(ParametricRule):
         try:
             followed = await get_pool().call(
                 "adjudge.graders.instructions.grader:follows_json",
-                json.dumps({**given, "response": text, "reading": self.reading}, default=int),
+                json.dumps(
+                    {
+                        **given,
+                        "response": text,
+                        "reading": self.reading,
+                        "repaired": self._repaired,
+                    },
+                    default=int,
+                ),
                 deadline_s=self.deadline_s,
             )
         except CandidateLimitExceeded as excess:
             nothing = {"instructions": given["ids"], "followed": [False] * len(asked)}
             return self._candidate_fault(str(excess), **nothing)
         return self._judged(asked, followed)
+
+    def _judged_text(self, response: str) -> str | None:
+        """What is judged; white space that stood between thinking and answer belongs to neither."""
+        text = response if self.view == "full" else final_text(response)
+        return text if text is None or text == response else text.lstrip()
 
     def _unread(self, asked: list[tuple[str, InstructionCheck]]) -> GraderScore:
         """The result where nothing is asked, or nothing is there to be judged."""
@@ -336,10 +356,29 @@ class IFEvalGrader(ParametricRule):
         return self._score(score, _reason(missed, len(ids)), instructions=ids, followed=followed)
 
 
-def _judged_text(response: str, view: View) -> str | None:
-    """What is judged; white space that stood between thinking and answer belongs to neither."""
-    text = view_text(response, view)
-    return text if text is None or text == response else text.lstrip()
+@dataclass(eq=False, repr=False)
+class RepairedIFEvalGrader(IFEvalGrader):
+    """The share of a prompt's verifiable instructions that a reader would say are followed.
+
+    Fields, parameters, range, failures and metadata are those of ``ifeval``, which is bit-equal to
+    the published checkers and so keeps their faults: some can be farmed, and some followed
+    instructions go unseen. Here a highlight is Markdown emphasis, a keyword is a word of its own, a
+    sentence may end in ``。``, and so on; ``docs/ifeval.md`` has a table. Letters are composed,
+    quotation marks are plain, and an end token behind the text is left out first. Numbers to
+    compare with published ones come from ``ifeval``, rewards to train on from this grader.
+
+    >>> ids = ["detectable_format:number_highlighted_sections", "keywords:existence"]
+    >>> kwargs = [{"num_highlights": 1}, {"keywords": ["art"]}]
+    >>> RepairedIFEvalGrader().evaluate("2*3*4 is a smart start.", ids, kwargs).score
+    0.0
+    """
+
+    type_name = "ifeval_repaired"
+    _repaired: ClassVar[bool] = True
+
+    def _judged_text(self, response: str) -> str | None:
+        text = view_text(response, self.view)
+        return None if text is None else plain_text(text).strip()
 
 
 def _reason(missed: list[str], asked: int) -> str:

@@ -34,7 +34,7 @@ from adjudge.graders.rules.json_validation import (
     find_first_fault,
     is_too_deep,
 )
-from adjudge.text import encode_exactly, shorten_text
+from adjudge.text import compose_letters, encode_exactly, shorten_text
 from adjudge.types import GraderScore
 
 _FENCE = "```"
@@ -103,7 +103,8 @@ class JsonSchemaGrader(_JsonGrader):
     object, a boolean, or either as JSON text). Source: JSON Schema, by the ``jsonschema`` library;
     the dialect is the one that ``$schema`` names, Draft 2020-12 by default. References resolve
     inside the schema only and nothing is ever fetched; ``format`` asserts nothing. What is not
-    JSON scores 0, as in :class:`JsonValidatorGrader`, and so does an empty response.
+    JSON scores 0, as in :class:`JsonValidatorGrader`, and so does an empty response. ``multipleOf``
+    divides decimals as they are written: 19.99 is a multiple of 0.01.
 
     ``schema``: the schema as a table; ``schema_file``: a JSON file that holds it. A configured
     schema wins over the row's.
@@ -282,8 +283,9 @@ class JsonMatchGrader(_JsonGrader):
     Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
     A response that is not JSON, or empty, scores 0; one of more than 200,000 characters is 0 with
     ``cause = "candidate"``. Objects are compared without regard to the
-    order of their members, numbers by value (1 equals 1.0, true does not equal 1), and a missing
-    member differs from ``null``. Time is linear in the length of both.
+    order of their members, numbers by value (1 equals 1.0, true does not equal 1), texts with their
+    letters composed (Unicode's form C), and a missing member differs from ``null``. Time is linear
+    in the length of both.
 
     ``measure``: ``exact`` (default) gives 1 for equal values, else 0: the py-openjudge 0.2.4
     definition (``JsonMatchGrader``), save that there a missing member equals ``null`` and true
@@ -331,6 +333,7 @@ class JsonMatchGrader(_JsonGrader):
         value, invalid = self._read(response)
         if invalid is not None:
             return invalid
+        value, wanted = _composed(value), _composed(wanted)
         return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)
 
     def _exact(self, value: Any, wanted: Any) -> GraderScore:
@@ -366,6 +369,15 @@ def _reference_value(reference: Any) -> Any:
     if fault:
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"reference is not JSON: {fault}")
     return reference
+
+
+def _composed(value: Any) -> Any:
+    """``value`` with composed letters in its texts and keys."""
+    if isinstance(value, dict):
+        return {compose_letters(key): _composed(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_composed(child) for child in value]
+    return compose_letters(value) if isinstance(value, str) else value
 
 
 def _kind(value: Any) -> str:

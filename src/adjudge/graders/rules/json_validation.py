@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, cast
 
@@ -228,6 +230,7 @@ def _bounded(kind: Any) -> Any:
     known = kind.VALIDATORS
     own = {key: _once(known[key]) for key in REFERENCE_KEYWORDS & known.keys()}
     own |= {"uniqueItems": _unique_items, "pattern": _measured(known["pattern"], _itself)}
+    own |= dict.fromkeys({"multipleOf", "divisibleBy"} & known.keys(), _multiple_of)
     if "patternProperties" in known:
         own["patternProperties"] = _measured(known["patternProperties"], _names)
     return validators.extend(kind, own)
@@ -289,6 +292,17 @@ def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
         forms = {json.dumps(normalize_numbers(item), sort_keys=True) for item in instance}
         if len(forms) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _multiple_of(validator: Any, divisor: Any, instance: Any, _: Any) -> Iterator[Any]:
+    """A multiple by decimal arithmetic, where the library divides the nearest doubles."""
+    from jsonschema import ValidationError  # noqa: PLC0415
+
+    if validator.is_type(instance, "number"):
+        if isinstance(instance, float) and math.isinf(instance):
+            raise OverflowError
+        if Fraction(repr(instance)) % Fraction(repr(divisor)):
+            yield ValidationError(f"{instance!r} is not a multiple of {divisor!r}")
 
 
 def normalize_numbers(value: Any) -> Any:

@@ -27,7 +27,6 @@ from adjudge.graders.rules.trajectory import (
     decode_arguments,
     invalid_trajectory,
     parse_trajectory,
-    place_steps,
 )
 from adjudge.types import GraderScore
 
@@ -76,9 +75,10 @@ class ActionLoopDetectionGrader(ParametricRule):
 
     def locate(self, messages: Any) -> list[dict[str, Any]]:
         """The similar calls, in pairs."""
-        texts = action_texts([step.call for step in parse_trajectory(messages).steps])
+        steps = parse_trajectory(messages).steps
+        texts = action_texts([step.call for step in steps])
         sets = [frozenset(overlap_tokens(text, self.similarity)) for text in texts]
-        places = [{"message": one.message, "call": one.call} for one in place_steps(messages)]
+        places = [{"message": step.message, "call": step.number} for step in steps]
         return _locate_pairs(sets, places, self.similarity_threshold)
 
     def evaluate(self, messages: Any) -> GraderScore:
@@ -209,10 +209,9 @@ class ObservationInformationGainGrader(ParametricRule):
 
     def locate(self, messages: Any) -> list[dict[str, Any]]:
         """The observations that are similar to an earlier one, in pairs."""
-        steps = zip(parse_trajectory(messages).steps, place_steps(messages), strict=True)
         long = [
-            (step.observation, {"message": place.result})
-            for step, place in steps
+            (step.observation, {"message": step.result})
+            for step in parse_trajectory(messages).steps
             if len(step.observation.strip()) >= _MIN_CHARS
         ]
         sets = [frozenset(overlap_tokens(text, self.similarity)) for text, _ in long]

@@ -27,6 +27,7 @@ from adjudge.graders.base import (
     view_text,
 )
 from adjudge.graders.rules.json_validation import InvalidJson, decode_strict_json
+from adjudge.intake.rendered import strip_end_tokens
 from adjudge.text import shorten_text, thinking_text
 from adjudge.types import GraderScore, Role, ScoreRange
 
@@ -35,9 +36,9 @@ from adjudge.types import GraderScore, Role, ScoreRange
 class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0, and so does one with nothing visible in the last block, the answer. Time is
-    linear in the length of the response.
+    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
+    part of it). An empty response scores 0, and so does one with nothing visible in the last block,
+    the answer. Time is linear in the length of the response.
 
     ``tags``: the blocks in their order, by default ``["think", "answer"]``, so
     ``<think>…</think><answer>…</answer>``.
@@ -73,7 +74,7 @@ class ReasoningFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = require_text(response)
+        text = strip_end_tokens(require_text(response))
         if self.prompt_opens:
             text = f"<{self._tags[0]}>{text}"
         fault = self._strict_fault(text) if self.strict else self._loose_fault(text)
@@ -118,8 +119,9 @@ class ReasoningFormatGrader(ParametricRule):
 class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, read as written, thinking included). An empty
-    response scores 0, and so does an empty answer. Time is linear in the length of the response.
+    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
+    part of it). An empty response scores 0, and so does an empty answer. Time is linear in the
+    length of the response.
 
     The form is ``<think>…</think>`` followed by one ``<answer>…</answer>`` or by one or more
     ``<tool_call>…</tool_call>``, with only white space around and between, and no such tag inside
@@ -146,7 +148,7 @@ class ReasoningToolCallFormatGrader(ParametricRule):
 
     def evaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = require_text(response)
+        text = strip_end_tokens(require_text(response))
         if self.prompt_opens:
             text = f"<think>{text}"
         fault, calls = self._read(text.strip())
@@ -255,8 +257,8 @@ class LengthPenaltyGrader(ParametricRule):
     ``min_length`` (default 10), ``max_length`` (default 1000): allowed lengths, both included.
     ``penalty_rate`` (default 0.01): penalty per unit.
     ``floor``: the lowest penalty, at most 0; none by default.
-    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (a Chinese character counts as
-    a word).
+    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (in scripts without spaces, such
+    as Chinese or Thai, a character counts as a word).
     ``view``: ``full`` (default) counts all that was written; ``final`` counts what stands after
     the thinking, and an unclosed ``<think>`` then leaves length 0.
 
@@ -375,7 +377,7 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
       0; range [max_penalty, 0].
 
     Source: the py-openjudge 0.2.4 definition (``NgramRepetitionPenaltyGrader``) with its names and
-    defaults, except for tokens: lower-cased words, Chinese characters and kana one by one, and
+    defaults, except for tokens: lower-cased words, scripts without spaces by character, and
     every other visible sign by itself, so that "!!!!" repeats. Time is linear in the length of
     the text.
 
@@ -475,6 +477,7 @@ def repetition_rate(tokens: list[str], n: int) -> float:
 
 _Measure = Literal["match", "probability"]
 _MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")
+_LANGUAGE_CHARS = 10_000
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
@@ -482,17 +485,19 @@ _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the mo
 class LanguageGrader(ParametricRule):
     """Whether the response is in the wanted language: 1 or 0, or its probability.
 
-    Range [0, 1]. Fields: ``response`` (text) and, where no ``language`` is configured,
-    ``language`` (an ISO 639 code). Source: py3langid, a naive Bayes model over byte n-grams for
-    140 languages (after Lui and Baldwin 2012); its file lies in the package and nothing is
-    fetched. Loading takes about half a second and 100 MB, once per process; a configured grader
-    does it when built.
+    Range [0, 1]. Fields: ``response`` (text, of which the first 10,000 characters are read) and,
+    where no ``language`` is configured, ``language`` (an ISO 639 code). Source: py3langid, a naive
+    Bayes model over byte n-grams for 140 languages (after Lui and Baldwin 2012); its file lies in
+    the package and nothing is fetched. Loading takes about half a second and 100 MB, once per
+    process; a configured grader does it when built.
 
     ``language``: the wanted code, such as ``en``; a region or script behind ``-`` or ``_`` is
     ignored (``zh-Hans`` is ``zh``). A configured language wins over the row's.
     ``candidates``: the codes that are told apart, at least two; all by default. Few candidates
-    make short texts much safer, since close relatives (``zh`` and ``yue``, ``no`` and ``nn``) are
-    languages of their own here.
+    make short texts much safer. Without candidates, what ISO 639-3 has as parts of a wanted
+    macrolanguage is that language (``wuu`` and ``yue`` are ``zh``, ``nn`` is ``no``, ``ary`` and
+    ``arz`` are ``ar``, ``uzs`` is ``uz``), and the probability of a language that few people write,
+    such as ``oc``, counts a tenth, or half where that language is wanted.
     ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
     ``probability`` gives its probability among the candidates.
     ``min_letters`` (default 10): a text with fewer letters, such as "Paris", is nothing to judge: 1
@@ -500,7 +505,6 @@ class LanguageGrader(ParametricRule):
     again, or in which the model sees no language, but it gains nothing: 0. Tags, LaTeX commands
     and marks of code blocks do not count, and a response with nothing to see is 0 with
     ``cause = "candidate"`` in metadata.
-    ``max_chars`` (default 10000): the language is told from that many characters at the start.
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
 
@@ -517,7 +521,6 @@ class LanguageGrader(ParametricRule):
     candidates: list[str] | None = None
     measure: _Measure = "match"
     min_letters: Annotated[int, Between(1)] = 10
-    max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
     view: View = "final"
 
     def __post_init__(self) -> None:
@@ -532,7 +535,7 @@ class LanguageGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = _MARKUP.sub(" ", text[: self.max_chars])
+        text = _MARKUP.sub(" ", text[:_LANGUAGE_CHARS])
         if _says_nothing(text):
             return self._candidate_fault("the response says nothing")
         letters = [sign for sign in text.lower() if sign.isalpha()]
@@ -542,7 +545,8 @@ class LanguageGrader(ParametricRule):
         (found, best), worst = ranking[0], ranking[-1][1]
         if found == _NO_LANGUAGE or best == worst or len(set(letters)) == 1:
             return self._not_applicable(0.0, "no language seen")
-        probability = min(dict(ranking)[wanted], 1.0)
+        odds = dict(ranking) if self._among else _weighted(dict(ranking), wanted)
+        found, probability = max(odds, key=odds.__getitem__), min(odds[wanted], 1.0)
         score = float(found == wanted) if self.measure == "match" else probability
         reason = f"{found}, wanted {wanted} (probability {probability:.2f})"
         return self._score(score, reason, found=found, probability=probability)
@@ -569,6 +573,24 @@ class LanguageGrader(ParametricRule):
 
     def _known_languages(self) -> frozenset[str]:
         return _labels(self._among)
+
+
+_MACROLANGUAGES = {"ar": ("ary", "arz"), "no": ("nn",), "uz": ("uzs",), "zh": ("wuu", "yue")}
+_CODES = (
+    "ar be bg bn cs da de el en es et fa fi fr he hi hr hu hy id it ja ka kk ko lt lv mk ml mr "
+    "ms nl no pl pt ro ru si sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh"
+)
+_WIDELY_WRITTEN = frozenset(_CODES.split())
+
+
+def _weighted(odds: dict[str, float], wanted: str) -> dict[str, float]:
+    """The probabilities where not every language is as likely before the text is read."""
+    parts = _MACROLANGUAGES.get(wanted, ())
+    odds[wanted] += sum(odds.pop(part) for part in parts)
+    for code in odds.keys() - _WIDELY_WRITTEN:
+        odds[code] /= 2 if code == wanted else 10
+    total = sum(odds.values())
+    return {code: one / total for code, one in odds.items()}
 
 
 def _candidates(codes: Any) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ Jaccard, matching.
 
 from __future__ import annotations
 
-import math
 import re
 import string
 import sys
@@ -15,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import count, groupby, pairwise
+from itertools import count, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -32,6 +31,7 @@ from adjudge.graders.base import (
     split_words,
     text_in_view,
 )
+from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 SetSimilarity = Literal["jaccard", "ordered"]
@@ -106,16 +106,18 @@ def count_similar_pairs(groups: Mapping[frozenset[Hashable], int], threshold: fl
         return total * (total - 1) // 2
     if threshold >= 1.0:
         return sum(own * (own - 1) for tokens, own in groups.items() if tokens) // 2
-    # Ordered by size and number of members, so that equal lanes lie side by side.
-    ranked = sorted(filter(None, groups), key=lambda tokens: (len(tokens), groups[tokens]))
+    ranked = sorted(filter(None, groups), key=len)
     members = [groups[tokens] for tokens in ranked]
     numbers = _Numbers()
     sets = [numbers.of(tokens) for tokens in ranked]
     ordered_pairs = -sum(members)  # each text is similar to itself
     for start, end in _blocks(sets):
-        lanes = _Weighted(sets[start:end], members[start:end], numbers.used, threshold)
+        lanes = _Lanes(sets[start:end], numbers.used)
+        for lane in range(end - start):
+            lanes.fill(lane)
         for tokens, own in zip(sets, members, strict=True):
-            ordered_pairs += own * lanes.similar(tokens)
+            similar = lanes.similar(tokens, threshold)
+            ordered_pairs += own * sum(members[start + lane] for lane in similar)
     return ordered_pairs // 2
 
 
@@ -183,6 +185,12 @@ class _Lanes:
                 best = max(best, self._jaccard(len(tokens), overlaps, overlap))
         return best
 
+    def similar(self, tokens: frozenset[int], threshold: float) -> list[int]:
+        """The filled lanes whose Jaccard index with ``tokens`` is at least ``threshold``."""
+        size, overlaps = len(tokens), self.overlaps(tokens) or b""
+        pairs = enumerate(zip(overlaps, self._sizes, strict=False))
+        return [lane for lane, (n, other) in pairs if n / (size + other - n) >= threshold]
+
     def _jaccard(self, size: int, overlaps: _Overlaps, overlap: int) -> float:
         other = self._sizes[overlaps.index(overlap)]
         return overlap / (size + other - overlap)
@@ -190,35 +198,6 @@ class _Lanes:
     def _bound(self, size: int, overlap: int) -> float:
         """No set with this overlap or a smaller one comes nearer."""
         return overlap / (size + max(self._sizes[0], overlap) - overlap)
-
-
-class _Weighted(_Lanes):
-    """Filled lanes that stand for several texts each, counted above a threshold."""
-
-    def __init__(
-        self,
-        sets: Sequence[frozenset[int]],
-        members: Sequence[int],
-        vocabulary: int,
-        threshold: float,
-    ) -> None:
-        super().__init__(sets, vocabulary)
-        self._threshold = threshold
-        self._runs = list(_runs(self._sizes, members))
-        for lane in range(len(sets)):
-            self.fill(lane)
-
-    def similar(self, tokens: frozenset[int]) -> int:
-        """How many texts have a Jaccard index with ``tokens`` of at least the threshold."""
-        overlaps = self.overlaps(tokens)
-        if overlaps is None:
-            return 0
-        found = 0
-        for start, end, size, members in self._runs:
-            needed = _needed_overlap(len(tokens), size, self._threshold)
-            if needed <= min(len(tokens), size):
-                found += members * _at_least(overlaps[start:end], needed)
-        return found
 
 
 def _compare_with_block(
@@ -261,32 +240,6 @@ def _largest(overlaps: _Overlaps) -> int:
             return largest
 
 
-def _at_least(overlaps: _Overlaps, needed: int) -> int:
-    if isinstance(overlaps, bytes):
-        return len(overlaps.translate(None, _BELOW[needed]))
-    return sum(overlap >= needed for overlap in overlaps)
-
-
-def _runs(sizes: Sequence[int], members: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Runs of lanes with equal size and members: start, end, size, members."""
-    start = 0
-    for (size, own), run in groupby(zip(sizes, members, strict=True)):
-        end = start + sum(1 for _ in run)
-        yield start, end, size, own
-        start = end
-
-
-def _needed_overlap(size: int, other: int, threshold: float) -> int:
-    """The smallest overlap whose Jaccard index, as a float, reaches ``threshold`` (above 0)."""
-    both = size + other
-    needed = max(1, math.ceil(threshold * both / (1.0 + threshold)))
-    while needed > 1 and (needed - 1) / (both - needed + 1) >= threshold:
-        needed -= 1
-    while needed < both and needed / (both - needed) < threshold:
-        needed += 1
-    return needed
-
-
 _Metric = Literal["bleu", "chrf", "rouge_l", "edit", "f1", "jaccard"]
 _Tokenizer = Literal["13a", "zh", "char", "intl"]
 _Match = Literal["exact", "prefix", "suffix", "contains", "overlap"]
@@ -314,7 +267,8 @@ class SimilarityGrader(ParametricRule):
     * ``jaccard``: |A ∩ B| / |A ∪ B| over the sets of tokens.
 
     Tokens of ``rouge_l`` and ``jaccard`` are lower-cased words without punctuation. For these two
-    and ``f1`` a Chinese character or kana is a token by itself.
+    and ``f1`` each character of a script without spaces (Chinese, Japanese, Thai, Lao, Burmese,
+    Khmer) is a token. Letters are composed (Unicode's form C) before any metric.
 
     ``max_chars`` (default 10000): a longer text is cut there before comparing, since edit distance
     and LCS take time in proportion to the product of both lengths; metadata then has ``cut``.
@@ -349,7 +303,7 @@ class SimilarityGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        limit = self.max_chars
+        text, limit = compose_letters(text), self.max_chars
         compare = self._comparison()
         text_cut = text[:limit]
         best = max(
@@ -380,7 +334,8 @@ class StringMatchGrader(ParametricRule):
     (ends with it), ``contains`` (has it somewhere), or ``overlap``, the share of the reference's
     distinct words that the response has.
     ``ignore_case`` (default false) compares by Unicode case folding; ``overlap`` always ignores
-    case. ``strip`` (default true) removes white space at both ends of both texts.
+    case. White space at both ends of both texts does not count. Letters are composed (Unicode's
+    form C).
     ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
     scores 0; ``full`` reads the whole response.
 
@@ -400,7 +355,6 @@ class StringMatchGrader(ParametricRule):
 
     match: _Match = "exact"
     ignore_case: bool = False
-    strip: bool = True
     view: View = "final"
 
     def evaluate(self, response: str, reference: Any) -> GraderScore:
@@ -411,13 +365,12 @@ class StringMatchGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text = self._prepared(text)
+        text = self._prepared(compose_letters(text))
         best = max(float(_MATCHES[self.match](text, target)) for target in targets)
         return self._score(best, f"{self.match} match" if best else f"no {self.match} match")
 
     def _prepared(self, text: str) -> str:
-        text = text.casefold() if self.ignore_case else text
-        return text.strip() if self.strip else text
+        return (text.casefold() if self.ignore_case else text).strip()
 
     def _has_content(self, target: str) -> bool:
         return bool(split_words(target)) if self.match == "overlap" else bool(target)
@@ -436,7 +389,7 @@ def rouge_l(text: str, target: str) -> float:
 
 
 def token_f1(text: str, target: str) -> float:
-    """SQuAD's token F1 (Rajpurkar et al. 2016); Chinese characters and kana are tokens.
+    """SQuAD's token F1 (Rajpurkar et al. 2016); scripts without spaces by character.
 
     >>> token_f1("The U.S.A.", "usa")
     1.0

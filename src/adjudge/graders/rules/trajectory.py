@@ -18,6 +18,7 @@ from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import ParametricRule
 from adjudge.graders.rules.json_validation import normalize_numbers
 from adjudge.messages import content_text
+from adjudge.text import compose_letters
 from adjudge.types import GraderScore
 
 
@@ -32,10 +33,17 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolStep(msgspec.Struct, frozen=True, gc=False):
-    """A tool call with its result, the observation ("" when it has no text)."""
+    """A tool call with its result, the observation ("" when it has no text), and their places.
+
+    ``message`` is the call's message, ``number`` the call's place in it, ``result`` the message of
+    the result.
+    """
 
     call: ToolCall
     observation: str
+    message: int
+    number: int
+    result: int
 
 
 class Trajectory(msgspec.Struct, frozen=True):
@@ -70,8 +78,8 @@ def parse_trajectory(messages: Any) -> Trajectory:
     ...     {"role": "assistant", "tool_calls": [
     ...         {"id": "a", "function": {"name": "look", "arguments": "{}"}}]},
     ...     {"role": "tool", "tool_call_id": "a", "content": "a door"},
-    ... ]).steps
-    [ToolStep(call=ToolCall(name='look', arguments='{}'), observation='a door')]
+    ... ]).steps[0].observation
+    'a door'
     """
     open_calls = _OpenCalls()
     steps = []
@@ -81,8 +89,8 @@ def parse_trajectory(messages: Any) -> Trajectory:
         role = message.get("role")
         if role == "assistant":
             if "tool_calls" in message or "function_call" in message:
-                for raw in _raw_calls(message, position):
-                    open_calls.add(parse_call(raw, position), _call_id(raw))
+                for number, raw in enumerate(_raw_calls(message, position)):
+                    open_calls.add((parse_call(raw, position), position, number), _call_id(raw))
         elif role == "tool" or role == "function":  # noqa: PLR1714 (twice as fast as a tuple)
             answered = open_calls.take(_usable_id(message.get("tool_call_id")))
             if answered is None:
@@ -90,39 +98,9 @@ def parse_trajectory(messages: Any) -> Trajectory:
             else:
                 content = message.get("content")
                 text = content if type(content) is str else _observation(content, position)
-                steps.append(ToolStep(answered, text))
+                call, made, number = answered
+                steps.append(ToolStep(call, text, made, number, position))
     return Trajectory(steps, open_calls.count, orphans)
-
-
-class StepPlace(NamedTuple):
-    """Where a step stands: its call by message and number in it, and the message of its result."""
-
-    message: int
-    call: int
-    result: int
-
-
-def place_steps(messages: Any) -> list[StepPlace]:
-    """Where each step of :func:`parse_trajectory` stands; raises as that does.
-
-    Only for a transcript that is looked at: graders need no places.
-    """
-    open_calls = _OpenCalls()
-    made: dict[int, tuple[ToolCall, int, int]] = {}
-    found = []
-    for position, outer in enumerate(_listed(messages)):
-        message = _unwrapped(outer)
-        role = message.get("role")
-        if role == "assistant":
-            for number, raw in enumerate(_raw_calls(message, position)):
-                call = parse_call(raw, position)
-                made[id(call)] = call, position, number  # the call is kept, so its id is its own
-                open_calls.add(call, _call_id(raw))
-        elif role in ("tool", "function"):
-            answered = open_calls.take(_usable_id(message.get("tool_call_id")))
-            if answered is not None:
-                found.append(StepPlace(*made[id(answered)][1:], position))
-    return found
 
 
 def calls_by_turn(messages: Any) -> list[list[ToolCall]]:
@@ -195,6 +173,8 @@ def invalid_trajectory(message: str, *, suspect: bool = False) -> GradingFailure
 _decoder = msgspec.json.Decoder()
 
 _CallId = str | int | None
+_MadeCall = tuple[ToolCall, int, int]
+"""A call, its message and its place in it."""
 
 
 class _OpenCalls:
@@ -202,13 +182,13 @@ class _OpenCalls:
 
     def __init__(self) -> None:
         self.count = 0
-        self._calls: list[ToolCall | None] = []  # None: answered
+        self._calls: list[_MadeCall | None] = []  # None: answered
         self._latest: dict[str | int, int] = {}  # of each id
         self._before: list[int] = []  # the call of the same id before this one, or -1
         self._without_id: deque[int] = deque()
         self._oldest = 0
 
-    def add(self, call: ToolCall, call_id: _CallId) -> None:
+    def add(self, call: _MadeCall, call_id: _CallId) -> None:
         number = len(self._calls)
         self._calls.append(call)
         self.count += 1
@@ -219,7 +199,7 @@ class _OpenCalls:
             self._before.append(self._latest.get(call_id, -1))
             self._latest[call_id] = number
 
-    def take(self, call_id: _CallId) -> ToolCall | None:
+    def take(self, call_id: _CallId) -> _MadeCall | None:
         """Remove and return the call that a result with this id answers."""
         if call_id is None:
             return self._take_oldest()
@@ -235,7 +215,7 @@ class _OpenCalls:
             number = before
         return None
 
-    def _take_oldest(self) -> ToolCall | None:
+    def _take_oldest(self) -> _MadeCall | None:
         if self._without_id:
             return self._take(self._without_id.popleft())
         while self._oldest < len(self._calls):
@@ -245,7 +225,7 @@ class _OpenCalls:
                 return call
         return None
 
-    def _take(self, number: int) -> ToolCall | None:
+    def _take(self, number: int) -> _MadeCall | None:
         call = self._calls[number]
         if call is not None:
             self._calls[number] = None
@@ -512,12 +492,13 @@ def _argument_pairs(arguments: Any) -> frozenset[tuple[str | None, str]]:
             # Broken JSON equals no JSON value, only the same broken string.
             return frozenset({(None, value)})
     if isinstance(value, dict):
-        return frozenset((key, _canonical(entry)) for key, entry in value.items())
+        return frozenset((_canonical(key), _canonical(entry)) for key, entry in value.items())
     return frozenset({(None, _canonical(value))})
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(normalize_numbers(value), sort_keys=True)
+    text = json.dumps(normalize_numbers(value), sort_keys=True, ensure_ascii=False)
+    return compose_letters(text)
 
 
 def _mean_f1(calls: list[_Call], references: list[_Call]) -> float:

@@ -1,0 +1,262 @@
+"""Test cases run against a candidate in the sandbox; what they expect never goes in there."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import marshal
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from adjudge.engine.sandbox import Sandbox, SandboxResult
+from adjudge.graders.code.cases import Case, UntrustedTests, make_beside_case
+from adjudge.graders.code.comparison import same_output, same_value
+from adjudge.graders.code.values import CANDIDATE_FILE, CASES_FILE
+from adjudge.text import shorten_text
+
+_OUTPUT_LIMIT = 1 << 20
+_DISK_MB = 16
+
+# A function of its own keeps this file's names out of the candidate's.
+_STDIO_DRIVER = f"""
+def run():
+    import builtins, sys
+    builtins.exit = builtins.quit = sys.exit
+    sys.set_int_max_str_digits(0)
+    with open({CANDIDATE_FILE!r}, "rb") as file:
+        code = compile(file.read(), {CANDIDATE_FILE!r}, "exec")
+    del globals()["run"]
+    exec(code, globals())
+run()
+"""
+
+# To compile a program would take the sandbox half as long as to start.
+_PROGRAM = "program"
+_START = f"import marshal\nexec(marshal.loads(open({_PROGRAM!r}, 'rb').read()))"
+
+_RunReports = dict[int, "CaseOutcome | str"]
+"""What a run tells: outcomes, or why a test must stand beside the code."""
+_Run = Callable[
+    [str, Sequence[Case], list[int], float, "CaseBudget"], Awaitable[tuple[float, _RunReports]]
+]
+
+# One queue for all graders: programs at a time are bounded by the machine, not by the spec.
+_sandbox = Sandbox()
+
+
+@dataclass(frozen=True)
+class CaseBudget:
+    """Wall-clock seconds for all tests of a sample and for each; address space in MB."""
+
+    deadline_s: float
+    test_deadline_s: float
+    memory_mb: int
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """What came of one test; ``text`` is ``passed`` or why not.
+
+    ``trusted``: false where the test stood beside the code, which could have faked a pass.
+    """
+
+    passed: bool
+    text: str
+    stderr: str = ""
+    trusted: bool = True
+
+
+async def run_cases(
+    source: str,
+    cases: Sequence[Case],
+    budget: CaseBudget,
+    *,
+    stop_early: bool,
+    untrusted_tests: UntrustedTests,
+) -> list[CaseOutcome]:
+    """One outcome per case. With ``stop_early`` nothing runs after the first failure.
+
+    Programs on standard input run once per case. Calls share a process as long as it answers, and
+    so do tests a pair of processes: what ended early left the others open, they run again in a new
+    one, and the case that was first in it has failed. So each case gets ``test_deadline_s`` of its
+    own before it fails for time. Raises ``GradingFailure(unsupported)`` where there is no sandbox,
+    and for a test that turns out to need the code's own objects, unless ``untrusted_tests``
+    allows to run it beside the code.
+    """
+    cases = list(cases)
+    outcomes: dict[int, CaseOutcome] = {}
+    left_s = budget.deadline_s
+    reason = ""
+    while pending := [index for index in range(len(cases)) if index not in outcomes]:
+        if left_s <= 0:
+            reason = f"not run: the sample's {budget.deadline_s:g} s were used up"
+        elif stop_early and not all(outcome.passed for outcome in outcomes.values()):
+            reason = "not run: an earlier test failed"
+        if reason:
+            break
+        run = _run_of(cases[pending[0]])
+        batch = [index for index in pending if _run_of(cases[index]) is run]
+        deadline_s = min(left_s, budget.test_deadline_s)
+        used_s, news = await run(source, cases, batch, deadline_s, budget)
+        left_s -= used_s
+        outcomes |= {index: one for index, one in news.items() if isinstance(one, CaseOutcome)}
+        failed = not all(outcome.passed for outcome in outcomes.values())
+        for index, one in news.items():
+            if isinstance(one, str) and not (stop_early and failed):
+                cases[index] = make_beside_case(
+                    index + 1, cases[index], one, untrusted_tests, suspect=True
+                )
+    return [outcomes.get(index, CaseOutcome(False, reason)) for index in range(len(cases))]
+
+
+def _run_of(case: Case) -> _Run:
+    return {"stdio": _run_stdio, "test": _run_tests}.get(case.kind, _run_calls)
+
+
+async def _run_stdio(
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
+) -> tuple[float, _RunReports]:
+    index, case = batch[0], cases[batch[0]]
+    result = await _sandbox.run(
+        _STDIO_DRIVER,
+        stdin=case.request,
+        deadline_s=deadline_s,
+        memory_mb=budget.memory_mb,
+        output_limit_bytes=_OUTPUT_LIMIT + 2 * len(case.expected),
+        files={CANDIDATE_FILE: source},
+    )
+    return result.duration_s, {index: _judge_output(case, result, deadline_s)}
+
+
+async def _run_calls(
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
+) -> tuple[float, _RunReports]:
+    secret = secrets.token_hex(16)
+    result = await _sandbox.run(
+        _START,
+        stdin="".join(_request(index, cases[index], secret) for index in batch).encode(),
+        deadline_s=deadline_s,
+        memory_mb=budget.memory_mb,
+        output_limit_bytes=_OUTPUT_LIMIT,
+        files=_candidate(source),
+    )
+    news: _RunReports = {}
+    for index, kind, value in _reports(result.stdout, batch):
+        outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
+        news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
+    if batch[0] not in news:
+        news[batch[0]] = _unfinished(result, deadline_s)
+    return result.duration_s, news
+
+
+async def _run_tests(
+    source: str, cases: Sequence[Case], batch: list[int], deadline_s: float, budget: CaseBudget
+) -> tuple[float, _RunReports]:
+    tests = json.dumps([[index, *cases[index].request] for index in batch])
+    result, candidate = await _sandbox.run_pair(
+        _START,
+        _START,
+        leader_files={CASES_FILE: tests, _PROGRAM: _program("tester", "run")},
+        helper_files=_candidate(source),
+        deadline_s=deadline_s,
+        memory_mb=budget.memory_mb,
+        output_limit_bytes=_OUTPUT_LIMIT,
+        disk_mb=_DISK_MB + (len(tests) >> 20),
+    )
+    # The tests' program ends with 1 when the candidate has ended.
+    ended = candidate if candidate and result.exit_code == 1 else result
+    stderr = "\n".join(filter(None, [_stderr(one) for one in (candidate, result) if one]))
+    news: _RunReports = {}
+    for index, kind, text in _reports(result.stdout, batch):
+        if kind == "refused":
+            news[index] = str(text)
+        elif kind == "passed":
+            news[index] = CaseOutcome(True, "passed")
+        else:
+            news[index] = CaseOutcome(False, shorten_text(text), stderr)
+    if batch[0] not in news:
+        news[batch[0]] = _unfinished(ended, deadline_s)
+    return result.duration_s, news
+
+
+@functools.cache
+def _program(module: str, start: str) -> bytes:
+    """A program for the sandbox, compiled: ``values``, then ``module``, then its start."""
+    folder = resources.files("adjudge.graders.code")
+    names = "values", module
+    texts = [folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names]
+    # The modules find each other by standing in one text; the interpreter there is this one.
+    texts = [re.sub(r"^from [^(\n]*(\([^)]*\))?$", "", text, flags=re.MULTILINE) for text in texts]
+    source = "\n".join(["from __future__ import annotations", *texts, f"{start}()"])
+    return marshal.dumps(compile(source, module, "exec", optimize=2))
+
+
+def _candidate(source: str) -> dict[str, str | bytes]:
+    return {CANDIDATE_FILE: source, _PROGRAM: _program("candidate", "serve_requests")}
+
+
+def _request(index: int, case: Case, secret: str) -> str:
+    if case.kind == "beside":
+        return json.dumps([index, "test", case.request[0], secret]) + "\n"
+    return json.dumps([index, "call", case.request, case.kind]) + "\n"
+
+
+def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
+    """The driver's lines, one per case and in order, up to the first that is not the next report.
+
+    What follows that is from a candidate that found the channel: megabytes that nobody reads.
+    """
+    for expected, line in zip(batch, io.BytesIO(stdout), strict=False):
+        try:
+            index, kind, value, *_ = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            return
+        if type(index) is not int or index != expected:
+            return
+        yield index, str(kind), value
+
+
+def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: float) -> CaseOutcome:
+    trusted = case.kind != "beside"
+    if kind == "error":
+        return CaseOutcome(False, shorten_text(value), trusted=trusted)
+    if not trusted:
+        good = kind == "value" and value == secret
+    elif case.kind == "text":
+        good = isinstance(value, str) and same_output(value, case.expected)
+    elif case.kind == "json":
+        good = any(
+            same_value(value, one, as_json=True, tolerance=tolerance) for one in case.expected
+        )
+    else:
+        good = same_value(value, case.expected, as_json=False, tolerance=0.0)
+    return CaseOutcome(good, "passed" if good else "wrong answer", trusted=trusted)
+
+
+def _judge_output(case: Case, result: SandboxResult, deadline_s: float) -> CaseOutcome:
+    if result.timed_out or result.truncated or result.exit_code != 0:
+        return _unfinished(result, deadline_s)
+    good = same_output(result.stdout.decode("utf-8", "replace"), case.expected)
+    return CaseOutcome(good, "passed" if good else "wrong answer", _stderr(result))
+
+
+def _unfinished(result: SandboxResult, deadline_s: float) -> CaseOutcome:
+    stderr = _stderr(result)
+    if result.timed_out:
+        return CaseOutcome(False, f"timed out after {deadline_s:.3g} s", stderr)
+    if result.truncated:
+        return CaseOutcome(False, "printed more than the output limit", stderr)
+    last = stderr.rpartition("\n")[2] or "no message"
+    return CaseOutcome(
+        False, shorten_text(f"ended with exit code {result.exit_code}: {last}"), stderr
+    )
+
+
+def _stderr(result: SandboxResult, limit: int = 2000) -> str:
+    return result.stderr[-limit:].decode("utf-8", "replace").strip()
