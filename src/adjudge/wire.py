@@ -13,6 +13,9 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.types import GraderError
 
+JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
+"""The environment variable with the key that a service asks its clients for, on both sides."""
+
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 

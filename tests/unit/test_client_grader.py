@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from typer.testing import CliRunner
 
 from adjudge import GraderError, GraderScore, GradingRunner, RewardSpec, SpecRewardFunction
+from adjudge.cli.main import command_line
 from adjudge.client import ServedGrader
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
@@ -130,17 +133,22 @@ def test_an_address_is_a_spec(service: StandIn, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_address_in_a_spec_of_ones_own(service: StandIn) -> None:
-    spec = RewardSpec.from_dict(
-        {
-            "graders": [
-                {"name": "s", "type": "adjudge.client.grader:ServedGrader", "url": service.url}
-            ],
-            "reward": {"normalise": False, "group": "centre"},
-        }
-    )
+    kind = {"name": "s", "type": "adjudge.client.grader:ServedGrader", "url": service.url}
     samples = [RewardSample(i, i, "p", "x" * n) for i, n in enumerate((10, 30))]
-    results = SpecRewardFunction(spec).compute({"g": samples})
-    assert [result.score for result in results] == pytest.approx([-0.1, 0.1])
+    for scale, rewards in (({}, [-0.1, 0.1]), ({"score_range": [0, 0.5]}, [-0.2, 0.2])):
+        table: dict[str, Any] = {**kind, **scale}
+        spec = RewardSpec.from_dict({"graders": [table], "reward": {"group": "centre"}})
+        results = SpecRewardFunction(spec).compute({"g": samples})
+        assert [result.score for result in results] == pytest.approx(rewards)
+
+
+def test_an_address_on_the_command_line(service: StandIn, tmp_path: Path) -> None:
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text('{"prompt": "p", "response": "aaa"}\n')
+    words = ["grade", str(rollouts), "--spec", service.url, "-o", str(tmp_path / "run")]
+    done = CliRunner().invoke(command_line(), words)
+    assert done.exit_code == 0, done.output
+    assert '"reward":0.03' in (tmp_path / "run" / "rewards.jsonl").read_text()
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:

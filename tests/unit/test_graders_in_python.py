@@ -194,3 +194,20 @@ def test_a_mapper_makes_a_trainers_function_a_grader() -> None:
     rows = [{"prompt": "p", "response": "4", "reference": "4", "source": "s"}]
     spec = {"graders": [{"name": "mine", "type": of_verl, "mapper": mapper}]}
     assert adjudge.grade(rows, spec).rewards == [1.0]
+
+
+class Scaled(Length):
+    score_range = (0.0, 10.0)
+
+
+@pytest.mark.parametrize("kind", [Length, f"{__name__}:Length", length, f"{__name__}:length"])
+def test_a_table_states_the_range_of_ones_own_grader(kind: Any) -> None:
+    table = {"type": kind, "score_range": [0, 10]}
+    assert adjudge.grade(ROWS, table, progress=False).rewards == [0.3, 0.9]
+
+
+@pytest.mark.parametrize("kind", [Scaled, "json_valid"])
+def test_a_range_that_a_class_has_is_not_stated_again(kind: Any) -> None:
+    name = "json_valid" if isinstance(kind, str) else "Scaled"
+    with refuses(f"spec.graders.{name}.score_range"):
+        adjudge.grade(ROWS, {"type": kind, "score_range": [0, 10]}, progress=False)

@@ -58,6 +58,7 @@ from adjudge.runs.judge_calls import (
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
+from adjudge.trainers.scoring import load_spec
 
 _ESTIMATE_ROWS = 200
 _STDIN = Path("-")
@@ -200,7 +201,15 @@ def grade(
             help="Files, folders or patterns of rollouts in any known format; - is standard input."
         ),
     ],
-    spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
+    spec: Annotated[
+        str,
+        typer.Option(
+            "--spec",
+            "-s",
+            metavar="FILE",
+            help="The reward spec, a TOML file, or the address of a judge service.",
+        ),
+    ],
     mapping: Annotated[
         list[str] | None,
         map_option(
@@ -292,7 +301,7 @@ def grade(
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]
-    loaded = RewardSpec.load(spec)
+    loaded = load_spec(spec)
     job = GradingJob(
         paths=[] if piped else rollouts,
         rows=read_stdin() if piped else None,

@@ -13,12 +13,13 @@ import typer
 
 from adjudge.cli.console import clean, output, print_json
 from adjudge.extensions import describe_package, find_entry_points
+from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
     GRADER_GROUP,
     SHIPPED,
     Parameter,
-    list_parameters,
     load_grader_class,
+    settable_parameters,
     summarize_grader,
 )
 from adjudge.report.elements import bold
@@ -60,7 +61,7 @@ def graders(
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
     the same table of the spec. For a class or function of your own, write type = "my_module:name".
-    Scores of one without a range count as they are; a function takes score_range = [low, high].
+    Scores of one without a range count as they are; yours takes score_range = [low, high].
     Types of installed packages come last; they are imported when one is named.
     """
     described = {one: describe(one) for one in ([name] if name else SHIPPED)}
@@ -78,19 +79,17 @@ def describe(type_name: str) -> dict[str, Any]:
     """A grader type as plain data; raises :class:`ConfigError` for one that cannot be had."""
     cls = load_grader_class(type_name)
     line, score_range, role, mode = summarize_grader(cls)
+    parameters = settable_parameters(type_name, cls)
     return {
         "summary": line,
         "class": f"{cls.__module__}:{cls.__name__}",
         "role": str(role),
         "range": list(score_range) if score_range else None,
         "mode": str(mode),
-        "asks_judge": any(parameter.is_judge for parameter in list_parameters(cls)),
-        "parameters": [
-            _describe_parameter(parameter)
-            for parameter in list_parameters(cls)
-            if not parameter.is_judge
-        ],
-        "doc": inspect.getdoc(cls) or "",
+        "asks_judge": any(parameter.is_judge for parameter in parameters),
+        "fields": list_fields(type_name, cls),
+        "parameters": [_describe_parameter(one) for one in parameters if not one.is_judge],
+        "doc": inspect.cleandoc(cls.__doc__ or ""),
     }
 
 
@@ -107,7 +106,7 @@ def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
         packages = " and ".join(map(describe_package, points))
         known = {"summary": f"From {packages}.", "class": points[0].value}
-        unknown = ("role", "range", "mode", "asks_judge", "parameters", "doc")
+        unknown = ("role", "range", "mode", "asks_judge", "fields", "parameters", "doc")
         yield name, {**known, **dict.fromkeys(unknown)}
 
 
@@ -124,11 +123,9 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def range_text(described: dict[str, Any]) -> str:
-    """A described type's range; ``none`` where nothing can set one, empty for one that ranks."""
+    """A described type's range; empty for one without a scale."""
     if described["range"] is None:
-        if described["role"] != Role.SCORE:
-            return ""
-        return "none" if described["parameters"] == [] else "by spec"
+        return "" if described["role"] != Role.SCORE else "by spec"
     low, high = ("∞" if end is None else f"{end:g}".replace("-", "−") for end in described["range"])
     return f"{'−' if low == '∞' else ''}{low} to {high}"
 
@@ -165,7 +162,10 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     console.print(
         f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {range_text(one)}{asks}\n"
     )
-    console.print(DocstringText(one["doc"]))
+    if one["doc"]:
+        console.print(DocstringText(one["doc"]))
+    if one["fields"] and not _NAMES_FIELDS.search(one["doc"]):
+        console.print(f"\nFields: {clean(', '.join(one['fields']))}")
     if not one["parameters"]:
         return
     rows = [
@@ -190,6 +190,7 @@ def short_type_text(annotation: str) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", choices)
 
 
+_NAMES_FIELDS = re.compile(r"^Fields?:", re.MULTILINE)
 _INLINE = re.compile(
     r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"
 )

@@ -307,6 +307,12 @@ def _refuse_trainer_form(
             )
 
 
+def list_fields(type_name: str, cls: type[Any]) -> list[str]:
+    """The fields of a sample that graders of a class name, as they are before one is built."""
+    parameters = _grader_parameters(type_name, object.__new__(cls))
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "draw"]
+
+
 def _grader_parameters(name: str, grader: Any) -> list[inspect.Parameter]:
     """The parameters that name a grader's fields.
 
