@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,9 @@ from adjudge.client.settings import ClientSettings
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
-from adjudge.types import GraderScore
+from adjudge.graders.base import check_choice
+from adjudge.graders.llm.multi_judge import reduce_values
+from adjudge.types import GraderScore, Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
@@ -467,11 +468,12 @@ def create_judge_reward(config: Mapping[str, Any]) -> BaseJudgeReward:
 
 
 class MultiCritiqueJudge:
-    """Several judge services about one completion; the score is the mean of theirs.
+    """Several judge services about one completion; ``reduce`` makes one score of theirs.
 
-    ``judges``: addresses; ``config``: keys that hold for all. One that failed leaves the score
-    missing, since a mean over other judges is on another ruler; with ``quorum``, the mean of those
-    that answered counts when so many did. A rule never stands in here.
+    ``judges``: addresses; ``config``: keys that hold for all. ``reduce``: ``mean``, ``median`` or
+    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. One that failed leaves the score missing,
+    since other judges are on another ruler; with ``quorum``, those that answered count when so many
+    did. A rule never stands in here.
     """
 
     def __init__(
@@ -479,14 +481,16 @@ class MultiCritiqueJudge:
         judges: Sequence[str],
         quorum: int | None = None,
         config: Mapping[str, Any] | None = None,
+        reduce: Reduce = "mean",
     ) -> None:
+        check_choice("MultiCritiqueJudge", "reduce", reduce, Reduce)
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
         if quorum is not None and not 1 <= quorum <= len(judges):
             raise ConfigError(
                 f"MultiCritiqueJudge: quorum: must be from 1 to {len(judges)} (found {quorum!r})"
             )
-        self.quorum = quorum
+        self.quorum, self.reduce = quorum, reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         if any(judge.settings.fallback_to_rule for judge in self.judges):
             raise ConfigError(
@@ -549,6 +553,6 @@ class MultiCritiqueJudge:
         if len(given) < needed:
             what = f"{len(given)} of {len(results)} judges answered, {needed} are needed"
             return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
-        mean = statistics.fmean(given)
-        words = [f"mean of {len(given)} judges: {mean:.2f}", *failed]
-        return {"score": mean, "explanation": "; ".join(words), "scores": scores}
+        score = reduce_values(given, self.reduce)
+        words = [f"{self.reduce} of {len(given)} judges: {score:.2f}", *failed]
+        return {"score": score, "explanation": "; ".join(words), "scores": scores}
