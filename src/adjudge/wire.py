@@ -55,6 +55,10 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     aborted: bool = False
 
 
+class ReplayedRequest(GroupRequest, omit_defaults=True, kw_only=True):
+    """One of a trainer that plays a lost rollout again under its name: the last text counts."""
+
+
 class ErrorInfo(msgspec.Struct, omit_defaults=True):
     """Why there is no score: a kind of :class:`~adjudge.errors.ErrorKind` and what happened.
 

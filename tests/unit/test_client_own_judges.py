@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -106,11 +107,13 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
 
 @pytest.mark.parametrize(("reduce", "score"), [("mean", 0.25), ("median", 0.1), ("vote", 0.1)])
 def test_judges_vote(reduce: Reduce, score: float) -> None:
-    with stand_in(each=lambda r: {**score_of(r), "score": 0.1}) as two:
-        with stand_in(each=lambda r: {**score_of(r), "score": 0.55}) as one:
-            judge = MultiCritiqueJudge([two.url, one.url, two.url], reduce=reduce)
-            assert judge.score("p", "c")["score"] == pytest.approx(score)
-            judge.close()
+    def giving(score: float) -> AbstractContextManager[StandIn]:
+        return stand_in(each=lambda request: {**score_of(request), "score": score})
+
+    with giving(0.1) as two, giving(0.55) as one:
+        judge = MultiCritiqueJudge([two.url, one.url, two.url], reduce=reduce)
+        assert judge.score("p", "c")["score"] == pytest.approx(score)
+        judge.close()
 
 
 def test_several_judges_need_a_list_a_possible_quorum_and_no_rule() -> None:

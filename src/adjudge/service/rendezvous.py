@@ -8,7 +8,7 @@ while waiting, and a sample that never comes costs the others ``group_timeout_s`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -29,7 +29,7 @@ from adjudge.service.backends.conversion import (
 )
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import GradedSample, GraderError, RewardResult, Sample
-from adjudge.wire import GroupRequest, JudgeResponse
+from adjudge.wire import GroupRequest, JudgeResponse, ReplayedRequest
 
 
 def duplicate_sample_error() -> GradingFailure:
@@ -108,26 +108,34 @@ class GroupJudge:
         return judged
 
     async def judge_group(
-        self, judged: Sequence[GradedSample], samples: Sequence[Sample]
+        self, judged: Sequence[GradedSample], samples: Sequence[Sample | None]
     ) -> tuple[list[GradedSample], list[RewardResult]]:
-        """What all graders said, and the rewards, once everybody of a group is there."""
+        """What all graders said, and the rewards, once everybody of a group is there.
+
+        Compared are those whose samples are given; the others have been.
+        """
         everything = list(judged)
-        if self._together_grader is not None and judged:
-            groups = [one.group for one in judged]
-            drawn = [True] * len(groups)
+        new = [place for place, sample in enumerate(samples) if sample is not None]
+        if self._together_grader is not None and new:
+            there = [sample for sample in samples if sample is not None]
+            groups = [judged[place].group for place in new]
             try:
                 async with asyncio.timeout(self._deadline_s):
-                    compared = await self._together_grader.grade(samples, groups, drawn)
-                added = [one.outcome for one in compared]
+                    found = await self._together_grader.grade(there, groups, [True] * len(new))
+                added = [one.outcome for one in found]
             except (TimeoutError, JudgeAuthError, ConfigError) as error:
-                added = [
-                    _grader_errors(self._together, _failure_kind(error, self._deadline_s))
-                ] * len(groups)
-            everything = [
-                replace(one, outcome={**one.outcome, **more})
-                for one, more in zip(judged, added, strict=True)
-            ]
+                failure = _failure_kind(error, self._deadline_s)
+                added = [_grader_errors(self._together, failure)] * len(new)
+            for place, more in zip(new, added, strict=True):
+                outcome = {**judged[place].outcome, **more}
+                everything[place] = replace(judged[place], outcome=outcome)
         return everything, self._reducer.reward(everything)
+
+    def comparison(self, judged: GradedSample) -> dict[str, Any]:
+        """What the graders that compare have said of a sample; empty where that may pass."""
+        found = {one.name: judged.outcome.get(one.name) for one in self._together}
+        failed = any(one is None or getattr(one, "passing", False) for one in found.values())
+        return {} if failed else found
 
     def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
         """What each grader brings to the rewards of a group.
@@ -199,11 +207,11 @@ class TooManyGroups(GradingFailure):
 
 @dataclass(slots=True, eq=False)
 class _GroupSample:
-    """One sample of a group, whoever waits for it; ``said`` is a digest of its request.
+    """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``size``: bytes of the request while its text is kept.
-    ``judging`` is ``None`` for one that is not part of what is judged: it was announced as aborted,
-    or cannot be read.
+    ``size``: bytes of the request while its text is kept. ``judged``, once it is settled, is what
+    all graders said. Neither ``judging`` nor ``judged``: it was announced as aborted, or cannot be
+    read. ``compared``: what the graders that compare said of it before its group opened again.
     """
 
     request: GroupRequest
@@ -211,23 +219,42 @@ class _GroupSample:
     size: int
     sample: Sample | None = None
     judging: asyncio.Task[GradedSample] | None = None
-    refusal: JudgeResponse | None = None
+    judged: GradedSample | None = None
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    answer: JudgeResponse | None = None
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it is one of those that are judged."""
+        return self.judging is not None or self.judged is not None
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it failed for a reason that may pass, so that it is judged anew."""
+        error = None if self.answer is None else self.answer.error
+        return error is not None and error.passing
 
 
 @dataclass(slots=True, eq=False)
 class _OpenGroup:
-    """A group that is not settled yet; ``closed``: it waits for nobody any more."""
+    """A group that is not settled yet; ``closed``: it waits for nobody any more.
+
+    ``awaited``: with how many samples it closes. ``failed``: those that it had when it was settled
+    before, and that may come again.
+    """
 
     key: _GroupKey
     size: int
-    answers: asyncio.Future[dict[str, JudgeResponse]]
+    settled: asyncio.Future[None]
+    awaited: int
     samples: dict[str, _GroupSample] = field(default_factory=dict)
+    failed: dict[str, _GroupSample] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     closed: bool = False
 
     def counts(self) -> dict[str, int]:
         """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(member.judging is None for member in self.samples.values())
+        aborted = sum(not member.takes_part for member in self.samples.values())
         present = len(self.samples) - aborted
         absent = self.size - len(self.samples)
         return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
@@ -237,7 +264,6 @@ class _OpenGroup:
 class _FinishedGroup:
     size: int
     counts: dict[str, int]
-    answers: dict[str, JudgeResponse]
     samples: dict[str, _GroupSample]
 
 
@@ -272,7 +298,9 @@ class Rendezvous:
         The group is settled when ``group_size`` samples are there or announced ``aborted``, or
         ``group_timeout_s`` after the first; over those that are there, as if it had no others.
         ``metadata.group`` says how many were present, aborted, absent. The same ``request_id``
-        again is the same sample: judged once, answered alike, also after a disconnect.
+        again is the same sample: judged once, answered alike, also after a disconnect. One that
+        failed for a reason that may pass is judged anew, beside what is known of the others; so is
+        the new text of a :class:`~adjudge.wire.ReplayedRequest`.
 
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
@@ -290,8 +318,13 @@ class Rendezvous:
         if isinstance(found, JudgeResponse):
             return found
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
-        answers = await asyncio.shield(found.answers)
-        return _copy_response(answers[_request_id(request)])
+        is_late = found.closed
+        await asyncio.shield(found.settled)
+        member = found.samples[_request_id(request)]
+        is_new = member.digest != _request_digest(request)[0]
+        if is_late and is_new and found.key in self._settled:  # it came while the old was judged
+            return await self.join(request)
+        return _copy_response(member.answer or _aborted_response(member.request))
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -309,20 +342,19 @@ class Rendezvous:
         for group in groups:
             self._drop(group)
             # Without counts: the group was not settled, and may meet again elsewhere.
-            answers = {
-                name: request_error_response(
+            for member in group.samples.values():
+                member.answer = request_error_response(
                     member.request, ErrorKind.CANCELLED, "the service stops"
                 )
-                for name, member in group.samples.items()
-            }
-            if not group.answers.done():
-                group.answers.set_result(answers)
+            if not group.settled.done():
+                group.settled.set_result(None)
 
     def _find_or_add(self, request: GroupRequest) -> _OpenGroup | JudgeResponse:
         """The group that the request sits in now, or its answer if it has been settled."""
         key, name = _check_ids(request)
         said, size = _request_digest(request)
-        if (settled := self._settled.get(key)) is not None:
+        settled = self._settled.get(key)
+        if settled is not None and not self._open_again(key, settled, request, said, size):
             return _finished_answer(settled, request, said)
         group = self._open.get(key)
         if group is None or name not in group.samples:
@@ -334,11 +366,49 @@ class Rendezvous:
         member = group.samples.get(name)
         if member is None:
             self._add_sample(group, name, _GroupSample(request, said, size))
-        elif not request.aborted:
-            _check_same_sample(member, said)
-        elif not group.closed:
+        elif request.aborted:
+            if not group.closed:
+                _abort_sample(member)
+        elif isinstance(request, ReplayedRequest) and member.digest != said and not group.closed:
             _abort_sample(member)
+            self._forget_text(member)
+            self._waiting -= 1
+            del group.samples[name]
+            self._add_sample(group, name, _GroupSample(request, said, size))
+        elif not isinstance(request, ReplayedRequest):
+            _check_same_sample(member, said)
         return group
+
+    def _open_again(
+        self,
+        key: _GroupKey,
+        settled: _FinishedGroup,
+        request: GroupRequest,
+        said: bytes,
+        size: int,
+    ) -> bool:
+        """Open a settled group for a sample that is to be judged anew; whether there is a reason.
+
+        What is known of the others counts as it is. Those that may pass too are waited for.
+        """
+        name = _request_id(request)
+        earlier = settled.samples.get(name)
+        if earlier is None or request.aborted or settled.size != request.group_size:
+            return False
+        is_new, compares = earlier.digest != said, self._judging.compares_samples
+        if not (isinstance(request, ReplayedRequest) if is_new else earlier.may_pass):
+            return False
+        kept = {n: one for n, one in settled.samples.items() if n != name and not one.may_pass}
+        if is_new and compares and any(one.judged is not None for one in kept.values()):
+            return False  # it would have to be compared with texts that are gone
+        self._check_room(size)
+        group = self._open_group(key, settled.size)
+        group.awaited, group.samples = len(settled.samples), kept
+        group.failed = {n: one for n, one in settled.samples.items() if n not in kept}
+        self._waiting += len(kept)
+        del self._settled[key]
+        self._remembered -= len(settled.samples)
+        return True
 
     def _open_group(self, key: _GroupKey, size: int) -> _OpenGroup:
         most = self._settings.queue_size
@@ -349,7 +419,7 @@ class Rendezvous:
                 retry_after=1.0,
             )
         loop = asyncio.get_running_loop()
-        group = self._open[key] = _OpenGroup(key, size, loop.create_future())
+        group = self._open[key] = _OpenGroup(key, size, loop.create_future(), size)
         group.timer = loop.call_later(self._settings.group_timeout_s, self._close, group)
         return group
 
@@ -370,6 +440,9 @@ class Rendezvous:
             raise group_closed_error()
         request = member.request
         group.samples[name] = member
+        before = group.failed.get(name)
+        if before is not None and before.judged is not None and before.digest == member.digest:
+            member.compared = self._judging.comparison(before.judged)
         self._waiting += 1
         self._held_bytes += member.size
         try:
@@ -377,10 +450,10 @@ class Rendezvous:
                 member.sample = request_to_sample(request, max_image_mb=self._settings.max_image_mb)
                 member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         except GradingFailure as failure:
-            member.refusal = request_failure_response(request, failure)
+            member.answer = request_failure_response(request, failure)
             raise
         finally:  # one that cannot be read is not waited for either
-            if len(group.samples) == group.size:
+            if len(group.samples) >= group.awaited:
                 self._close(group)
 
     async def _judge_sample(
@@ -388,10 +461,10 @@ class Rendezvous:
     ) -> GradedSample:
         async with self._slots:
             judged = await self._judging.judge_sample(sample, key[1])
-        if not self._judging.compares_samples:  # the text is not needed any more
+        if member.compared or not self._judging.compares_samples:  # the text is not needed any more
             member.sample, member.request = None, _without_text(member.request)
             self._forget_text(member)
-        return judged
+        return replace(judged, outcome={**judged.outcome, **member.compared})
 
     def _forget_text(self, member: _GroupSample) -> None:
         self._held_bytes -= member.size
@@ -408,38 +481,35 @@ class Rendezvous:
         def done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._drop(group)
-                if not group.answers.done():
-                    group.answers.set_exception(error)
-                    group.answers.exception()  # seen, also where nobody waits
+                if not group.settled.done():
+                    group.settled.set_exception(error)
+                    group.settled.exception()  # seen, also where nobody waits
 
         self._task(self._settle(group), done)
 
     async def _settle(self, group: _OpenGroup) -> None:
         counts = group.counts()
-        there = [
-            member for _, member in sorted(group.samples.items()) if member.judging is not None
-        ]
-        tasks = [member.judging for member in there if member.judging is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-        judged = [task.result() for task in tasks]
-        samples = [member.sample for member in there if member.sample is not None]
+        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
+        judged = [await _find_judged(member) for member in there]
+        samples = [None if member.judged else member.sample for member in there]
         everything, rewards = await self._judging.judge_group(judged, samples)
-        answers = {
-            name: member.refusal or _aborted_response(member.request)
-            for name, member in group.samples.items()
-        }
         parts = self._judging.components(everything)
         for member, one, reward, components in zip(there, everything, rewards, parts, strict=True):
-            answers[_request_id(member.request)] = result_to_response(
-                member.request, one, reward, self._judging.names, components, len(there)
-            )
-        for answer in answers.values():
-            _add_counts(answer, counts)
+            if member.judged is None:  # the others keep the answer that was sent
+                member.judged = one
+                member.answer = result_to_response(
+                    member.request, one, reward, self._judging.names, components, len(there)
+                )
+                _add_counts(member.answer, counts)
+        for member in group.samples.values():
+            if not member.takes_part:
+                member.answer = member.answer or _aborted_response(member.request)
+                _add_counts(member.answer, counts)
         self._drop(group)
-        self._remember(group, counts, answers)
-        if not group.answers.done():
-            group.answers.set_result(answers)
+        group.samples = {**group.failed, **group.samples}  # who has not come may still come
+        self._remember(group, counts)
+        if not group.settled.done():
+            group.settled.set_result(None)
 
     def _drop(self, group: _OpenGroup) -> None:
         if self._open.pop(group.key, None) is not None:
@@ -449,18 +519,16 @@ class Rendezvous:
         if group.timer is not None:
             group.timer.cancel()
 
-    def _remember(
-        self, group: _OpenGroup, counts: dict[str, int], answers: dict[str, JudgeResponse]
-    ) -> None:
+    def _remember(self, group: _OpenGroup, counts: dict[str, int]) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
             member.sample = member.judging = None
             member.request = _without_text(member.request)
-        self._settled[group.key] = _FinishedGroup(group.size, counts, answers, group.samples)
-        self._remembered += len(answers)
+        self._settled[group.key] = _FinishedGroup(group.size, counts, group.samples)
+        self._remembered += len(group.samples)
         while self._remembered > _REMEMBERED and len(self._settled) > 1:
             oldest = self._settled.pop(next(iter(self._settled)))
-            self._remembered -= len(oldest.answers)
+            self._remembered -= len(oldest.samples)
 
     def _task(
         self, work: Any, done: Callable[[asyncio.Task[Any]], None] | None = None
@@ -515,21 +583,29 @@ def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
         raise group_size_error(request.group_size, settled.size, RUN_ID_FIELD)
-    answer = settled.answers.get(_request_id(request))
-    if answer is None and len(settled.samples) >= settled.size:
+    member = settled.samples.get(_request_id(request))
+    if member is None and len(settled.samples) >= settled.size:
         raise group_full_error(settled.size)
-    if answer is None:
+    if member is None or member.answer is None:
         return _add_counts(request_failure_response(request, group_closed_error()), settled.counts)
     if not request.aborted:
-        _check_same_sample(settled.samples[_request_id(request)], said)
-    return _copy_response(answer)
+        _check_same_sample(member, said)
+    return _copy_response(member.answer)
+
+
+async def _find_judged(member: _GroupSample) -> GradedSample:
+    """What its own graders say, or all said before."""
+    if member.judged is None and member.judging is not None:
+        return await member.judging
+    assert member.judged is not None  # noqa: S101  (a member without either takes no part)
+    return member.judged
 
 
 def _abort_sample(member: _GroupSample) -> None:
     """A sample that was sent and is aborted after all, while its group still waits."""
     if member.judging is not None:
         member.judging.cancel()
-    member.sample = member.judging = None
+    member.sample = member.judging = member.judged = None
 
 
 def _check_same_sample(member: _GroupSample, said: bytes) -> None:
