@@ -374,6 +374,22 @@ class GraderConfig:
         return cls(config)
 
 
+def check_machines(graders: Mapping[str, Any], where: str = "") -> None:
+    """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
+
+    Whatever begins to grade calls it before the first sample.
+    """
+    lacking = []
+    for name, grader in graders.items():
+        if (check := getattr(grader, "check_machine", None)) is not None:
+            try:
+                check()
+            except ConfigError as error:
+                lacking.append(f"{where}graders.{name}: {error}")
+    if lacking:
+        raise ConfigError("\n".join(lacking))
+
+
 class BoundGrader:
     """One configured grader under its name in the run."""
 
