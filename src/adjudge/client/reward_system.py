@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,8 +31,9 @@ from adjudge.client.connection import (
 )
 from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import PASSING_KINDS, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_choice
 from adjudge.graders.llm.multi_judge import reduce_values
@@ -154,38 +157,58 @@ _log.parent = logging.getLogger("adjudge")
 
 
 class FailureLog:
-    """Tells of each kind of failure once, and at level DEBUG of each request."""
+    """Logs each outage of the service and its end, other failures by kind, and at DEBUG all.
+
+    An outage begins with a call without a score that failed for a reason that may pass, and ends
+    with the next score.
+    """
 
     def __init__(self) -> None:
-        self._reported: set[tuple[str, str]] = set()
+        self._failures = LogLimiter()
+        self._outage: LogLimiter | None = None
+        self._replaced: Counter[str] = Counter()
+        """The rewards of the outage by source."""
+        self._scored_at = -math.inf
 
-    def log_result(self, result: JudgeRewardResult, batch: int) -> None:
-        """One reward, or none."""
-        if result.error is not None:
-            self._warn_once(result)
-        if _log.isEnabledFor(logging.DEBUG):
+    def log_call(self, results: Sequence[JudgeRewardResult], started: float) -> None:
+        """The rewards of one call, which began at ``started`` (of ``time.monotonic``)."""
+        if any(one.source == "judge" and not one.cached for one in results):
+            self._end_outage()
+            self._scored_at = time.monotonic()
+        for one in results:
+            if one.error is not None:
+                passes = one.source == "rule_fallback" or one.error_kind in PASSING_KINDS
+                self._warn(one, is_outage=passes and started >= self._scored_at)
             _log.debug(
-                "request %s: %s in %.1f ms%s%s",
-                result.request_id or "-",
-                result.source if result.error is None else f"{result.source} ({result.error_kind})",
-                1000 * result.latency,
-                f", batch of {batch}" if batch else "",
-                ", cached" if result.cached else "",
+                "request %s: %s%s in %.1f ms%s",
+                one.request_id or "-",
+                one.source,
+                "" if one.error is None else f" ({one.error_kind})",
+                1000 * one.latency,
+                ", cached" if one.cached else "",
             )
 
-    def _warn_once(self, result: JudgeRewardResult) -> None:
-        cause = (result.source, str(result.error_kind))
-        if cause in self._reported:
-            return
-        self._reported.add(cause)
-        what = (
-            "a rule gives the score"
-            if result.source == "rule_fallback"
-            else "the reward is missing"
-        )
-        _log.warning(
-            "%s (%s): %s. Further ones are only counted.", what, result.error_kind, result.error
-        )
+    def _warn(self, failed: JudgeRewardResult, *, is_outage: bool) -> None:
+        limiter, key = self._failures, (failed.source, failed.error_kind)
+        if is_outage:
+            limiter = self._outage = self._outage or LogLimiter()
+            key = (failed.source, None)  # its kinds change while it lasts
+            self._replaced[failed.source] += 1
+        if count := limiter.count(key):
+            by_rule = failed.source == "rule_fallback"
+            what = "a rule gives the score" if by_rule else "the reward is missing"
+            _log.warning("%s (%s, %d ×): %s", what, failed.error_kind, count, failed.error)
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            by_rule, missing = self._replaced["rule_fallback"], self._replaced["none"]
+            _log.warning(
+                "the judge service answers again: a rule gave %d rewards meanwhile, %d are missing",
+                by_rule,
+                missing,
+            )
+            self._outage = None
+            self._replaced.clear()
 
 
 class BaseJudgeReward:
@@ -368,6 +391,7 @@ class BaseJudgeReward:
     async def _on_engine(
         self, prepared: Sequence[PreparedRequest | GradingFailure]
     ) -> list[JudgeRewardResult]:
+        started = time.monotonic()
         sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
         answers = iter(await self._client.ask(sendable))
         outcomes = [
@@ -377,7 +401,9 @@ class BaseJudgeReward:
             for one in prepared
         ]
         if not self.settings.fallback_to_rule or len(outcomes) == 1:
-            return [await self._result(request, answer) for request, answer in outcomes]
+            found = [await self._result(request, answer) for request, answer in outcomes]
+            self._log.log_call(found, started)
+            return found
         results: dict[int, JudgeRewardResult] = {}
 
         async def settle(place: int, request: JudgeRequest | None, answer: RequestOutcome) -> None:
@@ -385,12 +411,14 @@ class BaseJudgeReward:
 
         # Rules may take their time in processes of their own.
         await run_all(settle(place, *outcome) for place, outcome in enumerate(outcomes))
-        return [results[place] for place in range(len(outcomes))]
+        found = [results[place] for place in range(len(outcomes))]
+        self._log.log_call(found, started)
+        return found
 
     def _by_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         if isinstance(asked, GradingFailure):
-            return run_blocking(self._result(None, RequestOutcome(failure=asked)))
-        started = time.perf_counter()
+            return run_blocking(self._logged(None, RequestOutcome(failure=asked)))
+        started = time.monotonic()
         answer = RequestOutcome()
         try:
             answer.response = _override_response(self._request_judge(asked))
@@ -401,8 +429,15 @@ class BaseJudgeReward:
                 error = answer.response.error
                 answer.failure = GradingFailure(error.kind, error.message, {"judge": True})
             answer.cached = bool((answer.response.metadata or {}).get("cached"))
-        answer.latency = time.perf_counter() - started
-        return run_blocking(self._result(asked, answer))
+        answer.latency = time.monotonic() - started
+        return run_blocking(self._logged(asked, answer))
+
+    async def _logged(
+        self, request: JudgeRequest | None, answer: RequestOutcome
+    ) -> JudgeRewardResult:
+        found = await self._result(request, answer)
+        self._log.log_call([found], time.monotonic() - found.latency)
+        return found
 
     async def _result(
         self, request: JudgeRequest | None, answer: RequestOutcome
@@ -410,15 +445,12 @@ class BaseJudgeReward:
         """An answer as a result, with the rule in its place where that is wanted and allowed."""
         failure = answer.failure
         if failure is None:
-            result = judge_result(request, answer)
-        elif not isinstance(failure, GradingFailure):
+            return judge_result(request, answer)
+        if not isinstance(failure, GradingFailure):
             raise failure
-        elif request is None or not (self.settings.fallback_to_rule and may_fall_back(failure)):
-            result = missing_result(request, failure, answer.latency)
-        else:
-            result = await self._by_rule(request, failure, answer.latency)
-        self._log.log_result(result, answer.batch)
-        return result
+        if request is None or not (self.settings.fallback_to_rule and may_fall_back(failure)):
+            return missing_result(request, failure, answer.latency)
+        return await self._by_rule(request, failure, answer.latency)
 
     async def _by_rule(
         self, request: JudgeRequest, failure: GradingFailure, latency: float
