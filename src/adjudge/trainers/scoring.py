@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.rewards.function import SpecRewardFunction
@@ -19,7 +21,7 @@ from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
+from adjudge.types import GradedSample, Provenance, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
 
@@ -89,6 +91,9 @@ class Scorer(SpecRewardFunction):
         super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
         self._predictors, self._said = MissingWatch(), set[str]()
+        self._limiter = LogLimiter()
+        self._unreported: Counter[ErrorKind] = Counter()
+        self._unreported_total = 0
         self.recorder = None if record is None else open_recorder(record)
         if self.recorder is not None:
             self.recorder.open(self.spec, self.graders)
@@ -167,8 +172,8 @@ class Scorer(SpecRewardFunction):
         if step is not None:
             for name, schedule in self.spec.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)
+        self._report_missing(results, step if progress is None else progress.step)
         if metrics.get("judge/missing_frac"):
-            self._report_new_kinds(results)
             metrics |= self._watch_missing(judged, samples, results)
         metrics = self._with_known_kinds(metrics)
         if self.recorder is not None:
@@ -178,28 +183,31 @@ class Scorer(SpecRewardFunction):
             )
         return ScorerResult(results, metrics, _usage(calls), judged)
 
-    def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
-        """Log the first failure of each kind: who looks at rewards alone sees ``None`` only."""
-        by_kind: dict[ErrorKind, list[GraderError]] = {}
-        for result in results:
-            if result.missing is not None and result.missing.kind is not ErrorKind.NOT_SAMPLED:
-                by_kind.setdefault(result.missing.kind, []).append(result.missing)
-        for kind, errors in by_kind.items():
-            if kind in self._said:
-                continue
-            self._said.add(kind)
-            place = errors[0].metadata.get("at")
-            _log.warning(
-                "%s: %d of %d rewards are missing (%s); the first: %s: %s%s. "
-                "This is said once for each kind.",
-                self.spec.where,
-                len(errors),
-                len(results),
-                kind,
-                errors[0].name,
-                shorten_text(errors[0].error),
-                f" ({place})" if place else "",
-            )
+    def _report_missing(self, results: Sequence[RewardResult], step: int | None) -> None:
+        """Log why rewards are missing: who looks at rewards alone sees ``None`` only.
+
+        A line a step, and without steps, or with many calls of one, a line in ten seconds.
+        """
+        missing = [one.missing for one in results if one.missing is not None]
+        failed = [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
+        self._unreported.update(one.kind for one in failed)
+        self._unreported_total += len(results) - (len(missing) - len(failed))
+        if not failed or not self._limiter.count(step):
+            return
+        first = failed[0]
+        said = f"the first: {first.name}: {shorten_text(first.error)}"
+        if place := first.metadata.get("at"):
+            said += f" ({place})"
+        _log.warning(
+            "%s%d of %d rewards are missing (%s); %s",
+            "" if self.spec.where in said else f"{self.spec.where}: ",
+            self._unreported.total(),
+            self._unreported_total,
+            ", ".join(f"{kind} {count:,}" for kind, count in self._unreported.most_common()),
+            said,
+        )
+        self._unreported.clear()
+        self._unreported_total = 0
 
     def _watch_missing(
         self,
