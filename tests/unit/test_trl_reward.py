@@ -505,7 +505,7 @@ def test_the_trainers_own_warning_of_none_is_ours(caplog: pytest.LogCaptureFixtu
     """TRL's three lines a step, where the reward function has said why; nobody else's None."""
     kind = type("GRPOTrainer", (Trainer,), {"__module__": "trl.trainer.grpo_trainer"})
     log = logging.getLogger("trl.trainer.grpo_trainer")
-    warning = "All reward functions returned None for the following kwargs:\n{}"
+    warning = "[RANK 0] All reward functions returned None for the following kwargs:\n{}"
     reward = make_reward(spec())
     for texts, passes in ((["fail", "b"], False), (["a", "b"], True), (["a", "fail"], False)):
         caplog.clear()

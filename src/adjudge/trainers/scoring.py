@@ -194,17 +194,14 @@ class Scorer(SpecRewardFunction):
         self._unreported_total += len(results) - (len(missing) - len(failed))
         if not failed or not self._limiter.count(step):
             return
-        first = failed[0]
-        said = f"the first: {first.name}: {shorten_text(first.error)}"
-        if place := first.metadata.get("at"):
-            said += f" ({place})"
+        first = shorten_text(failed[0].error)
         _log.warning(
-            "%s%d of %d rewards are missing (%s); %s",
-            "" if self.spec.where in said else f"{self.spec.where}: ",
+            "%s%d of %d rewards are missing (%s); the first: %s",
+            "" if self.spec.where in first else f"{self.spec.where}: ",
             self._unreported.total(),
             self._unreported_total,
             ", ".join(f"{kind} {count:,}" for kind, count in self._unreported.most_common()),
-            said,
+            first,
         )
         self._unreported.clear()
         self._unreported_total = 0

@@ -272,7 +272,7 @@ class _NoneWarningFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log it."""
-        expected = self._expected and str(record.msg).startswith(_NONE_WARNING)
+        expected = self._expected and _NONE_WARNING in str(record.msg)  # after "[RANK 0]"
         self._expected = self._expected and not expected
         return not expected
 
