@@ -8,181 +8,50 @@ while waiting, and a sample that never comes costs the others ``group_timeout_s`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.graders.base import is_listwise
-from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backends.conversion import (
     request_error_response,
     request_failure_response,
     request_to_sample,
     result_to_response,
 )
+from adjudge.service.group_judge import GroupJudge
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import GradedSample, GraderError, RewardResult, Sample
+from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse, ReplayedRequest
 
 
-def duplicate_sample_error() -> GradingFailure:
-    """Two samples of a group under one name."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
-        "request_id: another sample of the group has the same. Give each sample its own, and send "
-        "the same text in a retry",
-    )
+def _invalid(problem: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, problem)
 
 
-def group_size_error(found: int, size: int, run_field: str) -> GradingFailure:
-    """A size that is not the group's."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
+def _size_error(found: int, size: int) -> GradingFailure:
+    return _invalid(
         f"group_size: found {found}, but the group has {size}. Give each run its own "
-        f"metadata.{run_field} where two runs use the same group ids",
+        f"metadata.{RUN_ID_FIELD} where two runs use the same group ids"
     )
 
 
-def group_full_error(size: int) -> GradingFailure:
-    """More samples than the group has."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
+def _full_error(size: int) -> GradingFailure:
+    return _invalid(
         f"group_size: the group already has its {size} samples, so this one is not judged. "
-        "Send the group's real size, aborted samples included",
+        "Send the group's real size, aborted samples included"
     )
 
 
-def group_closed_error() -> GradingFailure:
-    """A sample of a group that was settled without it."""
+def _closed_error() -> GradingFailure:
     return GradingFailure(
         ErrorKind.INCOMPLETE,
         "came after the group was closed: group_timeout_s had passed since its first sample",
     )
-
-
-class GroupJudge:
-    """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
-
-    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
-    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
-    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
-    """
-
-    def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
-        spec, graders = function.spec, function.graders
-        if spec.reward.sample_rate < 1:
-            raise ConfigError(
-                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
-                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
-                "fewer groups."
-            )
-        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
-        if spec.missing.policy == "raise":
-            calm["policy"] = "mask"
-        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
-        together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
-        alone = [entry for entry in spec.graders if entry not in together]
-        self.names = [entry.name for entry in spec.graders]
-        self._reducer = RewardReducer(spec, graders)
-        self._alone, self._together = alone, together
-        self._alone_grader = _make_grader(spec, alone, graders)
-        self._together_grader = _make_grader(spec, together, graders)
-        self._deadline_s = deadline_s
-
-    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
-        """What the graders say that see one sample."""
-        if self._alone_grader is None:
-            return self._unjudged(sample, group)
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                [judged] = await self._alone_grader.grade([sample], [group], [True])
-        except (TimeoutError, JudgeAuthError, ConfigError) as error:
-            return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
-        return judged
-
-    async def judge_group(
-        self, judged: Sequence[GradedSample], samples: Sequence[Sample | None]
-    ) -> tuple[list[GradedSample], list[RewardResult]]:
-        """What all graders said, and the rewards, once everybody of a group is there.
-
-        Compared are those whose samples are given; the others have been.
-        """
-        everything = list(judged)
-        new = [place for place, sample in enumerate(samples) if sample is not None]
-        if self._together_grader is not None and new:
-            there = [sample for sample in samples if sample is not None]
-            groups = [judged[place].group for place in new]
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    found = await self._together_grader.grade(there, groups, [True] * len(new))
-                added = [one.outcome for one in found]
-            except (TimeoutError, JudgeAuthError, ConfigError) as error:
-                failure = _failure_kind(error, self._deadline_s)
-                added = [_grader_errors(self._together, failure)] * len(new)
-            for place, more in zip(new, added, strict=True):
-                outcome = {**judged[place].outcome, **more}
-                everything[place] = replace(judged[place], outcome=outcome)
-        return everything, self._reducer.reward(everything)
-
-    def comparison(self, judged: GradedSample) -> dict[str, Any]:
-        """What the graders that compare have said of a sample; empty where that may pass."""
-        found = {one.name: judged.outcome.get(one.name) for one in self._together}
-        failed = any(one is None or getattr(one, "passing", False) for one in found.values())
-        return {} if failed else found
-
-    def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
-        """What each grader brings to the rewards of a group.
-
-        Trainers read them by place, so a grader that had nothing to judge has its stated score.
-        """
-        return self._reducer.components(judged, whole_groups=False)
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether a grader will need the samples themselves again."""
-        return self._together_grader is not None
-
-    def _unjudged(
-        self, sample: Sample, group: str, failure: tuple[ErrorKind, str] | None = None
-    ) -> GradedSample:
-        """A sample of which nothing was asked, or whose graders all failed in the same way."""
-        outcome: dict[str, Any] = {}
-        events: list[Any] | GraderError = []
-        if failure is not None:
-            outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
-            if any(entry.scope == "event" for entry in self._alone):
-                events = GraderError("events", *failure)
-        place, env_reward = sample.original_index, sample.env_reward
-        return GradedSample(place, sample.group_index, group, env_reward, outcome, events)
-
-
-def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
-    """The batch grader of some of a spec's graders, ``None`` for none."""
-    if not entries:
-        return None
-    part = spec.model_copy(update={"graders": entries})
-    return BatchGrader(part, {entry.name: graders[entry.name] for entry in entries})
-
-
-def _grader_errors(
-    entries: Sequence[GraderEntry], failure: tuple[ErrorKind, str]
-) -> dict[str, Any]:
-    return {entry.name: GraderError(entry.name, *failure) for entry in entries}
-
-
-def _failure_kind(error: Exception, deadline_s: float) -> tuple[ErrorKind, str]:
-    if isinstance(error, TimeoutError):
-        return ErrorKind.TIMEOUT, f"no answer within {deadline_s:g} s (deadline_s)"
-    if isinstance(error, JudgeAuthError):
-        return ErrorKind.AUTH, str(error)
-    return ErrorKind.UNSUPPORTED, str(error)
 
 
 MAX_GROUP_SIZE = 1024
@@ -362,7 +231,7 @@ class Rendezvous:
         if group is None:
             group = self._open_group(key, request.group_size)
         elif group.size != request.group_size:
-            raise group_size_error(request.group_size, group.size, RUN_ID_FIELD)
+            raise _size_error(request.group_size, group.size)
         member = group.samples.get(name)
         if member is None:
             self._add_sample(group, name, _GroupSample(request, said, size))
@@ -435,9 +304,9 @@ class Rendezvous:
     def _add_sample(self, group: _OpenGroup, name: str, member: _GroupSample) -> None:
         """A new sample of an open group, judged from now on."""
         if len(group.samples) >= group.size:
-            raise group_full_error(group.size)
+            raise _full_error(group.size)
         if group.closed:
-            raise group_closed_error()
+            raise _closed_error()
         request = member.request
         group.samples[name] = member
         before = group.failed.get(name)
@@ -545,21 +414,16 @@ def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
     for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
         if not value or len(value) > _MAX_ID_LENGTH:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
+            raise _invalid(
                 f"{field_name}: must have 1 to {_MAX_ID_LENGTH} characters; it tells "
-                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart",
+                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart"
             )
     if not 1 <= request.group_size <= MAX_GROUP_SIZE:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}",
-        )
+        raise _invalid(f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}")
     run = (request.metadata or {}).get(RUN_ID_FIELD, "")
     if not isinstance(run, str) or len(run) > _MAX_ID_LENGTH:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters",
+        raise _invalid(
+            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters"
         )
     return (run, request.group_id), _request_id(request)
 
@@ -582,12 +446,12 @@ def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
 def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes) -> JudgeResponse:
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
-        raise group_size_error(request.group_size, settled.size, RUN_ID_FIELD)
+        raise _size_error(request.group_size, settled.size)
     member = settled.samples.get(_request_id(request))
     if member is None and len(settled.samples) >= settled.size:
-        raise group_full_error(settled.size)
+        raise _full_error(settled.size)
     if member is None or member.answer is None:
-        return _add_counts(request_failure_response(request, group_closed_error()), settled.counts)
+        return _add_counts(request_failure_response(request, _closed_error()), settled.counts)
     if not request.aborted:
         _check_same_sample(member, said)
     return _copy_response(member.answer)
@@ -611,7 +475,10 @@ def _abort_sample(member: _GroupSample) -> None:
 def _check_same_sample(member: _GroupSample, said: bytes) -> None:
     """Whether this is that same sample; of an announced one nothing is known."""
     if member.digest != said and not member.request.aborted:
-        raise duplicate_sample_error()
+        raise _invalid(
+            "request_id: another sample of the group has the same. Give each sample its own, and "
+            "send the same text in a retry"
+        )
 
 
 def _aborted_response(request: GroupRequest) -> JudgeResponse:
