@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
 from typer.testing import CliRunner
 
@@ -167,6 +168,12 @@ def test_a_failed_judge_is_a_missing_reward(service: StandIn) -> None:
     scored = Scorer(service.url).score(samples, ["g"] * 2)
     assert scored.rewards == [0.03, None]
     assert scored.metrics["judge/missing_frac/refused"] == 0.5
+
+
+def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: StandIn) -> None:
+    with refuses("graders.served"):
+        graded(service.url, {"prompt": "p", "response": "r"}, api_key_env="NO_SUCH_KEY")
+    assert not service.posts
 
 
 def test_an_outage_of_the_service_is_waited_out_and_nothing_is_cached() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from adjudge.client.connection import ServiceClient, prepare_request
+from adjudge.client.exchange import read_key
 from adjudge.client.settings import ClientSettings
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
@@ -153,6 +154,13 @@ class ServedGrader(BaseGrader):
         )
         # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
         self._client = ServiceClient(msgspec.structs.replace(settings, breaker_waits=True))
+
+    def check_machine(self) -> None:
+        """The key is in the environment, where its variable is named."""
+        try:
+            read_key(self._client.settings)
+        except GradingFailure as failure:
+            raise ConfigError(str(failure)) from None
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""

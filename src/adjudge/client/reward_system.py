@@ -82,51 +82,6 @@ class JudgeRewardResult:
         return found
 
 
-def judge_result(request: JudgeRequest | None, answer: RequestOutcome) -> JudgeRewardResult:
-    """The judge's own score."""
-    response = answer.response
-    assert response is not None  # noqa: S101  (an answer without failure has a response)
-    return JudgeRewardResult(
-        score=response.score,
-        source="judge",
-        request_id=request.request_id if request else None,
-        latency=answer.latency,
-        cached=answer.cached,
-        explanation=response.explanation,
-        detailed_scores=response.detailed_scores,
-        json_response=msgspec.to_builtins(response),
-    )
-
-
-def missing_result(
-    request: JudgeRequest | None, failure: GradingFailure, latency: float, more: str = ""
-) -> JudgeRewardResult:
-    """No reward, and why."""
-    return JudgeRewardResult(
-        score=None,
-        source="none",
-        request_id=request.request_id if request else None,
-        latency=latency,
-        error=f"{failure}{more}",
-        error_kind=failure.kind,
-    )
-
-
-def rule_result(
-    request: JudgeRequest, score: GraderScore, failure: GradingFailure, latency: float
-) -> JudgeRewardResult:
-    """A rule's score in the judge's place."""
-    return JudgeRewardResult(
-        score=score.score,
-        source="rule_fallback",
-        request_id=request.request_id,
-        latency=latency,
-        explanation=score.reason,
-        error=str(failure),
-        error_kind=failure.kind,
-    )
-
-
 _ANSWER_TYPE_ALIASES = {"CRITIC": "EXACT"}
 
 
@@ -443,25 +398,39 @@ class BaseJudgeReward:
         self, request: JudgeRequest | None, answer: RequestOutcome
     ) -> JudgeRewardResult:
         """An answer as a result, with the rule in its place where that is wanted and allowed."""
-        failure = answer.failure
-        if failure is None:
-            return judge_result(request, answer)
+        name = None if request is None else request.request_id
+        failure, latency = answer.failure, answer.latency
+        if failure is None and (response := answer.response) is not None:
+            return JudgeRewardResult(
+                response.score,
+                "judge",
+                name,
+                latency,
+                answer.cached,
+                response.explanation,
+                response.detailed_scores,
+                msgspec.to_builtins(response),
+            )
         if not isinstance(failure, GradingFailure):
-            raise failure
-        if request is None or not (self.settings.fallback_to_rule and may_fall_back(failure)):
-            return missing_result(request, failure, answer.latency)
-        return await self._by_rule(request, failure, answer.latency)
-
-    async def _by_rule(
-        self, request: JudgeRequest, failure: GradingFailure, latency: float
-    ) -> JudgeRewardResult:
-        try:
-            score = await compute_rule_score(request)
-        except GradingFailure as why:
-            return missing_result(request, failure, latency, f"; the rule gives no score: {why}")
-        connection = await self._client.connection()
-        connection.counts.fallbacks += 1
-        return rule_result(request, score, failure, latency)
+            raise failure or AssertionError("an answer without response or failure")
+        error = str(failure)
+        if request is not None and self.settings.fallback_to_rule and may_fall_back(failure):
+            try:
+                rule = await compute_rule_score(request)
+            except GradingFailure as why:
+                error += f"; the rule gives no score: {why}"
+            else:
+                (await self._client.connection()).counts.fallbacks += 1
+                return JudgeRewardResult(
+                    rule.score,
+                    "rule_fallback",
+                    name,
+                    latency,
+                    explanation=rule.reason,
+                    error=error,
+                    error_kind=failure.kind,
+                )
+        return JudgeRewardResult(None, "none", name, latency, error=error, error_kind=failure.kind)
 
 
 def _prepare_all(asked: Sequence[RequestOrFailure]) -> list[PreparedRequest | GradingFailure]:
