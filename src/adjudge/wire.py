@@ -47,16 +47,14 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     """``POST /group_judge``: one sample of a group of ``group_size``, answered when all are there.
 
     ``aborted`` announces that this sample will never be complete; it is not judged, and the others
-    do not wait for it. ``request_id`` tells a group's samples apart.
+    do not wait for it. ``request_id`` tells a group's samples apart. ``replays``: a trainer that
+    plays a lost rollout again under its ``request_id`` sends it; then the last text counts.
     """
 
     group_id: str
     group_size: int
     aborted: bool = False
-
-
-class ReplayedRequest(GroupRequest, omit_defaults=True, kw_only=True):
-    """One of a trainer that plays a lost rollout again under its name: the last text counts."""
+    replays: bool = False
 
 
 class ErrorInfo(msgspec.Struct, omit_defaults=True):

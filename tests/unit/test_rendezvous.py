@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.meeting import function, run_here, sample, settings
@@ -11,7 +10,7 @@ from tests.unit.helpers.meeting import function, run_here, sample, settings
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous, TooManyGroups
-from adjudge.wire import GroupRequest, JudgeResponse, ReplayedRequest
+from adjudge.wire import GroupRequest, JudgeResponse
 
 
 def meet(*requests: GroupRequest, made: Any = None, **given: Any) -> list[JudgeResponse]:
@@ -244,9 +243,8 @@ def test_a_comparison_is_kept_where_a_sample_is_judged_anew() -> None:
     run_here(main())
 
 
-def replayed(name: str, text: str) -> ReplayedRequest:
-    fields = msgspec.structs.asdict(sample(name, size=2, completion=text))
-    return ReplayedRequest(**fields)
+def replayed(name: str, text: str) -> GroupRequest:
+    return sample(name, size=2, completion=text, replays=True)
 
 
 @pytest.mark.parametrize("when", ["open", "closed", "settled", "failed"])

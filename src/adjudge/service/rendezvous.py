@@ -26,7 +26,7 @@ from adjudge.service.backends.conversion import (
 from adjudge.service.group_judge import GroupJudge
 from adjudge.service.settings import ServiceSettings
 from adjudge.types import GradedSample, Sample
-from adjudge.wire import GroupRequest, JudgeResponse, ReplayedRequest
+from adjudge.wire import GroupRequest, JudgeResponse
 
 
 def _invalid(problem: str) -> GradingFailure:
@@ -169,7 +169,7 @@ class Rendezvous:
         ``metadata.group`` says how many were present, aborted, absent. The same ``request_id``
         again is the same sample: judged once, answered alike, also after a disconnect. One that
         failed for a reason that may pass is judged anew, beside what is known of the others; so is
-        the new text of a :class:`~adjudge.wire.ReplayedRequest`.
+        the new text of one that ``replays``.
 
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
@@ -238,13 +238,13 @@ class Rendezvous:
         elif request.aborted:
             if not group.closed:
                 _abort_sample(member)
-        elif isinstance(request, ReplayedRequest) and member.digest != said and not group.closed:
+        elif request.replays and member.digest != said and not group.closed:
             _abort_sample(member)
             self._forget_text(member)
             self._waiting -= 1
             del group.samples[name]
             self._add_sample(group, name, _GroupSample(request, said, size))
-        elif not isinstance(request, ReplayedRequest):
+        elif not request.replays:
             _check_same_sample(member, said)
         return group
 
@@ -265,7 +265,7 @@ class Rendezvous:
         if earlier is None or request.aborted or settled.size != request.group_size:
             return False
         is_new, compares = earlier.digest != said, self._judging.compares_samples
-        if not (isinstance(request, ReplayedRequest) if is_new else earlier.may_pass):
+        if not (request.replays if is_new else earlier.may_pass):
             return False
         kept = {n: one for n, one in settled.samples.items() if n != name and not one.may_pass}
         if is_new and compares and any(one.judged is not None for one in kept.values()):
