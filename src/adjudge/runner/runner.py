@@ -245,12 +245,12 @@ class GradingRunner:
         """
         return await run_on_engine(self._grade(datasets))
 
-    async def aask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
-        """Ask single questions; one result each, in order, and whether it was asked at all.
+    async def aask(self, asks: Sequence[GradingRequest]) -> list[GraderResult]:
+        """Ask single questions that the journal does not know; one result each, in order.
 
-        What the journal knew was not asked. Raises :class:`~adjudge.errors.JudgeAuthError` as soon
-        as a provider refuses the key, and :class:`~adjudge.errors.ConfigError` as soon as a grader
-        does: every further call would fail too.
+        Raises :class:`~adjudge.errors.JudgeAuthError` as soon as a provider refuses the key, and
+        :class:`~adjudge.errors.ConfigError` as soon as a grader does: every further call would fail
+        too.
         """
         return await run_on_engine(self._ask(asks))
 
@@ -302,7 +302,7 @@ class GradingRunner:
                 for grader, results in places:
                     yield WorkItem(grader, fields, _FIRST_ASK, results, place, key)
 
-    async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
+    async def _ask(self, asks: Sequence[GradingRequest]) -> list[GraderResult]:
         graders = {grader.name: grader for grader in self._bound_graders()}
         results: list[GraderResult | None] = [None] * len(asks)
 
@@ -314,11 +314,8 @@ class GradingRunner:
                     key, last = sample_key(fields), fields
                 yield WorkItem(graders[name], fields, Ask(draw), results, place, key)
 
-        known = await self._pool(stop_on_auth=True).run(items(), len(asks))
-        asked = [True] * len(asks)
-        for item in known:
-            asked[item.place] = False
-        return _check_complete({"": results})[""], asked
+        await self._pool(stop_on_auth=True).run(items(), len(asks))
+        return _check_complete({"": results})[""]
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:
         """``results`` with one more column per aggregator; an aggregator's failure is a value."""
