@@ -58,7 +58,6 @@ from adjudge.runs.judge_calls import (
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
-from adjudge.trainers.scoring import load_spec
 
 _ESTIMATE_ROWS = 200
 _STDIN = Path("-")
@@ -301,7 +300,7 @@ def grade(
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]
-    loaded = load_spec(spec)
+    loaded = _load_spec(spec) if "://" in spec else RewardSpec.load(spec)
     job = GradingJob(
         paths=[] if piped else rollouts,
         rows=read_stdin() if piped else None,
@@ -332,6 +331,12 @@ def grade(
     check_replay(replay, run.summary)
     if code := _too_many_missing(run.summary, job.spec.missing.max_missing):
         raise typer.Exit(code)
+
+
+def _load_spec(address: str) -> RewardSpec:
+    from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+
+    return load_spec(address)
 
 
 def _make_engine(
