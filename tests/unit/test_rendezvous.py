@@ -231,6 +231,17 @@ def test_a_failure_that_passes_is_judged_anew(
     run_here(main())
 
 
+def test_a_group_that_was_dropped_for_a_failure_that_passes_meets_again() -> None:
+    async def main() -> None:
+        said: dict[str, Any] = {"a": "connection", "b": 1.0}
+        place, _ = place_of(said, group="centre", policy={"policy": "drop_group"})
+        assert await all_at(place, A, B) == [None, None]
+        said["a"] = 0.0
+        assert await all_at(place, B, A) == [0.5, -0.5]
+
+    run_here(main())
+
+
 def test_a_comparison_is_kept_where_a_sample_is_judged_anew() -> None:
     async def main() -> None:
         said: dict[str, Any] = {"a": "connection", "b": 0.5}

@@ -81,6 +81,7 @@ class _GroupSample:
     ``size``: bytes of the request while its text is kept. ``judged``, once it is settled, is what
     all graders said. Neither ``judging`` nor ``judged``: it was announced as aborted, or cannot be
     read. ``compared``: what the graders that compare said of it before its group opened again.
+    ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
     request: GroupRequest
@@ -91,17 +92,12 @@ class _GroupSample:
     judged: GradedSample | None = None
     compared: Mapping[str, Any] = field(default_factory=dict)
     answer: JudgeResponse | None = None
+    may_pass: bool = False
 
     @property
     def takes_part(self) -> bool:
         """Whether it is one of those that are judged."""
         return self.judging is not None or self.judged is not None
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether it failed for a reason that may pass, so that it is judged anew."""
-        error = None if self.answer is None else self.answer.error
-        return error is not None and error.passing
 
 
 @dataclass(slots=True, eq=False)
@@ -374,6 +370,12 @@ class Rendezvous:
             if not member.takes_part:
                 member.answer = member.answer or _aborted_response(member.request)
                 _add_counts(member.answer, counts)
+        errors = [one.answer.error if one.answer is not None else None for one in there]
+        dropped_may_pass = any(error is not None and error.passing for error in errors)
+        for member, error in zip(there, errors, strict=True):
+            member.may_pass = error is not None and (
+                error.passing or (dropped_may_pass and error.kind is ErrorKind.QUORUM)
+            )
         self._drop(group)
         group.samples = {**group.failed, **group.samples}  # who has not come may still come
         self._remember(group, counts)
