@@ -27,8 +27,8 @@ from adjudge.types import Sample
 _log = logging.getLogger("adjudge")
 
 AnySpec = RewardSpec | Mapping[str, Any] | Path | str | Callable[..., Any] | BaseGrader
-"""A reward spec, the tables of one, its file, or the address of a judge service; or one grader: a
-function, a class or object of :class:`~adjudge.BaseGrader`, another callable object."""
+"""A reward spec, the tables of one, its file, or the address of a judge service; or one grader: its
+table, a function, a class or object of :class:`~adjudge.BaseGrader`, another callable object."""
 
 
 def grade(
@@ -142,6 +142,8 @@ def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) ->
 def _read_spec(given: AnySpec) -> RewardSpec | Path | str:
     """The spec of tables or of one grader; a spec, or what names its file, as it is."""
     if isinstance(given, Mapping):
+        if "type" in given and "graders" not in given:  # the table of one grader
+            given = {"graders": [{"name": name_grader(given["type"]), **given}]}
         return RewardSpec.from_dict(given)
     if isinstance(given, RewardSpec | Path | str) or not is_grader(given):
         return cast("RewardSpec | Path | str", given)

@@ -13,6 +13,9 @@ import msgspec
 from adjudge.errors import FINAL, ErrorKind, GradingFailure, is_passing
 from adjudge.types import GraderError
 
+JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
+"""The environment variable with the key that a service asks its clients for, on both sides."""
+
 MAX_BATCH = 128
 """The most requests in one ``/batch_judge``."""
 
@@ -44,12 +47,14 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     """``POST /group_judge``: one sample of a group of ``group_size``, answered when all are there.
 
     ``aborted`` announces that this sample will never be complete; it is not judged, and the others
-    do not wait for it. ``request_id`` tells a group's samples apart.
+    do not wait for it. ``request_id`` tells a group's samples apart. ``replays``: a trainer that
+    plays a lost rollout again under its ``request_id`` sends it; then the last text counts.
     """
 
     group_id: str
     group_size: int
     aborted: bool = False
+    replays: bool = False
 
 
 class ErrorInfo(msgspec.Struct, omit_defaults=True):

@@ -71,7 +71,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_line_to_try_works(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADJUDGE_SERVICE_KEY", KEY)
+    monkeypatch.setenv("JUDGE_MODEL_API_KEY", KEY)
     with serve(rules) as process:
         lines = [line_of(process) for _ in range(6)]
         url = lines[0]
@@ -123,9 +123,9 @@ def _item(completion: str) -> dict[str, str]:
 def test_a_public_address_without_a_key_is_refused(
     rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
     done = run("serve", rules, "--host", "0.0.0.0", "--port", "0")
     assert done.returncode == 2
-    assert "ADJUDGE_SERVICE_KEY" in done.stderr
+    assert "JUDGE_MODEL_API_KEY" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

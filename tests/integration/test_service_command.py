@@ -94,6 +94,8 @@ def test_a_judge_elsewhere_is_counted(tmp_path: Path, monkeypatch: pytest.Monkey
             assert answer["score"] is not None
             numbers = get(f"{url}/metrics")
             assert f'judge_upstream_calls_total{{endpoint="1:{provider}"}} 1.0' in numbers
+            assert f'judge_upstream_unpriced_total{{endpoint="1:{provider}"}} 1.0' in numbers
+            assert "\njudge_cost_usd_total" not in numbers  # its spec has no price
             [calls] = json.loads(get(f"{url}/calls"))
             assert (calls["base_urls"], calls["calls"], calls["answered"]) == ([provider], 1, 1)
             assert json.loads(get(f"{url}/health"))["model_loaded"] is True

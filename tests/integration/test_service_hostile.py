@@ -35,7 +35,7 @@ Send = Callable[[socket.socket], None]
 def service() -> Iterator[RunningService]:
     command = [sys.executable, BACKEND, msgspec.json.encode(SETTINGS).decode(), "impatient"]
     with (
-        mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
+        mock.patch.dict(os.environ, {"JUDGE_MODEL_API_KEY": KEY}),
         start_service_process(command) as (running, _),
     ):
         yield running
@@ -323,7 +323,7 @@ def roomy() -> Iterator[RunningService]:
     """With the sizes that a service has by default."""
     command = [sys.executable, BACKEND, '{"port": 0}']
     with (
-        mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
+        mock.patch.dict(os.environ, {"JUDGE_MODEL_API_KEY": KEY}),
         start_service_process(command) as (running, _),
     ):
         yield running

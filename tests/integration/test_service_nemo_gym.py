@@ -53,6 +53,48 @@ def test_the_members_of_a_group_meet_by_their_names(tmp_path: Path) -> None:
         assert (status, answer["error"]["kind"]) == (422, "unsupported")
 
 
+FRAGILE = """from pathlib import Path
+from adjudge import GradingFailure
+def length(response):
+    if response == "odd" or (Path(__file__).parent / "down").exists():
+        raise GradingFailure("unparsable" if response == "odd" else "server_error", "no score")
+    return len(response)
+"""
+
+
+def test_a_rollout_is_judged_anew_when_its_judge_is_well_again(tmp_path: Path) -> None:
+    """What NeMo-RL does after a 503: it plays the rollout again under the same names."""
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    (tmp_path / "down").touch()
+    path = tmp_path / "reward.toml"
+    path.write_text("""[[graders]]
+name = "length"
+type = "fragile:length"
+[reward]
+group = "centre"
+""")
+
+    def both(url: str, *texts: str) -> list[tuple[int, Any, str | None]]:
+        def verify(place: int) -> tuple[int, Any, str | None]:
+            sent = row(texts[place], _ng_group_id="g", _ng_rollout_index=place)
+            request = urllib.request.Request(f"{url}/verify", json.dumps(sent).encode())
+            try:
+                with urllib.request.urlopen(request) as response:
+                    return response.status, json.load(response)["reward"], None
+            except urllib.error.HTTPError as error:
+                return error.code, json.load(error)["error"]["kind"], error.headers["retry-after"]
+
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(verify, range(len(texts))))
+
+    with start_service(str(path), group_size=2) as url:
+        assert both(url, "a", "bbb") == [(503, "server_error", "1")] * 2
+        (tmp_path / "down").unlink()
+        assert both(url, "a", "odd") == [(200, 0.0, None), (503, "unparsable", None)]
+        assert both(url, "aaaaa") == [(200, 0.0, None)]  # a new text, beside the failed one
+        assert both(url, "aaaaa", "bbb") == [(200, 0.0, None), (200, -1.0, None)]
+
+
 def test_a_group_of_unknown_size_is_refused_with_the_option(tmp_path: Path) -> None:
     with start_service(spec(tmp_path, '[reward]\ngroup = "centre"\n')) as url:
         status, answer = ask(f"{url}/verify", row("4", _ng_group_id="g", _ng_rollout_index=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,7 +45,7 @@ def by_rule(rewards: JudgeRewardSystem, caplog: pytest.LogCaptureFixture) -> dic
 
 def test_fallback_1_the_server_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
     assert by_rule(quick(NOBODY), caplog)["error_kind"] == "connection"
-    assert len(caplog.records) == 1  # once per cause
+    assert len(said(caplog)) == 1  # once for the outage
 
 
 def test_fallback_2_requests_fail_after_retries(
@@ -69,6 +70,46 @@ def test_fallback_3_the_breaker_is_open_at_once(
 def test_fallback_4_the_request_times_out(caplog: pytest.LogCaptureFixture) -> None:
     with stand_in(delay=5.0) as service:
         assert by_rule(quick(service.url, timeout=0.3), caplog)["error_kind"] == "timeout"
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "JudgeReward"]
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_each_outage_and_each_recovery_is_logged(
+    service: StandIn, caplog: pytest.LogCaptureFixture, fallback: bool, at_once: int
+) -> None:
+    rewards = quick(service.url, fallback_to_rule=fallback, use_cache=False, max_batch_size=1)
+    rows = ["p"] * at_once, [RIGHT] * at_once, ["4"] * at_once
+    for count in (1, 2):
+        service.whole = lambda path, requests: (500, {})
+        caplog.clear()
+        for _ in range(count):
+            rewards.reward_batch(*rows)
+        (begins,) = said(caplog)
+        assert begins.startswith("a rule gives" if fallback else "the reward is missing")
+        assert begins.count(service.url) == 1
+        service.whole = lambda path, requests: None
+        rewards.reward_batch(*rows)
+        rewards.reward_batch(*rows)
+        (_, ends) = said(caplog)
+        numbers = [count * at_once, 0] if fallback else [0, count * at_once]
+        assert [int(one) for one in re.findall(r"\d+", ends)] == numbers
+    rewards.close()
+
+
+def test_a_failure_among_scores_is_no_outage(
+    service: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = {"error": {"kind": "server_error", "message": "out of memory"}}
+    rewards = quick(service.url, use_cache=False, max_batch_size=1)
+    service.whole = lambda path, asked: (503, failed) if asked[0]["completion"] == "x" else None
+    for _ in range(3):
+        rewards.reward_batch(["p"] * 3, ["a", "x", "b"], ["4"] * 3)
+    assert len(said(caplog)) == 1
+    rewards.close()
 
 
 @pytest.mark.parametrize(

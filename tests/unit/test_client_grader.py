@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 from tests.unit.helpers.stand_in_service import StandIn, score_of, stand_in
+from typer.testing import CliRunner
 
 from adjudge import GraderError, GraderScore, GradingRunner, RewardSpec, SpecRewardFunction
+from adjudge.cli.main import command_line
 from adjudge.client import ServedGrader
 from adjudge.errors import ConfigError
 from adjudge.rewards import RewardSample
@@ -130,17 +134,22 @@ def test_an_address_is_a_spec(service: StandIn, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_address_in_a_spec_of_ones_own(service: StandIn) -> None:
-    spec = RewardSpec.from_dict(
-        {
-            "graders": [
-                {"name": "s", "type": "adjudge.client.grader:ServedGrader", "url": service.url}
-            ],
-            "reward": {"normalise": False, "group": "centre"},
-        }
-    )
+    kind = {"name": "s", "type": "adjudge.client.grader:ServedGrader", "url": service.url}
     samples = [RewardSample(i, i, "p", "x" * n) for i, n in enumerate((10, 30))]
-    results = SpecRewardFunction(spec).compute({"g": samples})
-    assert [result.score for result in results] == pytest.approx([-0.1, 0.1])
+    for scale, rewards in (({}, [-0.1, 0.1]), ({"score_range": [0, 0.5]}, [-0.2, 0.2])):
+        table: dict[str, Any] = {**kind, **scale}
+        spec = RewardSpec.from_dict({"graders": [table], "reward": {"group": "centre"}})
+        results = SpecRewardFunction(spec).compute({"g": samples})
+        assert [result.score for result in results] == pytest.approx(rewards)
+
+
+def test_an_address_on_the_command_line(service: StandIn, tmp_path: Path) -> None:
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text('{"prompt": "p", "response": "aaa"}\n')
+    words = ["grade", str(rollouts), "--spec", service.url, "-o", str(tmp_path / "run")]
+    done = CliRunner().invoke(command_line(), words)
+    assert done.exit_code == 0, done.output
+    assert '"reward":0.03' in (tmp_path / "run" / "rewards.jsonl").read_text()
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:
@@ -159,6 +168,12 @@ def test_a_failed_judge_is_a_missing_reward(service: StandIn) -> None:
     scored = Scorer(service.url).score(samples, ["g"] * 2)
     assert scored.rewards == [0.03, None]
     assert scored.metrics["judge/missing_frac/refused"] == 0.5
+
+
+def test_a_named_key_that_is_missing_is_said_before_anything_is_sent(service: StandIn) -> None:
+    with refuses("graders.served"):
+        graded(service.url, {"prompt": "p", "response": "r"}, api_key_env="NO_SUCH_KEY")
+    assert not service.posts
 
 
 def test_an_outage_of_the_service_is_waited_out_and_nothing_is_cached() -> None:

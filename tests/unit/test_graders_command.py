@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli.graders import DocstringText, plain_docstring
 from adjudge.cli.main import command_line
+from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import SHIPPED, load_grader_class
 
 PROGRAM = command_line()
@@ -52,3 +53,15 @@ def test_one_type_has_its_parameters_without_modules() -> None:
     assert "adjudge.prompts.template" not in text
     assert "LanguageEnum.EN" not in text
     assert "asks a judge" in text
+
+
+class OwnGrader(BaseGrader):
+    async def aevaluate(self, prompt: str, response: str) -> float:
+        return float(len(prompt + response))
+
+
+def test_a_class_of_ones_own_has_its_own_text_and_fields() -> None:
+    text = run(f"{__name__}:OwnGrader", width=80)
+    assert "Derive" not in text  # its base class's docstring is not about it
+    assert "Fields: prompt, response" in text
+    assert "score_range" in text  # which a spec may set

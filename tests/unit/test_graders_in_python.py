@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import pickle
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.refusals import refuses
 
 import adjudge
 from adjudge import BaseGrader, FunctionGrader, RewardSpec, RuleGrader
-from adjudge.errors import RunFolderError
+from adjudge.errors import GradingFailure, RunFolderError
 
 ROWS = [{"prompt": "p", "response": "yes"}, {"prompt": "p", "response": "no, never"}]
 
@@ -194,3 +195,88 @@ def test_a_mapper_makes_a_trainers_function_a_grader() -> None:
     rows = [{"prompt": "p", "response": "4", "reference": "4", "source": "s"}]
     spec = {"graders": [{"name": "mine", "type": of_verl, "mapper": mapper}]}
     assert adjudge.grade(rows, spec).rewards == [1.0]
+
+
+class Scaled(Length):
+    score_range = (0.0, 10.0)
+
+
+@pytest.mark.parametrize("kind", [Length, f"{__name__}:Length", length, f"{__name__}:length"])
+def test_a_table_states_the_range_of_ones_own_grader(kind: Any) -> None:
+    table = {"type": kind, "score_range": [0, 10]}
+    assert adjudge.grade(ROWS, table, progress=False).rewards == [0.3, 0.9]
+
+
+@pytest.mark.parametrize("kind", [Scaled, "json_valid"])
+def test_a_range_that_a_class_has_is_not_stated_again(kind: Any) -> None:
+    name = "json_valid" if isinstance(kind, str) else "Scaled"
+    with refuses(f"spec.graders.{name}.score_range"):
+        adjudge.grade(ROWS, {"type": kind, "score_range": [0, 10]}, progress=False)
+
+
+def waits(response: str) -> float:
+    time.sleep(0.06)
+    return 1.0
+
+
+async def waits_in_a_step(response: str) -> float:
+    await asyncio.sleep(0)
+    return waits(response)
+
+
+def waits_and_raises(response: str) -> float:
+    waits(response)
+    raise GradingFailure("invalid_input", "nothing there")
+
+
+async def waits_as_it_should(response: str) -> float:
+    await asyncio.sleep(0.06)
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "blocking", "said"),
+    [
+        (waits, False, 1),
+        (waits_in_a_step, False, 1),
+        (waits_and_raises, False, 1),
+        (waits, True, 0),
+        (waits_as_it_should, False, 0),
+    ],
+)
+def test_a_function_that_holds_the_loop_is_reported_once(
+    function: Any, blocking: bool, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    grader = FunctionGrader(function, "slow", score_range=(0, 1), blocking=blocking)
+    runner = adjudge.GradingRunner({"slow": grader}, show_progress=False)
+    for _ in range(2):
+        results = runner.run([{"response": "a"}, {"response": "b"}])["slow"]
+        assert (
+            all(isinstance(one, adjudge.GraderScore) for one in results)
+            or function is waits_and_raises
+        )
+    ours = [one for one in caplog.messages if "blocking = true" in one]
+    assert len(ours) == said
+    assert all("slow" in one for one in ours)
+
+
+def test_a_watched_function_is_cancelled_like_another() -> None:
+    ended: list[str] = []
+
+    async def function(response: str) -> float:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        return 1.0
+
+    async def main() -> None:
+        task = asyncio.create_task(FunctionGrader(function).aevaluate(response="a"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended == ["cancelled"]

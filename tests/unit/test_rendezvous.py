@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import refuses
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
-from adjudge.errors import ErrorKind
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous, TooManyGroups
 from adjudge.wire import GroupRequest, JudgeResponse
@@ -177,6 +177,106 @@ def test_a_cancelled_waiter_leaves_its_sample_judged() -> None:
         await asyncio.sleep(1)
         gone.cancel()
         assert (await place.join(sample("b", 1.0, size=2))).score == 0.5
+
+    run_here(main())
+
+
+def place_of(said: dict[str, Any], **reward: Any) -> tuple[Rendezvous, Any]:
+    """A rendezvous, and its listwise grader; a response's value is in ``said``."""
+
+    def judge(response: str) -> float:
+        value = said[response]
+        if isinstance(value, str):
+            raise GradingFailure(value, "the judge is away")
+        return float(value)
+
+    made = function(**reward)
+    made.graders["quality"].func = judge
+    return Rendezvous(made, settings()), made.graders.get("longest")
+
+
+async def all_at(place: Rendezvous, *requests: GroupRequest) -> list[float | None]:
+    tasks = [asyncio.create_task(place.join(request)) for request in requests]
+    return [(await task).score for task in tasks]
+
+
+A, B = sample("a", size=2), sample("b", size=2)
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "comes", "again"),
+    [
+        ("timeout", None, [A, B], [-0.5, 0.5]),
+        (1.0, 0.0, [A], [-0.5]),  # beside what is known of b
+        ("unparsable", None, [A], [0.0]),
+    ],
+)
+def test_a_failure_that_passes_is_judged_anew(
+    before: Any, first: float | None, comes: list[GroupRequest], again: list[float]
+) -> None:
+    async def main() -> None:
+        said: dict[str, Any] = {"a": "connection", "b": before}
+        place, _ = place_of(said, group="centre")
+        assert await all_at(place, A, B) == [None, first]
+        said |= {"a": 0.0} if before == 1.0 else {"a": 0.0, "b": 1.0}
+        assert await all_at(place, *comes) == again
+        assert await all_at(place, *comes) == again  # remembered
+        # What b was told stays; a failure that does not pass stays too.
+        known = again[-1] if len(comes) == 2 else first
+        assert await all_at(place, B) == [known]
+        assert place.open_groups == 0
+        assert place._waiting == place._held_bytes == 0
+        assert place._remembered == 2
+
+    run_here(main())
+
+
+def test_a_group_that_was_dropped_for_a_failure_that_passes_meets_again() -> None:
+    async def main() -> None:
+        said: dict[str, Any] = {"a": "connection", "b": 1.0}
+        place, _ = place_of(said, group="centre", policy={"policy": "drop_group"})
+        assert await all_at(place, A, B) == [None, None]
+        said["a"] = 0.0
+        assert await all_at(place, B, A) == [0.5, -0.5]
+
+    run_here(main())
+
+
+def test_a_comparison_is_kept_where_a_sample_is_judged_anew() -> None:
+    async def main() -> None:
+        said: dict[str, Any] = {"a": "connection", "b": 0.5}
+        place, longest = place_of(said, listwise=True, normalise=True)
+        assert await all_at(place, A, B) == [None, 0.5]
+        said["a"] = 0.5
+        assert await all_at(place, A) == [0.5]
+        assert longest.asked == [["a", "b"]]
+
+    run_here(main())
+
+
+def replayed(name: str, text: str) -> GroupRequest:
+    return sample(name, size=2, completion=text, replays=True)
+
+
+@pytest.mark.parametrize("when", ["open", "closed", "settled", "failed"])
+def test_a_rollout_that_was_played_again_is_judged_by_its_last_text(when: str) -> None:
+    async def main() -> None:
+        said: dict[str, Any] = {"first": "connection" if when == "failed" else 0.0, "b": 1.0}
+        said["second"] = 0.5
+        place, _ = place_of(said, group="centre")
+        first = asyncio.create_task(place.join(replayed("a", "first")))
+        await asyncio.sleep(1)
+        if when != "open":
+            other = asyncio.create_task(place.join(replayed("b", "b")))
+            await asyncio.sleep(0 if when == "closed" else 1)
+        again = asyncio.create_task(place.join(replayed("a", "second")))
+        if when == "open":
+            await asyncio.sleep(1)
+            other = asyncio.create_task(place.join(replayed("b", "b")))
+        assert (await again).score == -0.25
+        assert (await other).score == {"open": 0.25, "failed": 0.0}.get(when, 0.5)
+        await first
+        assert place.open_groups == 0
 
     run_here(main())
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.reward_functions import FakeClock
 
 from adjudge import (
     BaseGrader,
@@ -21,7 +22,8 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import ConfigError
-from adjudge.graders import JsonValidatorGrader
+from adjudge.graders import JsonValidatorGrader, RelevanceGrader
+from adjudge.judges import OpenAIChatModel
 from adjudge.runner.runner import GradingRequest
 from adjudge.types import GraderResult
 
@@ -253,9 +255,8 @@ def test_a_blocking_function_runs_in_a_thread() -> None:
 def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
     grader = FunctionGrader(lambda draw=0: float(draw))
     runner = GradingRunner({"g": grader}, show_progress=False)
-    results, asked = asyncio.run(runner.aask([GradingRequest("g", {}, 3), GradingRequest("g", {})]))
+    results = asyncio.run(runner.aask([GradingRequest("g", {}, 3), GradingRequest("g", {})]))
     assert results == [GraderScore("g", 3.0), GraderScore("g", 0.0)]
-    assert asked == [True, True]
     assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]
 
 
@@ -293,3 +294,53 @@ def test_a_wrong_kind_points_at_the_graders_own_line() -> None:
     assert error.kind is ErrorKind.BUG
     assert "the kind is unknown (found 'nonsense'; allowed: timeout, " in error.error
     assert error.metadata["at"].startswith("test_runner.py:")
+
+
+def test_failures_are_counted_in_a_warning_and_not_in_each_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fragile(response: str) -> float:
+        if response != "well":
+            raise GradingFailure(response, "the judge is away")
+        return 1.0
+
+    runner = GradingRunner(
+        {"a": FunctionGrader(fragile), "b": FunctionGrader(lambda response: 1.0)},
+        show_progress=False,
+    )
+    clock = FakeClock()
+    runner._warnings._limiter._clock = clock
+    said = []
+    for kinds, seconds in (
+        (["timeout", "well", "timeout"], 4),
+        (["timeout", "auth"], 4),  # a new kind is said at once
+        (["well", "timeout"], 4),
+        (["not_applicable"], 100),
+        (["well"], 100),
+    ):
+        caplog.clear()
+        runner.run([{"response": one} for one in kinds])
+        said.append([one.getMessage() for one in caplog.records])
+        clock.now += seconds
+    assert said == [
+        ["a: 2 of 3 failed (timeout): the judge is away"],
+        ["a: 1 of 5 failed (auth): the judge is away"],
+        [],
+        [],
+        [],
+    ]
+    runner.run([{"response": "timeout"}])
+    # Also the one of the second call, and that of the third.
+    assert caplog.messages[-1] == "a: 3 of 7 failed (timeout): the judge is away"
+
+
+def test_a_missing_key_is_said_before_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    judge = OpenAIChatModel("m", base_url="https://judge.invalid/v1", api_key_env="SOME_KEY")
+    asked: list[str] = []
+    runner = GradingRunner(
+        {"b": FunctionGrader(asked.append), "a": RelevanceGrader(judge)}, show_progress=False
+    )
+    with refuses("graders.a"):
+        runner.run([{"query": "q", "response": "r"}])
+    assert not asked

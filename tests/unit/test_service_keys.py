@@ -83,19 +83,19 @@ def test_two_headers_with_a_key_are_refused() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "judge.example"])
 def test_a_public_address_needs_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
-    with pytest.raises(ConfigError, match="ADJUDGE_SERVICE_KEY"):
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="JUDGE_MODEL_API_KEY"):
         read_service_key(ServiceSettings(host=host))
-    monkeypatch.setenv("ADJUDGE_SERVICE_KEY", "  ")
-    with pytest.raises(ConfigError, match="ADJUDGE_SERVICE_KEY"):
+    monkeypatch.setenv("JUDGE_MODEL_API_KEY", "  ")
+    with pytest.raises(ConfigError, match="JUDGE_MODEL_API_KEY"):
         read_service_key(ServiceSettings(host=host))
-    monkeypatch.setenv("ADJUDGE_SERVICE_KEY", "k")
+    monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k")
     assert read_service_key(ServiceSettings(host=host)) == "k"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
 def test_the_own_machine_needs_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ADJUDGE_SERVICE_KEY", raising=False)
+    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
     assert read_service_key(ServiceSettings(host=host)) is None
 
 

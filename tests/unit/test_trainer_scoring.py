@@ -56,12 +56,23 @@ def test_a_failed_judge_is_missing_and_counted_by_kind() -> None:
     assert scored.metrics["judge/zero_std_frac"] == 1.0
 
 
-def test_the_first_failure_of_each_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([None] * 3, ["2 of 4"]),  # later ones only after ten seconds
+        ([1, 2, 2, 3], ["2 of 4", "2 of 4", "4 of 8"]),
+    ],
+)
+def test_why_rewards_are_missing_is_a_line_a_step(
+    steps: list[int | None], said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     judge = scorer()
-    for _ in range(3):
-        judge.score(*batch("a", "fail", "b", "fail"))
-    [said] = [one for one in caplog.messages if "rewards are missing" in one]
-    assert "2 of 4 rewards are missing (unparsable); the first: quality: " in said
+    for step in steps:
+        judge.score(*batch("a", "fail", "b", "fail"), step=step)
+    ours = [one for one in caplog.messages if "rewards are missing (unparsable" in one]
+    assert len(ours) == len(said)
+    assert all(f"{count} rewards" in one for count, one in zip(said, ours, strict=True))
+    assert "; the first: quality: " in ours[0]
 
 
 @pytest.mark.parametrize("suspect", ["missing", "min"])

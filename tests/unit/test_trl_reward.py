@@ -499,3 +499,18 @@ def test_a_trainer_that_does_not_await_gets_pairs_ranked_in_their_group() -> Non
     texts = ["a", "poor", "poor", "poor"]
     found = reward(["p", "q"] * 2, texts, trainer_state=SimpleNamespace(global_step=0))
     assert found == pytest.approx([0.2, 0.0, -0.2, 0.0])
+
+
+def test_the_trainers_own_warning_of_none_is_ours(caplog: pytest.LogCaptureFixture) -> None:
+    """TRL's three lines a step, where the reward function has said why; nobody else's None."""
+    kind = type("GRPOTrainer", (Trainer,), {"__module__": "trl.trainer.grpo_trainer"})
+    log = logging.getLogger("trl.trainer.grpo_trainer")
+    warning = "[RANK 0] All reward functions returned None for the following kwargs:\n{}"
+    reward = make_reward(spec())
+    for texts, passes in ((["fail", "b"], False), (["a", "b"], True), (["a", "fail"], False)):
+        caplog.clear()
+        call(reward, texts, kind())
+        log.warning(warning)
+        log.warning("another warning")
+        theirs = [one.getMessage() for one in caplog.records if one.name == log.name]
+        assert theirs == [warning] * passes + ["another warning"]

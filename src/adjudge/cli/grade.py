@@ -201,7 +201,15 @@ def grade(
             help="Files, folders or patterns of rollouts in any known format; - is standard input."
         ),
     ],
-    spec: Annotated[Path, typer.Option("--spec", "-s", help="The reward spec, a TOML file.")],
+    spec: Annotated[
+        str,
+        typer.Option(
+            "--spec",
+            "-s",
+            metavar="FILE",
+            help="The reward spec, a TOML file, or the address of a judge service.",
+        ),
+    ],
     mapping: Annotated[
         list[str] | None,
         map_option(
@@ -293,7 +301,7 @@ def grade(
     """
     folder = folder or new_folder("grade")
     piped = rollouts == [_STDIN]
-    loaded = RewardSpec.load(spec)
+    loaded = _load_spec(spec) if "://" in spec else RewardSpec.load(spec)
     job = GradingJob(
         paths=[] if piped else rollouts,
         rows=read_stdin() if piped else None,
@@ -325,6 +333,12 @@ def grade(
     check_replay(replay, run.summary)
     if _too_many_missing(run.summary, job.spec.missing.max_missing):
         raise typer.Exit(1)
+
+
+def _load_spec(address: str) -> RewardSpec:
+    from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+
+    return load_spec(address)
 
 
 def _make_engine(

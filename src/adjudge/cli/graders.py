@@ -6,19 +6,19 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adjudge.cli.console import clean, output, print_json
 from adjudge.extensions import describe_package, find_entry_points
+from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
     GRADER_GROUP,
     SHIPPED,
     Parameter,
-    list_parameters,
     load_grader_class,
+    settable_parameters,
     summarize_grader,
 )
 from adjudge.report.elements import bold
@@ -60,7 +60,7 @@ def graders(
 
     A reward spec names the type, as in [[graders]] type = "action_loop". The parameters are keys of
     the same table of the spec. For a class or function of your own, write type = "my_module:name".
-    Scores of one without a range count as they are; a function takes score_range = [low, high].
+    Scores of one without a range count as they are; yours takes score_range = [low, high].
     Types of installed packages come last; they are imported when one is named.
     """
     described = {one: describe(one) for one in ([name] if name else SHIPPED)}
@@ -78,19 +78,17 @@ def describe(type_name: str) -> dict[str, Any]:
     """A grader type as plain data; raises :class:`ConfigError` for one that cannot be had."""
     cls = load_grader_class(type_name)
     line, score_range, role, mode = summarize_grader(cls)
+    parameters = settable_parameters(type_name, cls)
     return {
         "summary": line,
         "class": f"{cls.__module__}:{cls.__name__}",
         "role": str(role),
         "range": list(score_range) if score_range else None,
         "mode": str(mode),
-        "asks_judge": any(parameter.is_judge for parameter in list_parameters(cls)),
-        "parameters": [
-            _describe_parameter(parameter)
-            for parameter in list_parameters(cls)
-            if not parameter.is_judge
-        ],
-        "doc": inspect.getdoc(cls) or "",
+        "asks_judge": any(parameter.is_judge for parameter in parameters),
+        "fields": list_fields(type_name, cls),
+        "parameters": [_describe_parameter(one) for one in parameters if not one.is_judge],
+        "doc": inspect.cleandoc(cls.__doc__ or ""),
     }
 
 
@@ -107,7 +105,7 @@ def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
         packages = " and ".join(map(describe_package, points))
         known = {"summary": f"From {packages}.", "class": points[0].value}
-        unknown = ("role", "range", "mode", "asks_judge", "parameters", "doc")
+        unknown = ("role", "range", "mode", "asks_judge", "fields", "parameters", "doc")
         yield name, {**known, **dict.fromkeys(unknown)}
 
 
@@ -124,11 +122,9 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def range_text(described: dict[str, Any]) -> str:
-    """A described type's range; ``none`` where nothing can set one, empty for one that ranks."""
+    """A described type's range; empty for one without a scale."""
     if described["range"] is None:
-        if described["role"] != Role.SCORE:
-            return ""
-        return "none" if described["parameters"] == [] else "by spec"
+        return "" if described["role"] != Role.SCORE else "by spec"
     low, high = ("∞" if end is None else f"{end:g}".replace("-", "−") for end in described["range"])
     return f"{'−' if low == '∞' else ''}{low} to {high}"
 
@@ -165,7 +161,10 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
     console.print(
         f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {range_text(one)}{asks}\n"
     )
-    console.print(DocstringText(one["doc"]))
+    if one["doc"]:
+        console.print(DocstringText(one["doc"]))
+    if one["fields"] and not _NAMES_FIELDS.search(one["doc"]):
+        console.print(f"\nFields: {clean(', '.join(one['fields']))}")
     if not one["parameters"]:
         return
     rows = [
@@ -190,27 +189,17 @@ def short_type_text(annotation: str) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", choices)
 
 
+_NAMES_FIELDS = re.compile(r"^Fields?:", re.MULTILINE)
 _INLINE = re.compile(
     r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"
 )
-_BULLET = re.compile(r"(?P<mark>[*-]|\d+\.) +")
-
-
-class _Block(NamedTuple):
-    """Lines that belong together; ``mark`` opens an item of a list, code keeps its lines."""
-
-    lines: list[str]
-    indent: int = 0
-    mark: str = ""
-    is_code: bool = False
+_BULLET = re.compile(r"(?:[*-]|\d+\.) +")
 
 
 class DocstringText:
-    """A docstring, for a console to print: paragraphs are wrapped anew, code is bold.
+    """A docstring for a console: paragraphs and items of lists are wrapped anew, code is bold.
 
-    What the docstrings of adjudge use of reStructuredText is read: paragraphs, lists, literal
-    blocks after ``::``, examples (``>>>``), code and roles such as ``:class:``. Anything else, such
-    as the Markdown of other packages, stays as it is written.
+    Examples (``>>>``) and literal blocks (after ``::``) keep their lines.
     """
 
     def __init__(self, docstring: str) -> None:
@@ -219,81 +208,41 @@ class DocstringText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text  # noqa: PLC0415 (slow to load)
 
-        previous = None
-        for block in _blocks(self._docstring.expandtabs().splitlines()):
-            if previous is not None and not (previous.mark and block.mark):
-                yield Text()
-            yield from _block_lines(block, options.max_width)
-            previous = block
+        for indent, words, is_code in self._blocks():
+            hanging = indent + (0 if is_code else _mark_width(words))
+            text = Text(printable(words), style="cyan") if is_code else _styled(words)
+            lines = wrap_text(text, max(options.max_width - hanging, 20)).split("\n")
+            yield Text.assemble(" " * indent, Text(f"\n{' ' * hanging}").join(lines))
+
+    def _blocks(self) -> Iterator[tuple[int, str, bool]]:
+        """Indentation and words of each paragraph, item or line of code."""
+        blocks: list[tuple[int, str, bool]] = []
+        goes_on = in_example = in_literal = False
+        for line in self._docstring.expandtabs().splitlines():
+            words = line.strip()
+            indent = len(line) - len(line.lstrip())
+            in_example = words.startswith(">>>") or (in_example and bool(words))
+            in_literal = in_literal and (indent > 0 or not words)
+            is_code = in_example or (in_literal and bool(words))
+            if goes_on and words and not is_code and not _mark_width(words):
+                blocks[-1] = (blocks[-1][0], f"{blocks[-1][1]} {words}", False)
+            else:
+                blocks.append((indent, words, is_code))
+            goes_on = bool(words) and not is_code
+            in_literal = in_literal or words.endswith("::")
+        for indent, words, is_code in blocks:
+            yield indent, words if is_code else re.sub(" ?::$", ":", words), is_code
+
+
+def _mark_width(words: str) -> int:
+    """The width of the mark of a list's item, 0 for other words."""
+    found = _BULLET.match(words)
+    return 0 if found is None else found.end()
 
 
 def plain_docstring(docstring: str) -> str:
     """``docstring`` without the marks of code and roles, its lines as they are."""
     return _INLINE.sub(_inline_text, docstring)
-
-
-def _blocks(lines: list[str]) -> Iterator[_Block]:
-    at, literal_under = 0, None
-    while at < len(lines):
-        if not lines[at].strip():
-            at += 1
-            continue
-        indent = _indent(lines[at])
-        if literal_under is not None and indent > literal_under:
-            block = _literal_lines(lines[at:], literal_under)
-            yield _Block([line[indent:] if line.strip() else "" for line in block], 4, "", True)
-            at += len(block)
-            literal_under = None
-            continue
-        block = _paragraph_lines(lines[at:])
-        at += len(block)
-        literal_under = None
-        if block[0].lstrip().startswith(">>>"):
-            yield _Block([line[indent:] for line in block], 0, "", True)
-            continue
-        if block[-1].endswith("::"):
-            literal_under = indent
-            block[-1] = block[-1].removesuffix("::").rstrip(" ")
-            block[-1] += "" if block[-1].endswith(":") or not block[-1] else ":"
-        words = [line.strip() for line in block]
-        if bullet := _BULLET.match(words[0]):
-            words[0] = words[0][bullet.end() :]
-            yield _Block(words, indent, f"{bullet['mark']} ")
-        else:
-            yield _Block(words, indent)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _literal_lines(lines: list[str], under: int) -> list[str]:
-    """The lines of a literal block: all that is indented by more than what it stands under."""
-    found = list(takewhile(lambda line: not line.strip() or _indent(line) > under, lines))
-    while not found[-1].strip():
-        found.pop()
-    return found
-
-
-def _paragraph_lines(lines: list[str]) -> list[str]:
-    """The lines up to an empty one, or to the next item of a list."""
-    later = takewhile(lambda line: line.strip() and not _BULLET.match(line.lstrip()), lines[1:])
-    return [lines[0], *later]
-
-
-def _block_lines(block: _Block, width: int) -> Iterator[Text]:
-    from rich.text import Text  # noqa: PLC0415
-
-    if block.is_code:
-        texts = [Text(printable(line), style="cyan") for line in block.lines]
-    else:
-        texts = [_styled(" ".join(block.lines))]
-    first = " " * block.indent + block.mark
-    later = " " * len(first)
-    for text in texts:
-        for line in wrap_text(text, max(width - len(first), 20)).split("\n", allow_blank=True):
-            yield Text.assemble(first, line)
-            first = later
 
 
 def _styled(text: str) -> Text:

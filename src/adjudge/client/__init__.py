@@ -32,13 +32,11 @@ _MODULE_OF = {
     "ServedGrader": "grader",
     "create_judge_reward": "reward_system",
 }
-_OLD_NAMES = {"RewardResult": "JudgeRewardResult"}
 
 
 def __getattr__(name: str) -> Any:
-    found = _OLD_NAMES.get(name, name)
-    if found not in _MODULE_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'adjudge.client' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.client.{_MODULE_OF[found]}"), found)
+    value = getattr(import_module(f"adjudge.client.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

@@ -58,8 +58,6 @@ class QueuedRequest(msgspec.Struct, eq=False):
     queued: float = 0.0
     answers: int = 0
     """How often the service answered it with an error."""
-    batch: int = 0
-    """How many travelled with it the last time."""
     post: _BatchCall | None = None
     failure: GradingFailure | None = None
     done: bool = False
@@ -220,8 +218,6 @@ class RequestBatcher:
         self.posts += 1
         self.sent += len(items)
         self.batched += len(items) if len(items) > 1 else 0
-        for item in items:
-            item.batch = len(items)
         try:
             reply = await self._endpoint.ask(wire.call, wire)
         except GradingFailure as failure:

@@ -60,8 +60,9 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
         )
     elif kind in (ErrorKind.CONNECTION, ErrorKind.SERVER_ERROR):
         tries = failure.metadata.get("attempts", 1)
-        message = f"{settings.judge_url}: {said} (sent {tries} ×, max_retries = "
-        message += f"{settings.max_retries})"
+        message = f"{said} (sent {tries} ×, max_retries = {settings.max_retries})"
+        if settings.judge_url not in said:
+            message = f"{settings.judge_url}: {message}"
     elif kind is ErrorKind.INVALID_INPUT and failure.metadata.get("status") in (404, 405):
         message = f"{said}; is judge_url = {settings.judge_url} a judge service's address?"
     elif kind is ErrorKind.AUTH:
@@ -183,8 +184,7 @@ _KEY_FIELDS = ("prompt", "completion", "answer", "answer_type", "images", "metad
 class RequestOutcome(msgspec.Struct):
     """What became of one request: ``response`` or ``failure``, and how long it took in seconds.
 
-    ``cached``: an earlier request's score; ``shared``: that of an equal one in flight. ``batch``:
-    how many requests travelled together.
+    ``cached``: an earlier request's score; ``shared``: that of an equal one in flight.
     """
 
     response: JudgeResponse | None = None
@@ -192,7 +192,6 @@ class RequestOutcome(msgspec.Struct):
     cached: bool = False
     shared: bool = False
     latency: float = 0.0
-    batch: int = 0
 
 
 class PreparedRequest(msgspec.Struct, frozen=True):
@@ -280,10 +279,10 @@ class LoopConnection:
     def _make_on_end(
         self, call: _SharedCall, key: bytes | None
     ) -> Callable[[QueuedRequest, JudgeResponse | Exception], None]:
-        def ended(item: QueuedRequest, outcome: JudgeResponse | Exception) -> None:
+        def ended(_: QueuedRequest, outcome: JudgeResponse | Exception) -> None:
             if key is not None:
                 self._shared_calls.pop(key, None)
-            answer = RequestOutcome(batch=item.batch)
+            answer = RequestOutcome()
             if isinstance(outcome, JudgeResponse):
                 self._store(key, outcome)
                 answer.response = outcome

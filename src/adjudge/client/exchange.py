@@ -117,7 +117,7 @@ class ServiceWire:
         ]
         body = bodies[0] if call is JUDGE_CALL else b'{"requests":[%b]}' % b",".join(bodies)
         headers = {"content-type": "application/json", "user-agent": "adjudge"}
-        if (key := self._key()) is not None:
+        if (key := read_key(self._settings)) is not None:
             headers["authorization"] = f"Bearer {key}"
         return HttpRequest(path=call.model, headers=headers, body=body)
 
@@ -141,15 +141,17 @@ class ServiceWire:
             ) from None
         return ServiceReply(text="", responses=found)
 
-    def _key(self) -> str | None:
-        name = self._settings.api_key_env
-        key = os.environ.get(name, "").strip()
-        if key.isascii() and key.isprintable() and (key or not self._settings.key_required):
-            return key or None
-        problem = "holds characters that no key has" if key else "is not set"
-        raise GradingFailure(
-            ErrorKind.AUTH, f"the environment variable {name} {problem}; it must hold the key"
-        )
+
+def read_key(settings: ClientSettings) -> str | None:
+    """The key; ``GradingFailure(auth)`` where a named variable has none, or it cannot be one."""
+    name = settings.api_key_env
+    key = os.environ.get(name, "").strip()
+    if key.isascii() and key.isprintable() and (key or not settings.key_required):
+        return key or None
+    problem = "holds characters that no key has" if key else "is not set"
+    raise GradingFailure(
+        ErrorKind.AUTH, f"the environment variable {name} {problem}; it must hold the key"
+    )
 
 
 def _read_refusal(call: ChatCall, response: HttpResponse) -> ServiceReply:

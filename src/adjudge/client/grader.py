@@ -20,14 +20,15 @@ from typing import Any
 import msgspec
 
 from adjudge.client.connection import ServiceClient, prepare_request
-from adjudge.client.settings import JUDGE_KEY_VARIABLE, ClientSettings
+from adjudge.client.exchange import read_key
+from adjudge.client.settings import ClientSettings
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
 from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
+from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -153,6 +154,13 @@ class ServedGrader(BaseGrader):
         )
         # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
         self._client = ServiceClient(msgspec.structs.replace(settings, breaker_waits=True))
+
+    def check_machine(self) -> None:
+        """The key is in the environment, where its variable is named."""
+        try:
+            read_key(self._client.settings)
+        except GradingFailure as failure:
+            raise ConfigError(str(failure)) from None
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """Ask about one sample."""

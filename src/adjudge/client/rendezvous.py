@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from adjudge.client.exchange import with_unicode_text
-from adjudge.client.settings import JUDGE_KEY_VARIABLE
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse, Transport
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
-from adjudge.wire import GroupRequest, JudgeResponse
+from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse
 
 _MAX_PAUSE_S = 30.0
 _decoder = msgspec.json.Decoder(JudgeResponse)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
+import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,8 +32,10 @@ from adjudge.client.connection import (
 )
 from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import (
+    PASSING_KINDS,
     ConfigError,
     ErrorKind,
     GradingFailure,
@@ -40,7 +43,9 @@ from adjudge.errors import (
     JudgeUnavailable,
 )
 from adjudge.graders.answers.grader import AnswerGrader
-from adjudge.types import GraderScore
+from adjudge.graders.base import check_choice
+from adjudge.graders.llm.multi_judge import reduce_values
+from adjudge.types import GraderScore, Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
@@ -85,51 +90,6 @@ class JudgeRewardResult:
         return found
 
 
-def judge_result(request: JudgeRequest | None, answer: RequestOutcome) -> JudgeRewardResult:
-    """The judge's own score."""
-    response = answer.response
-    assert response is not None  # noqa: S101  (an answer without failure has a response)
-    return JudgeRewardResult(
-        score=response.score,
-        source="judge",
-        request_id=request.request_id if request else None,
-        latency=answer.latency,
-        cached=answer.cached,
-        explanation=response.explanation,
-        detailed_scores=response.detailed_scores,
-        json_response=msgspec.to_builtins(response),
-    )
-
-
-def missing_result(
-    request: JudgeRequest | None, failure: GradingFailure, latency: float, more: str = ""
-) -> JudgeRewardResult:
-    """No reward, and why."""
-    return JudgeRewardResult(
-        score=None,
-        source="none",
-        request_id=request.request_id if request else None,
-        latency=latency,
-        error=f"{failure}{more}",
-        error_kind=failure.kind,
-    )
-
-
-def rule_result(
-    request: JudgeRequest, score: GraderScore, failure: GradingFailure, latency: float
-) -> JudgeRewardResult:
-    """A rule's score in the judge's place."""
-    return JudgeRewardResult(
-        score=score.score,
-        source="rule_fallback",
-        request_id=request.request_id,
-        latency=latency,
-        explanation=score.reason,
-        error=str(failure),
-        error_kind=failure.kind,
-    )
-
-
 _ANSWER_TYPE_ALIASES = {"CRITIC": "EXACT"}
 
 
@@ -160,38 +120,58 @@ _log.parent = logging.getLogger("adjudge")
 
 
 class FailureLog:
-    """Tells of each kind of failure once, and at level DEBUG of each request."""
+    """Logs each outage of the service and its end, other failures by kind, and at DEBUG all.
+
+    An outage begins with a call without a score that failed for a reason that may pass, and ends
+    with the next score.
+    """
 
     def __init__(self) -> None:
-        self._reported: set[tuple[str, str]] = set()
+        self._failures = LogLimiter()
+        self._outage: LogLimiter | None = None
+        self._replaced: Counter[str] = Counter()
+        """The rewards of the outage by source."""
+        self._scored_at = -math.inf
 
-    def log_result(self, result: JudgeRewardResult, batch: int) -> None:
-        """One reward, or none."""
-        if result.error is not None:
-            self._warn_once(result)
-        if _log.isEnabledFor(logging.DEBUG):
+    def log_call(self, results: Sequence[JudgeRewardResult], started: float) -> None:
+        """The rewards of one call, which began at ``started`` (of ``time.monotonic``)."""
+        if any(one.source == "judge" and not one.cached for one in results):
+            self._end_outage()
+            self._scored_at = time.monotonic()
+        for one in results:
+            if one.error is not None:
+                passes = one.source == "rule_fallback" or one.error_kind in PASSING_KINDS
+                self._warn(one, is_outage=passes and started >= self._scored_at)
             _log.debug(
-                "request %s: %s in %.1f ms%s%s",
-                result.request_id or "-",
-                result.source if result.error is None else f"{result.source} ({result.error_kind})",
-                1000 * result.latency,
-                f", batch of {batch}" if batch else "",
-                ", cached" if result.cached else "",
+                "request %s: %s%s in %.1f ms%s",
+                one.request_id or "-",
+                one.source,
+                "" if one.error is None else f" ({one.error_kind})",
+                1000 * one.latency,
+                ", cached" if one.cached else "",
             )
 
-    def _warn_once(self, result: JudgeRewardResult) -> None:
-        cause = (result.source, str(result.error_kind))
-        if cause in self._reported:
-            return
-        self._reported.add(cause)
-        what = (
-            "a rule gives the score"
-            if result.source == "rule_fallback"
-            else "the reward is missing"
-        )
-        _log.warning(
-            "%s (%s): %s. Further ones are only counted.", what, result.error_kind, result.error
-        )
+    def _warn(self, failed: JudgeRewardResult, *, is_outage: bool) -> None:
+        limiter, key = self._failures, (failed.source, failed.error_kind)
+        if is_outage:
+            limiter = self._outage = self._outage or LogLimiter()
+            key = (failed.source, None)  # its kinds change while it lasts
+            self._replaced[failed.source] += 1
+        if count := limiter.count(key):
+            by_rule = failed.source == "rule_fallback"
+            what = "a rule gives the score" if by_rule else "the reward is missing"
+            _log.warning("%s (%s, %d ×): %s", what, failed.error_kind, count, failed.error)
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            by_rule, missing = self._replaced["rule_fallback"], self._replaced["none"]
+            _log.warning(
+                "the judge service answers again: a rule gave %d rewards meanwhile, %d are missing",
+                by_rule,
+                missing,
+            )
+            self._outage = None
+            self._replaced.clear()
 
 
 _MOST_FINAL = 8
@@ -382,6 +362,7 @@ class BaseJudgeReward:
     async def _on_engine(
         self, prepared: Sequence[PreparedRequest | GradingFailure]
     ) -> list[JudgeRewardResult]:
+        started = time.monotonic()
         sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
         answers = iter(await self._client.ask(sendable))
         outcomes = [
@@ -391,7 +372,9 @@ class BaseJudgeReward:
             for one in prepared
         ]
         if not self.settings.fallback_to_rule or len(outcomes) == 1:
-            return [await self._result(request, answer) for request, answer in outcomes]
+            found = [await self._result(request, answer) for request, answer in outcomes]
+            self._log.log_call(found, started)
+            return found
         results: dict[int, JudgeRewardResult] = {}
 
         async def settle(place: int, request: JudgeRequest | None, answer: RequestOutcome) -> None:
@@ -399,12 +382,14 @@ class BaseJudgeReward:
 
         # Rules may take their time in processes of their own.
         await run_all(settle(place, *outcome) for place, outcome in enumerate(outcomes))
-        return [results[place] for place in range(len(outcomes))]
+        found = [results[place] for place in range(len(outcomes))]
+        self._log.log_call(found, started)
+        return found
 
     def _by_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         if isinstance(asked, GradingFailure):
-            return run_blocking(self._result(None, RequestOutcome(failure=asked)))
-        started = time.perf_counter()
+            return run_blocking(self._logged(None, RequestOutcome(failure=asked)))
+        started = time.monotonic()
         answer = RequestOutcome()
         try:
             answer.response = _override_response(self._request_judge(asked))
@@ -416,44 +401,67 @@ class BaseJudgeReward:
                 marks = {"judge": True, **error.failure_metadata}
                 answer.failure = GradingFailure(error.kind, error.message, marks)
             answer.cached = bool((answer.response.metadata or {}).get("cached"))
-        answer.latency = time.perf_counter() - started
-        return run_blocking(self._result(asked, answer))
+        answer.latency = time.monotonic() - started
+        return run_blocking(self._logged(asked, answer))
+
+    async def _logged(
+        self, request: JudgeRequest | None, answer: RequestOutcome
+    ) -> JudgeRewardResult:
+        found = await self._result(request, answer)
+        self._log.log_call([found], time.monotonic() - found.latency)
+        return found
 
     async def _result(
         self, request: JudgeRequest | None, answer: RequestOutcome
     ) -> JudgeRewardResult:
         """An answer as a result, with the rule in its place where that is wanted and allowed."""
-        failure = answer.failure
-        if failure is None:
-            result = judge_result(request, answer)
-        elif not isinstance(failure, GradingFailure):
-            raise failure
-        elif request is None or not (self.settings.fallback_to_rule and may_fall_back(failure)):
-            result = missing_result(request, failure, answer.latency)
-        else:
-            result = await self._by_rule(request, failure, answer.latency)
-        self._log.log_result(result, answer.batch)
+        name = None if request is None else request.request_id
+        failure, latency = answer.failure, answer.latency
+        self._end_if_final(failure)
+        if failure is None and (response := answer.response) is not None:
+            return JudgeRewardResult(
+                response.score,
+                "judge",
+                name,
+                latency,
+                answer.cached,
+                response.explanation,
+                response.detailed_scores,
+                msgspec.to_builtins(response),
+            )
+        if not isinstance(failure, GradingFailure):
+            raise failure or AssertionError("an answer without response or failure")
+        error = str(failure)
+        if request is not None and self.settings.fallback_to_rule and may_fall_back(failure):
+            try:
+                rule = await compute_rule_score(request)
+            except GradingFailure as why:
+                error += f"; the rule gives no score: {why}"
+            else:
+                (await self._client.connection()).counts.fallbacks += 1
+                return JudgeRewardResult(
+                    rule.score,
+                    "rule_fallback",
+                    name,
+                    latency,
+                    explanation=rule.reason,
+                    error=error,
+                    error_kind=failure.kind,
+                )
+        return JudgeRewardResult(None, "none", name, latency, error=error, error_kind=failure.kind)
+
+    def _end_if_final(self, failure: Exception | None) -> None:
+        """Raise at the eighth failure in a row that no further request will do better than."""
         if failure is None:
             self._final_in_row = 0
-        elif failure.final:
-            self._final_in_row += 1
-            if self._final_in_row >= self._most_final:
-                message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
-                if failure.kind is ErrorKind.AUTH:
-                    raise JudgeAuthError(message)
-                raise JudgeUnavailable(message, failure.kind)
-        return result
-
-    async def _by_rule(
-        self, request: JudgeRequest, failure: GradingFailure, latency: float
-    ) -> JudgeRewardResult:
-        try:
-            score = await compute_rule_score(request)
-        except GradingFailure as why:
-            return missing_result(request, failure, latency, f"; the rule gives no score: {why}")
-        connection = await self._client.connection()
-        connection.counts.fallbacks += 1
-        return rule_result(request, score, failure, latency)
+        if not isinstance(failure, GradingFailure) or not failure.final:
+            return
+        self._final_in_row += 1
+        if self._final_in_row >= self._most_final:
+            message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
+            if failure.kind is ErrorKind.AUTH:
+                raise JudgeAuthError(message)
+            raise JudgeUnavailable(message, failure.kind)
 
 
 def _prepare_all(asked: Sequence[RequestOrFailure]) -> list[PreparedRequest | GradingFailure]:
@@ -492,11 +500,12 @@ def create_judge_reward(config: Mapping[str, Any]) -> BaseJudgeReward:
 
 
 class MultiCritiqueJudge:
-    """Several judge services about one completion; the score is the mean of theirs.
+    """Several judge services about one completion; ``reduce`` makes one score of theirs.
 
-    ``judges``: addresses; ``config``: keys that hold for all. One that failed leaves the score
-    missing, since a mean over other judges is on another ruler; with ``quorum``, the mean of those
-    that answered counts when so many did. A rule never stands in here.
+    ``judges``: addresses; ``config``: keys that hold for all. ``reduce``: ``mean``, ``median`` or
+    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. One that failed leaves the score missing,
+    since other judges are on another ruler; with ``quorum``, those that answered count when so many
+    did. A rule never stands in here.
     """
 
     def __init__(
@@ -504,14 +513,16 @@ class MultiCritiqueJudge:
         judges: Sequence[str],
         quorum: int | None = None,
         config: Mapping[str, Any] | None = None,
+        reduce: Reduce = "mean",
     ) -> None:
+        check_choice("MultiCritiqueJudge", "reduce", reduce, Reduce)
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
         if quorum is not None and not 1 <= quorum <= len(judges):
             raise ConfigError(
                 f"MultiCritiqueJudge: quorum: must be from 1 to {len(judges)} (found {quorum!r})"
             )
-        self.quorum = quorum
+        self.quorum, self.reduce = quorum, reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         for judge in self.judges if quorum else ():  # the others may be enough
             judge._most_final = sys.maxsize  # noqa: SLF001
@@ -576,6 +587,6 @@ class MultiCritiqueJudge:
         if len(given) < needed:
             what = f"{len(given)} of {len(results)} judges answered, {needed} are needed"
             return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
-        mean = statistics.fmean(given)
-        words = [f"mean of {len(given)} judges: {mean:.2f}", *failed]
-        return {"score": mean, "explanation": "; ".join(words), "scores": scores}
+        score = reduce_values(given, self.reduce)
+        words = [f"{self.reduce} of {len(given)} judges: {score:.2f}", *failed]
+        return {"score": score, "explanation": "; ".join(words), "scores": scores}

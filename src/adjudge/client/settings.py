@@ -14,10 +14,9 @@ from adjudge.config import check_keys, interpolate
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.wire.transport import normalize_url
-from adjudge.wire import MAX_BATCH
+from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
 
 JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
-JUDGE_KEY_VARIABLE = "JUDGE_MODEL_API_KEY"
 
 _VARIABLES = {
     "judge_url": JUDGE_URL_VARIABLE,

@@ -19,9 +19,11 @@ processes), since no real time passes.
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar
 
 
@@ -45,6 +47,33 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Sleep on the running event loop."""
         await asyncio.sleep(seconds)
+
+
+class LogLimiter:
+    """Lets a message out at once, and again at most every ``period_s``; counts the others.
+
+    >>> limiter = LogLimiter()
+    >>> limiter.count("timeout"), limiter.count("timeout"), limiter.count("auth", 3)
+    (1, 0, 3)
+    """
+
+    def __init__(self, period_s: float = 10.0, clock: Clock | None = None) -> None:
+        self._period_s = period_s
+        self._clock = clock or SystemClock()
+        self._logged: dict[Hashable, float] = {}
+        self._counts: Counter[Hashable] = Counter()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process has another clock
+        return type(self), (self._period_s,)
+
+    def count(self, key: Hashable = None, times: int = 1) -> int:
+        """How often ``key`` was counted since its last message, if one is due; else 0."""
+        self._counts[key] += times
+        now = self._clock.time()
+        if now - self._logged.get(key, -math.inf) < self._period_s:
+            return 0
+        self._logged[key] = now
+        return self._counts.pop(key)
 
 
 class PeriodicTimer:

@@ -12,13 +12,16 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import logging
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
+from types import coroutine
 from typing import (
     Annotated,
     Any,
@@ -236,6 +239,12 @@ def split_chunks(text: str) -> list[str]:
     return _CHUNKS.findall(text)
 
 
+_log = logging.getLogger("adjudge")
+
+_LONGEST_HOLD_S = 0.05
+_WATCHED_CALLS = 1000
+"""A function that waits does so from the beginning; later calls cost nothing more."""
+
 MAX_PLACES = 20
 """Places in a transcript that a grader names."""
 
@@ -420,6 +429,7 @@ class FunctionGrader(BaseGrader):
         self.score_range = score_range
         self.role = role
         self.blocking = blocking
+        self._hold_reported, self._watched_calls = False, _WATCHED_CALLS
 
     @property
     def evaluate(self) -> Callable[..., Any]:
@@ -428,14 +438,60 @@ class FunctionGrader(BaseGrader):
 
     async def aevaluate(self, *arguments: Any, **fields: Any) -> GraderAnswer:
         """Call the function; what it raises goes through."""
+        answer: Any
         if self.blocking:
             answer = await asyncio.to_thread(self.func, *arguments, **fields)
+        elif self._watched_calls:
+            answer = self._watch_call(arguments, fields)
         else:
             answer = self.func(*arguments, **fields)
         if inspect.isawaitable(answer):
             answer = await answer
         result: GraderAnswer = answer
         return result
+
+    def _watch_call(self, arguments: Sequence[Any], fields: Mapping[str, Any]) -> Any:
+        """Call the function, and report once that it keeps the event loop from its other work."""
+        self._watched_calls -= 1
+        started = perf_counter()
+        try:
+            answer = self.func(*arguments, **fields)
+        finally:
+            self._check_hold(started)
+        return self._watch_steps(answer) if inspect.isawaitable(answer) else answer
+
+    @coroutine
+    def _watch_steps(self, asked: Awaitable[Any]) -> Generator[Any, Any, Any]:
+        """Await ``asked``, each of its steps watched."""
+        steps: Any = asked.__await__()
+        step, given = steps.send, None
+        while True:
+            started = perf_counter()
+            try:
+                waits_for = step(given)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self._check_hold(started)
+            try:
+                step, given = steps.send, (yield waits_for)
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  (a cancellation, for the function)
+                step, given = steps.throw, error
+
+    def _check_hold(self, started: float) -> None:
+        seconds = perf_counter() - started
+        if seconds > _LONGEST_HOLD_S and not self._hold_reported:
+            self._hold_reported, self._watched_calls = True, 0
+            _log.warning(
+                "grader %s: a call held the event loop for %.0f ms, so that nothing else ran. "
+                "Where it waits, set blocking = true%s. This is logged once.",
+                self.name,
+                1000 * seconds,
+                " and write a plain def" if inspect.iscoroutinefunction(self.func) else "",
+            )
 
 
 class _RecordedFailure(msgspec.Struct):

@@ -307,6 +307,12 @@ def _refuse_trainer_form(
             )
 
 
+def list_fields(type_name: str, cls: type[Any]) -> list[str]:
+    """The fields of a sample that graders of a class name, as they are before one is built."""
+    parameters = _grader_parameters(type_name, object.__new__(cls))
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "draw"]
+
+
 def _grader_parameters(name: str, grader: Any) -> list[inspect.Parameter]:
     """The parameters that name a grader's fields.
 
@@ -366,6 +372,22 @@ class GraderConfig:
         except TypeError as error:
             raise ConfigError(f"the grader configuration is invalid: {error}") from None
         return cls(config)
+
+
+def check_machines(graders: Mapping[str, Any], where: str = "") -> None:
+    """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
+
+    Whatever begins to grade calls it before the first sample.
+    """
+    lacking = []
+    for name, grader in graders.items():
+        if (check := getattr(grader, "check_machine", None)) is not None:
+            try:
+                check()
+            except ConfigError as error:
+                lacking.append(f"{where}graders.{name}: {error}")
+    if lacking:
+        raise ConfigError("\n".join(lacking))
 
 
 class BoundGrader:

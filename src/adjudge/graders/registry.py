@@ -19,7 +19,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from adjudge.config import unknown_key
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
-from adjudge.graders.base import FunctionGrader
+from adjudge.graders.base import FunctionGrader, docstring_summary
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -185,6 +185,7 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
     made = FunctionOfAModule
     made.__name__ = made.__qualname__ = getattr(function, "__name__", type(function).__name__)
     made.__module__, made.__doc__ = module, function.__doc__ or ""
+    made.func = staticmethod(function)  # its parameters are known before it is built
     return made
 
 
@@ -200,6 +201,16 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
         for p in list(signature)[1:]
         if p.name != "name" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     ]
+
+
+_RANGE = Parameter("score_range", tuple[float, float] | None, None, False)
+
+
+def settable_parameters(type_name: str, cls: type[Any]) -> list[Parameter]:
+    """The constructor's parameters, and ``score_range`` for a class of the user's without one."""
+    found = list_parameters(cls)
+    has_range = getattr(cls, _RANGE.name, None) or any(one.name == _RANGE.name for one in found)
+    return found if has_range or type_name in SHIPPED else [*found, _RANGE]
 
 
 def build_grader(
@@ -255,7 +266,7 @@ def _build_one(
     )
     if isinstance(grader_type, cls):
         return _take_built(grader_type, name, [*given, *(["judge"] if judge else [])], where)
-    known = {parameter.name: parameter for parameter in list_parameters(cls)}
+    known = {parameter.name: parameter for parameter in settable_parameters(type_name, cls)}
     values = _constructor_arguments(known, given, where, folder)
     if JUDGE_PARAMETER in known and known[JUDGE_PARAMETER].is_judge:
         values |= _judge_argument(judges, judge, known[JUDGE_PARAMETER].required, where)
@@ -264,8 +275,10 @@ def _build_one(
     for parameter in known.values():
         if parameter.required and parameter.name not in values:
             raise ConfigError(f"{where}: {parameter.name}: is required by type {type_name!r}")
-    if "name" in inspect.signature(cls.__init__).parameters:
+    names = inspect.signature(cls.__init__).parameters
+    if "name" in names:
         values["name"] = name
+    stated = None if _RANGE.name in names else values.pop(_RANGE.name, None)
     try:
         grader = cls(**values)
     except ConfigError as error:
@@ -275,6 +288,10 @@ def _build_one(
             f"{where}: {type_name!r} cannot be created: {type(error).__name__}: {error}"
         ) from error
     grader.name = name
+    if stated is not None:
+        if (own := getattr(grader, _RANGE.name, None)) is not None:
+            raise ConfigError(f"{where}: {_RANGE.name}: its class sets {own!r}. Leave it out.")
+        grader.score_range = stated
     return grader
 
 
@@ -351,6 +368,10 @@ def _validate_value(parameter: Parameter, value: Any, where: str, folder: Path |
 
 def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
     """First line of the docstring, range, role and mode of a grader class."""
-    line = (inspect.getdoc(cls) or "").partition("\n")[0]
     mode = getattr(cls, "mode", GraderMode.POINTWISE)
-    return line, getattr(cls, "score_range", None), getattr(cls, "role", Role.SCORE), mode
+    return (
+        docstring_summary(cls),
+        getattr(cls, "score_range", None),
+        getattr(cls, "role", Role.SCORE),
+        mode,
+    )

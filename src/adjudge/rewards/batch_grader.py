@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from adjudge.engine.clock import Clock, SystemClock
+from adjudge.engine.clock import Clock, LogLimiter, SystemClock
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import (
     ASKED_AGAIN,
@@ -138,7 +138,7 @@ class BatchGrader:
         self._clock = clock or SystemClock()
         self._counting = spec.counting
         self._watch = JudgeWatch(spec, graders, startup_patience_s, columns)
-        self._reported_at: float | None = None
+        self._waits = LogLimiter(_REPORT_EVERY_S, self._clock)
         # What is asked about each sample, each event and each group.
         self._outcome: list[BoundGrader] = []
         self._event: list[BoundGrader] = []
@@ -412,9 +412,7 @@ class BatchGrader:
             waited = f"waiting, {outage.patience_s - left:.0f} s of {outage.patience_s:g} s: "
             self._pool.tally.note = waited + outage.reason[:_NOTE_CHARS]
         # Many calls at once wait for the same judge: one of them says so.
-        now = self._clock.time()
-        if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
-            self._reported_at = now
+        if self._waits.count():
             _log.warning("%s; asking again for up to %.0f s", outage.reason, left)
 
 

@@ -31,6 +31,7 @@ from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
 from adjudge.graders.base import is_listwise
+from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
     describe_object,
@@ -578,19 +579,8 @@ def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 
 
 def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` for all that this machine lacks: sandbox, package, key, device.
-
-    Whatever begins to grade calls it before the first sample.
-    """
-    lacking = []
-    for name, grader in graders.items():
-        if (check := getattr(grader, "check_machine", None)) is not None:
-            try:
-                check()
-            except ConfigError as error:
-                lacking.append(f"{spec.where}: graders.{name}: {error}")
-    if lacking:
-        raise ConfigError("\n".join(lacking))
+    """:func:`~adjudge.graders.binding.check_machines`, which names the spec's file."""
+    check_machines(graders, f"{spec.where}: ")
 
 
 def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:

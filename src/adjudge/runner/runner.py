@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
-from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row
+from adjudge.graders.binding import BoundGrader, GraderConfig, aggregate_row, check_machines
 from adjudge.judges.ask import Ask, ask_counts, current_ask
 from adjudge.judges.call_log import JudgeCall, call_log
+from adjudge.runner.failures import FailureWarnings
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Progress, Tally
 from adjudge.types import GraderError, GraderResult, Sample
@@ -54,7 +55,7 @@ class WorkerPool:
 
     With a ``journal``, what it knows is not asked, and what is asked is written to it. With
     ``show_progress``, and without a ``tally`` of the caller's, progress is shown. ``stop_on_auth``:
-    a refused key ends the run.
+    a refused key ends the run. ``on_failure`` hears of each result that is a failure.
     """
 
     workers: int
@@ -62,6 +63,7 @@ class WorkerPool:
     tally: Tally | None = None
     show_progress: bool = False
     stop_on_auth: bool = False
+    on_failure: Callable[[GraderError], None] | None = None
 
     async def run(
         self, items: Iterable[WorkItem], total: int, listener: CallListener | None = None
@@ -122,6 +124,8 @@ class WorkerPool:
                 tally.cost_usd += result.provenance.paid.cost_usd or 0.0
             if type(result) is GraderError:
                 tally.failures[result.kind] += 1
+                if self.on_failure is not None:
+                    self.on_failure(result)
                 if self.stop_on_auth and result.kind is ErrorKind.AUTH:
                     raise JudgeAuthError(f"{grader.name}: {result.error}")
             if journal is not None and key is not None:  # what becomes of failures is its affair
@@ -220,13 +224,16 @@ class GradingRunner:
         self.show_progress = show_progress
         self.journal = journal
         self.tally = tally
+        self._warnings = FailureWarnings()
+        self._checked = False
 
     async def arun(self, dataset: Dataset) -> RunnerResult:
         """Grade one dataset.
 
-        What failed is a ``GraderError`` in its place. Only :class:`~adjudge.errors.ConfigError`
-        goes through, as it is, and stops the run: what the user wrote (an endpoint's settings,
-        say) is as wrong for every other item.
+        What failed is a ``GraderError`` in its place; warnings say how many there are, of which
+        kinds. Only :class:`~adjudge.errors.ConfigError` goes through, as it is, and stops the run:
+        what the user wrote (an endpoint's settings, say) is as wrong for every other item. A key or
+        a package that is missing is said before the first call.
         """
         [result] = await self.arun_multiple_datasets([dataset])
         return result
@@ -238,12 +245,12 @@ class GradingRunner:
         """
         return await run_on_engine(self._grade(datasets))
 
-    async def aask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
-        """Ask single questions; one result each, in order, and whether it was asked at all.
+    async def aask(self, asks: Sequence[GradingRequest]) -> list[GraderResult]:
+        """Ask single questions that the journal does not know; one result each, in order.
 
-        What the journal knew was not asked. Raises :class:`~adjudge.errors.JudgeAuthError` as soon
-        as a provider refuses the key, and :class:`~adjudge.errors.ConfigError` as soon as a grader
-        does: every further call would fail too.
+        Raises :class:`~adjudge.errors.JudgeAuthError` as soon as a provider refuses the key, and
+        :class:`~adjudge.errors.ConfigError` as soon as a grader does: every further call would fail
+        too.
         """
         return await run_on_engine(self._ask(asks))
 
@@ -256,11 +263,14 @@ class GradingRunner:
         return run_blocking(self.arun_multiple_datasets(datasets))
 
     def _bound_graders(self) -> list[BoundGrader]:
+        if not self._checked:
+            check_machines({name: one.grader for name, one in self.grader_configs.items()})
+            self._checked = True
         return [BoundGrader(name, config) for name, config in self.grader_configs.items()]
 
-    def _pool(self, *, stop_on_auth: bool = False) -> WorkerPool:
+    def _pool(self, **options: Any) -> WorkerPool:
         return WorkerPool(
-            self.max_concurrency, self.journal, self.tally, self.show_progress, stop_on_auth
+            self.max_concurrency, self.journal, self.tally, self.show_progress, **options
         )
 
     async def _grade(self, datasets: Sequence[Dataset]) -> list[RunnerResult]:
@@ -269,7 +279,9 @@ class GradingRunner:
             {grader.name: [None] * len(dataset) for grader in graders} for dataset in datasets
         ]
         total = len(graders) * sum(len(dataset) for dataset in datasets)
-        await self._pool().run(self._items(datasets, columns, graders), total)
+        with self._warnings.watch(columns) as on_failure:
+            pool = self._pool(on_failure=on_failure)
+            await pool.run(self._items(datasets, columns, graders), total)
         return [self._aggregated(_check_complete(one)) for one in columns]
 
     def _items(
@@ -290,7 +302,7 @@ class GradingRunner:
                 for grader, results in places:
                     yield WorkItem(grader, fields, _FIRST_ASK, results, place, key)
 
-    async def _ask(self, asks: Sequence[GradingRequest]) -> tuple[list[GraderResult], list[bool]]:
+    async def _ask(self, asks: Sequence[GradingRequest]) -> list[GraderResult]:
         graders = {grader.name: grader for grader in self._bound_graders()}
         results: list[GraderResult | None] = [None] * len(asks)
 
@@ -302,11 +314,8 @@ class GradingRunner:
                     key, last = sample_key(fields), fields
                 yield WorkItem(graders[name], fields, Ask(draw), results, place, key)
 
-        known = await self._pool(stop_on_auth=True).run(items(), len(asks))
-        asked = [True] * len(asks)
-        for item in known:
-            asked[item.place] = False
-        return _check_complete({"": results})[""], asked
+        await self._pool(stop_on_auth=True).run(items(), len(asks))
+        return _check_complete({"": results})[""]
 
     def _aggregated(self, results: RunnerResult) -> RunnerResult:
         """``results`` with one more column per aggregator; an aggregator's failure is a value."""

@@ -45,6 +45,7 @@ from adjudge.wire import (
     MAX_BATCH,
     BatchRequest,
     BatchResponse,
+    ErrorInfo,
     GroupRequest,
     JudgeRequest,
     JudgeResponse,
@@ -335,7 +336,7 @@ class Service:
                 name = type(wire_format).__name__
                 problem = f"{name} answered with no HTTP status and bytes"
                 return 503, _encode(self._error_reporter.report(problem)), None
-            return status, reply, 1 if status == 503 else None
+            return status, reply, 1 if status == 503 and _may_pass(reply) else None
 
         return answer
 
@@ -382,6 +383,10 @@ class _StrictGroupRequest(GroupRequest, forbid_unknown_fields=True):
     """The same, of a group."""
 
 
+class _ErrorReply(msgspec.Struct):
+    error: ErrorInfo
+
+
 class _StrictBatch(msgspec.Struct, forbid_unknown_fields=True):
     requests: list[_StrictRequest]
 
@@ -393,6 +398,7 @@ class _RawBatch(msgspec.Struct):
 _strict_request_decoder = msgspec.json.Decoder(_StrictRequest)
 _strict_batch_decoder = msgspec.json.Decoder(_StrictBatch)
 _strict_group_decoder = msgspec.json.Decoder(_StrictGroupRequest)
+_error_decoder = msgspec.json.Decoder(_ErrorReply)
 _keys_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_batch_decoder = msgspec.json.Decoder(_RawBatch)
 _ONE_KEYS, _GROUP_KEYS = JudgeRequest.__struct_fields__, GroupRequest.__struct_fields__
@@ -404,6 +410,12 @@ def _decode_strictly(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T | Non
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _may_pass(reply: bytes) -> bool:
+    """Whether a format's 503 is about a failure that may pass by itself."""
+    error = _decode_strictly(_error_decoder, reply)
+    return error is not None and error.error.passing
 
 
 def _is_plain(request: JudgeRequest) -> bool:

@@ -7,7 +7,7 @@
 ``judge_inflight``             judgements in the backend's hands
 ``judge_queue_size``           judgements that wait
 ``judge_batch_size``           how many requests the backend was given at once
-``judge_cost_usd_total``       what the judges behind the spec have cost
+``judge_cost_usd_total``       what the judges behind the spec have cost; absent without a price
 ``judge_upstream_…``           each judge's endpoint: calls, cache hits, limit, up or given up, …
 =============================  ==================================================================
 """
@@ -42,7 +42,7 @@ _SECONDS_BUCKETS = (
 _SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 _UPSTREAM_COUNTERS = (
     "calls", "answered", "cache_hits", "deduplicated", "sends", "retries", "timeouts", "limit_cuts",
-    "circuit_opened", "input_tokens", "output_tokens",
+    "circuit_opened", "input_tokens", "output_tokens", "unpriced",
 )  # fmt: skip
 
 
@@ -166,8 +166,11 @@ class _ServiceCollector(Collector):
 
 
 def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
-    cost = sum(one.endpoint.stats.cost_usd for one in connections)
-    yield CounterMetricFamily("judge_cost_usd", "What the judges have cost, in US dollars", cost)
+    stats = [one.endpoint.stats for one in connections]
+    cost = sum(one.cost_usd for one in stats)
+    # 0 USD where no reply had a price would be a number that nobody knows.
+    known = cost if cost or not any(one.unpriced for one in stats) else None
+    yield CounterMetricFamily("judge_cost_usd", "What the judges have cost, in US dollars", known)
     for name in _UPSTREAM_COUNTERS:
         family = CounterMetricFamily(
             f"judge_upstream_{name}", f"{name} of a judge's endpoint", labels=("endpoint",)

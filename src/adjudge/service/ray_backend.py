@@ -52,7 +52,6 @@ class ReplicaFacts(msgspec.Struct):
     name: str
     version: str
     compares_groups: str | None
-    has_groups: bool
     pid: int
     grader_names: list[str] = []
 
@@ -96,13 +95,11 @@ class JudgeReplica:
     async def facts(self, key: str) -> bytes:  # noqa: ARG002  (for the router)
         """:class:`ReplicaFacts` of this replica."""
         backend = self._backend
-        groups = self._rendezvous is not None
         return _encode(
             ReplicaFacts(
                 backend.name,
                 backend.version,
                 backend.compares_groups,
-                groups,
                 os.getpid(),
                 list(getattr(backend, "grader_names", ())),
             )

@@ -8,173 +8,50 @@ while waiting, and a sample that never comes costs the others ``group_timeout_s`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
-from adjudge.graders.base import is_listwise
-from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rewards.function import SpecRewardFunction
-from adjudge.rewards.reducer import RewardReducer
-from adjudge.rewards.spec import GraderEntry, RewardSpec
 from adjudge.service.backends.conversion import (
     request_error_response,
     request_failure_response,
     request_to_sample,
     result_to_response,
 )
+from adjudge.service.group_judge import GroupJudge
 from adjudge.service.settings import ServiceSettings
-from adjudge.types import GradedSample, GraderError, RewardResult, Sample
+from adjudge.types import GradedSample, Sample
 from adjudge.wire import GroupRequest, JudgeResponse
 
 
-def duplicate_sample_error() -> GradingFailure:
-    """Two samples of a group under one name."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
-        "request_id: another sample of the group has the same. Give each sample its own, and send "
-        "the same text in a retry",
-    )
+def _invalid(problem: str) -> GradingFailure:
+    return GradingFailure(ErrorKind.INVALID_INPUT, problem)
 
 
-def group_size_error(found: int, size: int, run_field: str) -> GradingFailure:
-    """A size that is not the group's."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
+def _size_error(found: int, size: int) -> GradingFailure:
+    return _invalid(
         f"group_size: found {found}, but the group has {size}. Give each run its own "
-        f"metadata.{run_field} where two runs use the same group ids",
+        f"metadata.{RUN_ID_FIELD} where two runs use the same group ids"
     )
 
 
-def group_full_error(size: int) -> GradingFailure:
-    """More samples than the group has."""
-    return GradingFailure(
-        ErrorKind.INVALID_INPUT,
+def _full_error(size: int) -> GradingFailure:
+    return _invalid(
         f"group_size: the group already has its {size} samples, so this one is not judged. "
-        "Send the group's real size, aborted samples included",
+        "Send the group's real size, aborted samples included"
     )
 
 
-def group_closed_error() -> GradingFailure:
-    """A sample of a group that was settled without it."""
+def _closed_error() -> GradingFailure:
     return GradingFailure(
         ErrorKind.INCOMPLETE,
         "came after the group was closed: group_timeout_s had passed since its first sample",
     )
-
-
-class GroupJudge:
-    """What :class:`~adjudge.rewards.SpecRewardFunction` does with a group, in two steps.
-
-    ``deadline_s``: for one sample's graders, and for those that compare the group. Every failure
-    is that sample's (or that group's) at once: waiting out an outage is for the training side, and
-    so is policy ``raise``. Raises ``ConfigError`` for ``sample_rate`` below 1.
-    """
-
-    def __init__(self, function: SpecRewardFunction, deadline_s: float) -> None:
-        spec, graders = function.spec, function.graders
-        if spec.reward.sample_rate < 1:
-            raise ConfigError(
-                f"{spec.where}: reward.sample_rate: must be 1 in a service, since the sender of a "
-                f"group waits for its answer (found {spec.reward.sample_rate:g}). Set 1, and send "
-                "fewer groups."
-            )
-        calm: dict[str, Any] = {"max_missing": 1.0, "patience_s": 0.0}
-        if spec.missing.policy == "raise":
-            calm["policy"] = "mask"
-        spec = spec.model_copy(update={"missing": spec.missing.model_copy(update=calm)})
-        together = [entry for entry in spec.graders if is_listwise(graders[entry.name])]
-        alone = [entry for entry in spec.graders if entry not in together]
-        self.names = [entry.name for entry in spec.graders]
-        self._reducer = RewardReducer(spec, graders)
-        self._alone, self._together = alone, together
-        self._alone_grader = _make_grader(spec, alone, graders)
-        self._together_grader = _make_grader(spec, together, graders)
-        self._deadline_s = deadline_s
-
-    async def judge_sample(self, sample: Sample, group: str) -> GradedSample:
-        """What the graders say that see one sample."""
-        if self._alone_grader is None:
-            return self._unjudged(sample, group)
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                [judged] = await self._alone_grader.grade([sample], [group], [True])
-        except (TimeoutError, JudgeAuthError, ConfigError) as error:
-            return self._unjudged(sample, group, _failure_kind(error, self._deadline_s))
-        return judged
-
-    async def judge_group(
-        self, judged: Sequence[GradedSample], samples: Sequence[Sample]
-    ) -> tuple[list[GradedSample], list[RewardResult]]:
-        """What all graders said, and the rewards, once everybody of a group is there."""
-        everything = list(judged)
-        if self._together_grader is not None and judged:
-            groups = [one.group for one in judged]
-            drawn = [True] * len(groups)
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    compared = await self._together_grader.grade(samples, groups, drawn)
-                added = [one.outcome for one in compared]
-            except (TimeoutError, JudgeAuthError, ConfigError) as error:
-                added = [
-                    _grader_errors(self._together, _failure_kind(error, self._deadline_s))
-                ] * len(groups)
-            everything = [
-                replace(one, outcome={**one.outcome, **more})
-                for one, more in zip(judged, added, strict=True)
-            ]
-        return everything, self._reducer.reward(everything)
-
-    def components(self, judged: Sequence[GradedSample]) -> list[dict[str, float] | None]:
-        """What each grader brings to the rewards of a group.
-
-        Trainers read them by place, so a grader that had nothing to judge has its stated score.
-        """
-        return self._reducer.components(judged, whole_groups=False)
-
-    @property
-    def compares_samples(self) -> bool:
-        """Whether a grader will need the samples themselves again."""
-        return self._together_grader is not None
-
-    def _unjudged(
-        self, sample: Sample, group: str, failure: tuple[ErrorKind, str] | None = None
-    ) -> GradedSample:
-        """A sample of which nothing was asked, or whose graders all failed in the same way."""
-        outcome: dict[str, Any] = {}
-        events: list[Any] | GraderError = []
-        if failure is not None:
-            outcome = _grader_errors([e for e in self._alone if e.scope == "outcome"], failure)
-            if any(entry.scope == "event" for entry in self._alone):
-                events = GraderError("events", *failure)
-        place, env_reward = sample.original_index, sample.env_reward
-        return GradedSample(place, sample.group_index, group, env_reward, outcome, events)
-
-
-def _make_grader(spec: RewardSpec, entries: list[GraderEntry], graders: Any) -> BatchGrader | None:
-    """The batch grader of some of a spec's graders, ``None`` for none."""
-    if not entries:
-        return None
-    part = spec.model_copy(update={"graders": entries})
-    return BatchGrader(part, {entry.name: graders[entry.name] for entry in entries})
-
-
-def _grader_errors(
-    entries: Sequence[GraderEntry], failure: tuple[ErrorKind, str]
-) -> dict[str, Any]:
-    return {entry.name: GraderError(entry.name, *failure) for entry in entries}
-
-
-def _failure_kind(error: Exception, deadline_s: float) -> tuple[ErrorKind, str]:
-    if isinstance(error, TimeoutError):
-        return ErrorKind.TIMEOUT, f"no answer within {deadline_s:g} s (deadline_s)"
-    if isinstance(error, JudgeAuthError):
-        return ErrorKind.AUTH, str(error)
-    return ErrorKind.UNSUPPORTED, str(error)
 
 
 MAX_GROUP_SIZE = 1024
@@ -199,11 +76,12 @@ class TooManyGroups(GradingFailure):
 
 @dataclass(slots=True, eq=False)
 class _GroupSample:
-    """One sample of a group, whoever waits for it; ``said`` is a digest of its request.
+    """One sample of a group, whoever waits for it; ``digest`` is that of its request.
 
-    ``size``: bytes of the request while its text is kept.
-    ``judging`` is ``None`` for one that is not part of what is judged: it was announced as aborted,
-    or cannot be read.
+    ``size``: bytes of the request while its text is kept. ``judged``, once it is settled, is what
+    all graders said. Neither ``judging`` nor ``judged``: it was announced as aborted, or cannot be
+    read. ``compared``: what the graders that compare said of it before its group opened again.
+    ``may_pass``: it failed, or was dropped with one that failed, for a reason that may pass.
     """
 
     request: GroupRequest
@@ -211,23 +89,37 @@ class _GroupSample:
     size: int
     sample: Sample | None = None
     judging: asyncio.Task[GradedSample] | None = None
-    refusal: JudgeResponse | None = None
+    judged: GradedSample | None = None
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    answer: JudgeResponse | None = None
+    may_pass: bool = False
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it is one of those that are judged."""
+        return self.judging is not None or self.judged is not None
 
 
 @dataclass(slots=True, eq=False)
 class _OpenGroup:
-    """A group that is not settled yet; ``closed``: it waits for nobody any more."""
+    """A group that is not settled yet; ``closed``: it waits for nobody any more.
+
+    ``awaited``: with how many samples it closes. ``failed``: those that it had when it was settled
+    before, and that may come again.
+    """
 
     key: _GroupKey
     size: int
-    answers: asyncio.Future[dict[str, JudgeResponse]]
+    settled: asyncio.Future[None]
+    awaited: int
     samples: dict[str, _GroupSample] = field(default_factory=dict)
+    failed: dict[str, _GroupSample] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     closed: bool = False
 
     def counts(self) -> dict[str, int]:
         """How many were there, announced themselves as aborted, and never came."""
-        aborted = sum(member.judging is None for member in self.samples.values())
+        aborted = sum(not member.takes_part for member in self.samples.values())
         present = len(self.samples) - aborted
         absent = self.size - len(self.samples)
         return {"size": self.size, "present": present, "aborted": aborted, "absent": absent}
@@ -237,7 +129,6 @@ class _OpenGroup:
 class _FinishedGroup:
     size: int
     counts: dict[str, int]
-    answers: dict[str, JudgeResponse]
     samples: dict[str, _GroupSample]
 
 
@@ -272,7 +163,9 @@ class Rendezvous:
         The group is settled when ``group_size`` samples are there or announced ``aborted``, or
         ``group_timeout_s`` after the first; over those that are there, as if it had no others.
         ``metadata.group`` says how many were present, aborted, absent. The same ``request_id``
-        again is the same sample: judged once, answered alike, also after a disconnect.
+        again is the same sample: judged once, answered alike, also after a disconnect. One that
+        failed for a reason that may pass is judged anew, beside what is known of the others; so is
+        the new text of one that ``replays``.
 
         Errors: ``cancelled`` (the answer to an announcement, at once), ``incomplete`` (came after
         the group was closed), ``invalid_input`` (no or too long ids, a size that contradicts the
@@ -290,8 +183,13 @@ class Rendezvous:
         if isinstance(found, JudgeResponse):
             return found
         # Shielded: whoever goes away leaves the sample, and finds it judged on coming back.
-        answers = await asyncio.shield(found.answers)
-        return _copy_response(answers[_request_id(request)])
+        is_late = found.closed
+        await asyncio.shield(found.settled)
+        member = found.samples[_request_id(request)]
+        is_new = member.digest != _request_digest(request)[0]
+        if is_late and is_new and found.key in self._settled:  # it came while the old was judged
+            return await self.join(request)
+        return _copy_response(member.answer or _aborted_response(member.request))
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: groups that are not complete end as by :meth:`aclose`."""
@@ -309,20 +207,19 @@ class Rendezvous:
         for group in groups:
             self._drop(group)
             # Without counts: the group was not settled, and may meet again elsewhere.
-            answers = {
-                name: request_error_response(
+            for member in group.samples.values():
+                member.answer = request_error_response(
                     member.request, ErrorKind.CANCELLED, "the service stops"
                 )
-                for name, member in group.samples.items()
-            }
-            if not group.answers.done():
-                group.answers.set_result(answers)
+            if not group.settled.done():
+                group.settled.set_result(None)
 
     def _find_or_add(self, request: GroupRequest) -> _OpenGroup | JudgeResponse:
         """The group that the request sits in now, or its answer if it has been settled."""
         key, name = _check_ids(request)
         said, size = _request_digest(request)
-        if (settled := self._settled.get(key)) is not None:
+        settled = self._settled.get(key)
+        if settled is not None and not self._open_again(key, settled, request, said, size):
             return _finished_answer(settled, request, said)
         group = self._open.get(key)
         if group is None or name not in group.samples:
@@ -330,15 +227,53 @@ class Rendezvous:
         if group is None:
             group = self._open_group(key, request.group_size)
         elif group.size != request.group_size:
-            raise group_size_error(request.group_size, group.size, RUN_ID_FIELD)
+            raise _size_error(request.group_size, group.size)
         member = group.samples.get(name)
         if member is None:
             self._add_sample(group, name, _GroupSample(request, said, size))
-        elif not request.aborted:
-            _check_same_sample(member, said)
-        elif not group.closed:
+        elif request.aborted:
+            if not group.closed:
+                _abort_sample(member)
+        elif request.replays and member.digest != said and not group.closed:
             _abort_sample(member)
+            self._forget_text(member)
+            self._waiting -= 1
+            del group.samples[name]
+            self._add_sample(group, name, _GroupSample(request, said, size))
+        elif not request.replays:
+            _check_same_sample(member, said)
         return group
+
+    def _open_again(
+        self,
+        key: _GroupKey,
+        settled: _FinishedGroup,
+        request: GroupRequest,
+        said: bytes,
+        size: int,
+    ) -> bool:
+        """Open a settled group for a sample that is to be judged anew; whether there is a reason.
+
+        What is known of the others counts as it is. Those that may pass too are waited for.
+        """
+        name = _request_id(request)
+        earlier = settled.samples.get(name)
+        if earlier is None or request.aborted or settled.size != request.group_size:
+            return False
+        is_new, compares = earlier.digest != said, self._judging.compares_samples
+        if not (request.replays if is_new else earlier.may_pass):
+            return False
+        kept = {n: one for n, one in settled.samples.items() if n != name and not one.may_pass}
+        if is_new and compares and any(one.judged is not None for one in kept.values()):
+            return False  # it would have to be compared with texts that are gone
+        self._check_room(size)
+        group = self._open_group(key, settled.size)
+        group.awaited, group.samples = len(settled.samples), kept
+        group.failed = {n: one for n, one in settled.samples.items() if n not in kept}
+        self._waiting += len(kept)
+        del self._settled[key]
+        self._remembered -= len(settled.samples)
+        return True
 
     def _open_group(self, key: _GroupKey, size: int) -> _OpenGroup:
         most = self._settings.queue_size
@@ -349,7 +284,7 @@ class Rendezvous:
                 retry_after=1.0,
             )
         loop = asyncio.get_running_loop()
-        group = self._open[key] = _OpenGroup(key, size, loop.create_future())
+        group = self._open[key] = _OpenGroup(key, size, loop.create_future(), size)
         group.timer = loop.call_later(self._settings.group_timeout_s, self._close, group)
         return group
 
@@ -365,11 +300,14 @@ class Rendezvous:
     def _add_sample(self, group: _OpenGroup, name: str, member: _GroupSample) -> None:
         """A new sample of an open group, judged from now on."""
         if len(group.samples) >= group.size:
-            raise group_full_error(group.size)
+            raise _full_error(group.size)
         if group.closed:
-            raise group_closed_error()
+            raise _closed_error()
         request = member.request
         group.samples[name] = member
+        before = group.failed.get(name)
+        if before is not None and before.judged is not None and before.digest == member.digest:
+            member.compared = self._judging.comparison(before.judged)
         self._waiting += 1
         self._held_bytes += member.size
         try:
@@ -377,10 +315,10 @@ class Rendezvous:
                 member.sample = request_to_sample(request, max_image_mb=self._settings.max_image_mb)
                 member.judging = self._task(self._judge_sample(member, member.sample, group.key))
         except GradingFailure as failure:
-            member.refusal = request_failure_response(request, failure)
+            member.answer = request_failure_response(request, failure)
             raise
         finally:  # one that cannot be read is not waited for either
-            if len(group.samples) == group.size:
+            if len(group.samples) >= group.awaited:
                 self._close(group)
 
     async def _judge_sample(
@@ -388,10 +326,10 @@ class Rendezvous:
     ) -> GradedSample:
         async with self._slots:
             judged = await self._judging.judge_sample(sample, key[1])
-        if not self._judging.compares_samples:  # the text is not needed any more
+        if member.compared or not self._judging.compares_samples:  # the text is not needed any more
             member.sample, member.request = None, _without_text(member.request)
             self._forget_text(member)
-        return judged
+        return replace(judged, outcome={**judged.outcome, **member.compared})
 
     def _forget_text(self, member: _GroupSample) -> None:
         self._held_bytes -= member.size
@@ -408,38 +346,41 @@ class Rendezvous:
         def done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._drop(group)
-                if not group.answers.done():
-                    group.answers.set_exception(error)
-                    group.answers.exception()  # seen, also where nobody waits
+                if not group.settled.done():
+                    group.settled.set_exception(error)
+                    group.settled.exception()  # seen, also where nobody waits
 
         self._task(self._settle(group), done)
 
     async def _settle(self, group: _OpenGroup) -> None:
         counts = group.counts()
-        there = [
-            member for _, member in sorted(group.samples.items()) if member.judging is not None
-        ]
-        tasks = [member.judging for member in there if member.judging is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-        judged = [task.result() for task in tasks]
-        samples = [member.sample for member in there if member.sample is not None]
+        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
+        judged = [await _find_judged(member) for member in there]
+        samples = [None if member.judged else member.sample for member in there]
         everything, rewards = await self._judging.judge_group(judged, samples)
-        answers = {
-            name: member.refusal or _aborted_response(member.request)
-            for name, member in group.samples.items()
-        }
         parts = self._judging.components(everything)
         for member, one, reward, components in zip(there, everything, rewards, parts, strict=True):
-            answers[_request_id(member.request)] = result_to_response(
-                member.request, one, reward, self._judging.names, components, len(there)
+            if member.judged is None:  # the others keep the answer that was sent
+                member.judged = one
+                member.answer = result_to_response(
+                    member.request, one, reward, self._judging.names, components, len(there)
+                )
+                _add_counts(member.answer, counts)
+        for member in group.samples.values():
+            if not member.takes_part:
+                member.answer = member.answer or _aborted_response(member.request)
+                _add_counts(member.answer, counts)
+        errors = [one.answer.error if one.answer is not None else None for one in there]
+        dropped_may_pass = any(error is not None and error.passing for error in errors)
+        for member, error in zip(there, errors, strict=True):
+            member.may_pass = error is not None and (
+                error.passing or (dropped_may_pass and error.kind is ErrorKind.QUORUM)
             )
-        for answer in answers.values():
-            _add_counts(answer, counts)
         self._drop(group)
-        self._remember(group, counts, answers)
-        if not group.answers.done():
-            group.answers.set_result(answers)
+        group.samples = {**group.failed, **group.samples}  # who has not come may still come
+        self._remember(group, counts)
+        if not group.settled.done():
+            group.settled.set_result(None)
 
     def _drop(self, group: _OpenGroup) -> None:
         if self._open.pop(group.key, None) is not None:
@@ -449,18 +390,16 @@ class Rendezvous:
         if group.timer is not None:
             group.timer.cancel()
 
-    def _remember(
-        self, group: _OpenGroup, counts: dict[str, int], answers: dict[str, JudgeResponse]
-    ) -> None:
+    def _remember(self, group: _OpenGroup, counts: dict[str, int]) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""
         for member in group.samples.values():
             member.sample = member.judging = None
             member.request = _without_text(member.request)
-        self._settled[group.key] = _FinishedGroup(group.size, counts, answers, group.samples)
-        self._remembered += len(answers)
+        self._settled[group.key] = _FinishedGroup(group.size, counts, group.samples)
+        self._remembered += len(group.samples)
         while self._remembered > _REMEMBERED and len(self._settled) > 1:
             oldest = self._settled.pop(next(iter(self._settled)))
-            self._remembered -= len(oldest.answers)
+            self._remembered -= len(oldest.samples)
 
     def _task(
         self, work: Any, done: Callable[[asyncio.Task[Any]], None] | None = None
@@ -477,21 +416,16 @@ def _check_ids(request: GroupRequest) -> tuple[_GroupKey, str]:
     """The group's key and the sample's name; ``GradingFailure`` for what cannot be either."""
     for field_name, value in (("group_id", request.group_id), ("request_id", request.request_id)):
         if not value or len(value) > _MAX_ID_LENGTH:
-            raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
+            raise _invalid(
                 f"{field_name}: must have 1 to {_MAX_ID_LENGTH} characters; it tells "
-                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart",
+                f"{'groups' if field_name == 'group_id' else 'the samples of a group'} apart"
             )
     if not 1 <= request.group_size <= MAX_GROUP_SIZE:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}",
-        )
+        raise _invalid(f"group_size: found {request.group_size}, must be 1 to {MAX_GROUP_SIZE}")
     run = (request.metadata or {}).get(RUN_ID_FIELD, "")
     if not isinstance(run, str) or len(run) > _MAX_ID_LENGTH:
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters",
+        raise _invalid(
+            f"metadata.{RUN_ID_FIELD}: must be text of at most {_MAX_ID_LENGTH} characters"
         )
     return (run, request.group_id), _request_id(request)
 
@@ -514,28 +448,39 @@ def _request_digest(request: GroupRequest) -> tuple[bytes, int]:
 def _finished_answer(settled: _FinishedGroup, request: GroupRequest, said: bytes) -> JudgeResponse:
     """The answer of a settled group to a retry; late samples get none."""
     if settled.size != request.group_size:
-        raise group_size_error(request.group_size, settled.size, RUN_ID_FIELD)
-    answer = settled.answers.get(_request_id(request))
-    if answer is None and len(settled.samples) >= settled.size:
-        raise group_full_error(settled.size)
-    if answer is None:
-        return _add_counts(request_failure_response(request, group_closed_error()), settled.counts)
+        raise _size_error(request.group_size, settled.size)
+    member = settled.samples.get(_request_id(request))
+    if member is None and len(settled.samples) >= settled.size:
+        raise _full_error(settled.size)
+    if member is None or member.answer is None:
+        return _add_counts(request_failure_response(request, _closed_error()), settled.counts)
     if not request.aborted:
-        _check_same_sample(settled.samples[_request_id(request)], said)
-    return _copy_response(answer)
+        _check_same_sample(member, said)
+    return _copy_response(member.answer)
+
+
+async def _find_judged(member: _GroupSample) -> GradedSample:
+    """What its own graders say, or all said before."""
+    if member.judged is None and member.judging is not None:
+        return await member.judging
+    assert member.judged is not None  # noqa: S101  (a member without either takes no part)
+    return member.judged
 
 
 def _abort_sample(member: _GroupSample) -> None:
     """A sample that was sent and is aborted after all, while its group still waits."""
     if member.judging is not None:
         member.judging.cancel()
-    member.sample = member.judging = None
+    member.sample = member.judging = member.judged = None
 
 
 def _check_same_sample(member: _GroupSample, said: bytes) -> None:
     """Whether this is that same sample; of an announced one nothing is known."""
     if member.digest != said and not member.request.aborted:
-        raise duplicate_sample_error()
+        raise _invalid(
+            "request_id: another sample of the group has the same. Give each sample its own, and "
+            "send the same text in a retry"
+        )
 
 
 def _aborted_response(request: GroupRequest) -> JudgeResponse:

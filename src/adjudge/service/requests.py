@@ -18,8 +18,8 @@ import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback, is_loopback_header
-from adjudge.service.settings import SERVICE_KEY_VARIABLE, ServiceSettings
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
+from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
 
 _T = TypeVar("_T")
 AsgiReceive = Callable[[], Awaitable[dict[str, Any]]]
@@ -254,7 +254,7 @@ def read_service_key(settings: ServiceSettings) -> str | None:
     variable was named that holds none.
     """
     key = os.environ.get(settings.api_key_env, "").strip() or None
-    if key is None and settings.api_key_env != SERVICE_KEY_VARIABLE:
+    if key is None and settings.api_key_env != JUDGE_KEY_VARIABLE:
         raise ConfigError(
             f"--api-key-env {settings.api_key_env}: this environment variable is not set. Set it "
             "to the key that clients must send."

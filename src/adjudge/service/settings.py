@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.wire import JUDGE_KEY_VARIABLE
 
 SERVICE_PORT = 8888
-SERVICE_KEY_VARIABLE = "ADJUDGE_SERVICE_KEY"
-"""The environment variable that holds the key which clients must show, if it is set."""
 
 _LARGEST = 1e6  # seconds, megabytes: what timers and sizes can bear
 
@@ -31,7 +30,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = SERVICE_PORT
-    api_key_env: str = SERVICE_KEY_VARIABLE
+    api_key_env: str = JUDGE_KEY_VARIABLE
     max_batch_size: int = 16
     batch_timeout: float = 0.01
     concurrency: int = 64

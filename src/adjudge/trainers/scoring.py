@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.rewards.function import SpecRewardFunction
@@ -19,7 +21,7 @@ from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
+from adjudge.types import GradedSample, Provenance, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
 
@@ -89,6 +91,9 @@ class Scorer(SpecRewardFunction):
         super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
         self._predictors, self._said = MissingWatch(), set[str]()
+        self._limiter = LogLimiter()
+        self._unreported: Counter[ErrorKind] = Counter()
+        self._unreported_total = 0
         self.recorder = None if record is None else open_recorder(record)
         if self.recorder is not None:
             self.recorder.open(self.spec, self.graders)
@@ -180,7 +185,7 @@ class Scorer(SpecRewardFunction):
         if step is not None:
             for name, schedule in self.spec.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)
-        self._report_new_kinds(results)
+        self._report_missing(results, step if progress is None else progress.step)
         if metrics.get("judge/missing_frac"):
             metrics |= self._watch_missing(judged, samples, results)
         metrics = self._with_known_kinds(metrics)
@@ -191,33 +196,38 @@ class Scorer(SpecRewardFunction):
             )
         return ScorerResult(results, metrics, _usage(calls), judged)
 
-    def _report_new_kinds(self, results: Sequence[RewardResult]) -> None:
-        """Log the first failure of each kind: rewards alone show ``None``, or a low number."""
-        by_kind: dict[tuple[str, ErrorKind], list[GraderError]] = {}
-        for result in results:
-            missing = result.missing
-            if missing is not None and missing.kind is not ErrorKind.NOT_SAMPLED:
-                by_kind.setdefault(("are missing", missing.kind), []).append(missing)
-            if result.imputed:
-                what = "have a grader's minimum for a failure"
-                by_kind.setdefault((what, result.imputed[0].kind), []).append(result.imputed[0])
-        for (what, kind), errors in by_kind.items():
-            if f"{what} {kind}" in self._said:
-                continue
-            self._said.add(f"{what} {kind}")
-            place = errors[0].metadata.get("at")
-            _log.warning(
-                "%s: %d of %d rewards %s (%s); the first: %s: %s%s. "
-                "This is said once for each kind.",
-                self.spec.where,
-                len(errors),
-                len(results),
-                what,
-                kind,
-                errors[0].name,
-                shorten_text(errors[0].error.removeprefix(f"{errors[0].name}: ")),
-                f" ({place})" if place else "",
-            )
+    def _report_missing(self, results: Sequence[RewardResult], step: int | None) -> None:
+        """Log why rewards are missing or a minimum: who looks at rewards alone sees no cause.
+
+        A line a step, and without steps, or with many calls of one, a line in ten seconds.
+        """
+        missing = [one.missing for one in results if one.missing is not None]
+        failed = [one for one in missing if one.kind is not ErrorKind.NOT_SAMPLED]
+        imputed = [one.imputed[0] for one in results if one.imputed]
+        self._unreported.update(("are missing", one.kind) for one in failed)
+        self._unreported.update(
+            ("have a grader's minimum for a failure", one.kind) for one in imputed
+        )
+        self._unreported_total += len(results) - (len(missing) - len(failed))
+        if not (failed or imputed) or not self._limiter.count(step):
+            return
+        first = (failed or imputed)[0]
+        text = shorten_text(first.error)
+        place = first.metadata.get("at")
+        parts = []
+        for what in dict.fromkeys(what for what, _ in self._unreported):
+            kinds = [(kind, n) for (of, kind), n in self._unreported.most_common() if of == what]
+            listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds)
+            parts.append(f"{sum(n for _, n in kinds)} of %d rewards {what} ({listed})")
+        _log.warning(
+            "%s%s; the first: %s%s",
+            "" if self.spec.where in text else f"{self.spec.where}: ",
+            " and ".join(parts).replace("%d", str(self._unreported_total)),
+            text,
+            f" ({place})" if place else "",
+        )
+        self._unreported.clear()
+        self._unreported_total = 0
 
     def _watch_missing(
         self,

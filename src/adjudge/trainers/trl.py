@@ -19,6 +19,7 @@ group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs po
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
@@ -50,6 +51,9 @@ _REMEDY = (
     "Make per_device_train_batch_size × steps_per_generation a multiple of num_generations (and "
     "per_device_eval_batch_size one of num_generations_eval)"
 )
+
+
+_NONE_WARNING = "All reward functions returned None"
 
 
 def make_reward(
@@ -146,6 +150,7 @@ class TrlAdapter(Adapter):
         refuse_older_trl()
         super().__init__(*given, **options)
         self._thinking: tuple[Any, Thinking] | None = None
+        self._none_filter = _NoneWarningFilter()
 
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
         """Score one call of the trainer and log what it offers to log."""
@@ -171,6 +176,7 @@ class TrlAdapter(Adapter):
             progress=batch.progress,
         )
         self._log(batch, scored)
+        self._none_filter.expect(batch.trainer, expected=None in scored.rewards)
         return scored
 
     def _read_thinking(self, trainer: Any) -> Thinking:
@@ -250,6 +256,25 @@ class TrlAdapter(Adapter):
             for key in self.scorer.info_keys:
                 batch.log_extra(prefix + key, [one.reward_info[key] for one in results])
             batch.log_extra(prefix + "missing", [_missing(one) for one in results])
+
+
+class _NoneWarningFilter(logging.Filter):
+    """Drops TRL's warning that all functions returned None where this adapter has said why."""
+
+    _expected = False
+
+    def expect(self, trainer: Any, *, expected: bool) -> None:
+        """Of the rewards that the trainer is about to get, whether one is ``None``."""
+        self._expected = expected
+        for base in type(trainer).__mro__ if expected else ():
+            if base.__module__.startswith("trl."):
+                logging.getLogger(base.__module__).addFilter(self)  # once, however often it is
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log it."""
+        expected = self._expected and _NONE_WARNING in str(record.msg)  # after "[RANK 0]"
+        self._expected = self._expected and not expected
+        return not expected
 
 
 def _find_division(trainer: Any) -> tuple[str, str, str] | None:

@@ -20,6 +20,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure  # noqa: E402
 from adjudge.graders import ExpectedScoreGrader, ScalarGrader  # noqa: E402
 from adjudge.judges.models import LocalChatModel, LocalScalarModel  # noqa: E402
 from adjudge.judges.models import local_inference as scalar_module  # noqa: E402
+from adjudge.judges.models.local_loading import LocalModelSpec, load_model  # noqa: E402
 from adjudge.rewards.spec import RewardSpec  # noqa: E402
 from adjudge.service.backends import SpecBackend  # noqa: E402
 from adjudge.types import GraderScore  # noqa: E402
@@ -199,6 +200,15 @@ def test_replies_are_the_same_alone_and_in_batches(chat_folder: Path) -> None:
         assert (reply.finish_reason == "length") == (reply.usage.output_tokens == 12) or (
             reply.finish_reason == "stop"
         )
+
+
+def test_loading_writes_nothing_of_the_librarys(
+    chat_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown = transformers.logging.is_progress_bar_enabled()
+    load_model(LocalModelSpec(str(chat_folder), "chat"))
+    assert capfd.readouterr() == ("", "")
+    assert transformers.logging.is_progress_bar_enabled() == shown
 
 
 def test_a_reply_is_that_of_transformers_alone(chat_folder: Path) -> None:

@@ -34,8 +34,8 @@ from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
 from adjudge.rubrics.parsing import find_bundle
-from adjudge.service.settings import SERVICE_KEY_VARIABLE
 from adjudge.types import GraderScore, Sample
+from adjudge.wire import JUDGE_KEY_VARIABLE
 from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
@@ -190,8 +190,6 @@ def _served_grader(run: RunFile, judged: list[dict[str, Any]], url: str) -> dict
     }
     if any(one.get("essential") for one in judged):
         served["essential"] = True
-    if os.environ.get(SERVICE_KEY_VARIABLE):  # then the service asks for it
-        served["api_key_env"] = SERVICE_KEY_VARIABLE
     return served
 
 
@@ -483,7 +481,7 @@ def _fetch_task_rubric(run: RunFile) -> RubricBundle | None:
 
 def fetch_service_calls(url: str) -> list[dict[str, Any]]:
     """What the judges behind a run's service were asked, as :meth:`CallCounter.table` has it."""
-    key = os.environ.get(SERVICE_KEY_VARIABLE, "").strip()
+    key = os.environ.get(JUDGE_KEY_VARIABLE, "").strip()
     headers = {"authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(f"{url}/calls", headers=headers)  # noqa: S310  (our own)
     with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310

@@ -230,7 +230,7 @@ async def ask_judge(
         journal=journal,
         tally=tally,
     )
-    results, _ = await runner.aask([ask for ask in asks if ask is not None])
+    results = await runner.aask([ask for ask in asks if ask is not None])
     found = iter(results)
     each = iter([None if ask is None else next(found) for ask in asks])
     return [_item_judgement(item, chosen, each) for item in benchmark.items]

@@ -352,14 +352,14 @@ async def _ask_questions(
         tally=tally,
     )
     questions = prepared.questions
-    found, _ = await runner.aask([prepared.ask(question) for question in questions])
+    found = await runner.aask([prepared.ask(question) for question in questions])
     answers = dict(zip(questions, found, strict=True))
     again = [q for q, one in answers.items() if isinstance(one, GraderError) and one.passing]
     for question in again:
         failed = answers[question]
         if isinstance(failed, GraderError):
             tally.withdraw(failed)
-    found, _ = await runner.aask([prepared.ask(question) for question in again])
+    found = await runner.aask([prepared.ask(question) for question in again])
     return answers | dict(zip(again, found, strict=True))
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -126,10 +127,26 @@ def _load_tokenizer(place: str) -> Any:
             "tokenizer by name, run: pip install transformers"
         ) from None
     try:
-        return transformers.AutoTokenizer.from_pretrained(place)
+        with _quiet(transformers):
+            return transformers.AutoTokenizer.from_pretrained(place)
     except Exception as error:  # whatever its files are like
         first = (str(error).strip().splitlines() or [""])[0][:300]
         raise ConfigError(f"tokenizer: {place}: cannot be loaded: {first}") from error
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Loading without the library's bars and hints; what a trainer set holds again afterwards."""
+    log = transformers.logging
+    level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if has_bars:
+            log.enable_progress_bar()
 
 
 def convert_to_turns(messages: Sequence[Mapping[str, Any]], special: Iterable[str]) -> TextTurns:
@@ -281,13 +298,14 @@ def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> Loaded
         else transformers.AutoModelForCausalLM
     )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
-        model, found = kind.from_pretrained(
-            wanted.path,
-            **{"dtype": getattr(torch, dtype), **options},
-            use_safetensors=True,
-            output_loading_info=True,
-        )
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(wanted.path)
+            model, found = kind.from_pretrained(
+                wanted.path,
+                **{"dtype": getattr(torch, dtype), **options},
+                use_safetensors=True,
+                output_loading_info=True,
+            )
         model = model.to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, ImportError) as error:
         first = (str(error).strip().splitlines() or [""])[0][:300]

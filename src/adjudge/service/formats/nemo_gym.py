@@ -100,7 +100,7 @@ class NemoGym(Format):
         # The size stands in the service's settings; another attempt is another group.
         group, place = f"{asked.group_id}#{asked.group_attempt or 0}", str(asked.rollout_index)
         said = {**msgspec.structs.asdict(request), "request_id": place}
-        return [GroupRequest(**said, group_id=group, group_size=0)]
+        return [GroupRequest(**said, group_id=group, group_size=0, replays=True)]
 
     def reply(self, body: bytes, responses: Sequence[JudgeResponse]) -> Any:
         """The row as it came, to the byte, with its reward."""
