@@ -131,7 +131,8 @@ class Scorer(SpecRewardFunction):
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
         ``step`` is the training step: schedules of weights go by it, and under ``sample_rate`` each
-        draws other groups, the same in every process; by default each call is a step of its own.
+        draws other groups, the same in every process; by default that of ``progress``, and where
+        it knows none each call is a step of its own.
         Where :attr:`compares_groups` is ``None``, the members of a group may come in several calls
         of one step: then not ``whole_groups``. ``progress``: where the trainer is, for the recorder
         alone.
@@ -142,6 +143,7 @@ class Scorer(SpecRewardFunction):
         to end, :class:`~adjudge.errors.TrainingStopped`.
         """
         progress = progress or TrainerProgress(step)
+        step = progress.step if step is None else step
         step = self._next_step() if step is None else step
         judged = await self.grade(samples, groups, step=step)
         return self.compute_rewards(
@@ -164,6 +166,8 @@ class Scorer(SpecRewardFunction):
         results = self.reward(judged, whole_groups=whole_groups, step=step)
         calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
+        if self.spec.reward.sample_rate < 1 and judged:
+            metrics["judge/drawn_frac"] = sum(one.sampled for one in judged) / len(judged)
         if step is not None:
             for name, schedule in self.spec.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)

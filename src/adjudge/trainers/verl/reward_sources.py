@@ -108,7 +108,9 @@ def compute_result_metrics(
 
 def make_recorded_scorer(spec: Any) -> Scorer:
     """The spec's scorer; it records where ``ADJUDGE_RECORD`` names a folder."""
-    return Scorer(spec, record=open_recorder())
+    scorer = Scorer(spec, record=open_recorder())
+    scorer.spec.refuse_undrawn()
+    return scorer
 
 
 def make_reward_source(
