@@ -327,9 +327,7 @@ def test_the_pickled_form_draws_each_group_anew() -> None:
     group = {"prompts": ["p"] * 2, "completions": ["a", "b"], "env_reward": [1.0, 1.0]}
     calls = [reward(**group) for _ in range(200)]
     judged = [rewards == [1.5, 1.5] for rewards in calls]
-    assert all(
-        whole or rewards == [1.0, 1.0] for whole, rewards in zip(judged, calls, strict=True)
-    )
+    assert all(whole or rewards == [1.0, 1.0] for whole, rewards in zip(judged, calls, strict=True))
     assert 30 <= sum(judged) <= 70
     assert len({tuple(judged[start : start + 8]) for start in range(0, 200, 8)}) > 10
 

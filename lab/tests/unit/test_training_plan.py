@@ -351,7 +351,7 @@ def test_the_spec_for_verl_gives_the_runs_rewards(
     spec = build_reward_spec(run)
     asked = {"judges": {"judge": SCRIPTED}} if run.judge.enabled else {}
     own = RewardSpec.from_dict({**spec.model_dump(exclude_unset=True), **asked})
-    theirs = RewardSpec.from_dict({**build_verl_spec(run, spec, every_rollout=True), **asked})
+    theirs = RewardSpec.from_dict({**build_verl_spec(run, spec), **asked})
     # The environment is not asked in verl: its 1, 0, 1, 0 must come from the answers.
     expected = scores(own, [1.0, 0.0, 1.0, 0.0])
     assert None not in expected
@@ -367,7 +367,7 @@ def test_a_rule_of_the_datasets_own_pays(tmp_path: Path) -> None:
             {"name": "pays", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0},
         ],
     )
-    data = build_verl_spec(run, build_reward_spec(run), every_rollout=True)
+    data = build_verl_spec(run, build_reward_spec(run))
     weights = {one["name"]: one["weight"] for one in data["graders"]}
     assert weights == {"pays": 1.0, "quality": 1.0}
     assert data["reward"]["outcome_weight"] == 2.0

@@ -16,6 +16,7 @@ from adjudge_lab.rl.policy import resolve_base_model
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.trl_backend import grpo_settings
+from tests.refusals import refuses
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -52,7 +53,7 @@ def test_the_examples_are_runs(name: str) -> None:
 def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     run = resolve_run_file(
         made(
-            judge={"judge_scale": 2.5, "sample_rate": 0.5},
+            judge={"judge_scale": 2.5, "sample_rate": 0.5, "combine_mode": "weighted_sum"},
             training={"async_semaphore_max": 7, "judge_timeout_s": 5.0, "seed": 3},
         )
     )
@@ -89,6 +90,19 @@ def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
         build_reward_spec(resolve_run_file(data), "http://h/v1").reward.combine_mode
         == "weighted_sum"
     )
+
+
+@pytest.mark.parametrize("changed", [
+    {"judge": {"combine_mode": "replace"}},
+    {"judge": {"combine_mode": "multiply"}},
+    {"trl": {"scale_rewards": "batch"}},
+    {"trl": {"multi_objective_aggregation": "normalize_then_sum"}},
+])  # fmt: skip
+def test_a_sample_rate_needs_groups_that_are_learned_from_apart(changed: dict[str, Any]) -> None:
+    judge = {"sample_rate": 0.5, "combine_mode": "weighted_sum"}
+    resolve_run_file(made(judge=judge))
+    with refuses("judge.sample_rate"):
+        resolve_run_file(made(**{**changed, "judge": {**judge, **changed.get("judge", {})}}))
 
 
 @pytest.mark.parametrize("named", [{}, {"env_name": "capitals"}])

@@ -171,9 +171,6 @@ def _cluster_address(judge: JudgeFile) -> str | None:
     return address if given and address.startswith(("http://", "https://")) else None
 
 
-_OF_JUDGED = ("reward", "judge", "gold")
-
-
 class TrainingKind(StrEnum):
     """What is trained."""
 
@@ -368,24 +365,23 @@ def _print_summary(job: TrainingJob) -> None:
         f"[bold]{steps}[/] in {summary['seconds']['total']:.0f} s; mean of the first → last tenth:"
     )
     for name, key in (
-        ("reward", "reward"), ("environment", "env"), ("judge", "judge"), ("gold", "gold"),
+        ("reward", "reward"), ("environment", "env"), ("judge's score", "judge"), ("gold", "gold"),
         ("length, tokens", "length"),
     ):  # fmt: skip
-        if first[key] is not None and last[key] is not None:
-            share = _share_shown(summary) if key in _OF_JUDGED else ""
-            console.print(f"  {name:<16}{first[key]:7.3f} → {last[key]:.3f}{share}")
+        ends = [first[key], last[key]]
+        if ends != [None, None]:
+            means = " → ".join("none" if one is None else f"{one:.3f}" for one in ends)
+            console.print(f"  {name:<16}{means}  {_coverage(summary['covered'][key])}")
     _print_sentinel(console, summary)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  report.html  rollouts.jsonl  model/")
     console.print(f"[dim]adjudge view {clean(job.folder)}[/]", soft_wrap=True)
 
 
-def _share_shown(summary: dict[str, Any]) -> str:
-    """How many rollouts stand behind a mean of rewards, where some are missing."""
-    missing = [summary[when]["missing"] or 0.0 for when in ("first", "last")]
-    if not any(missing):
-        return ""
-    shares = " → ".join(f"{1 - share:.1%}" for share in missing)
-    return f"  [yellow]of {shares} of the rollouts; the other rewards are missing[/]"
+def _coverage(shares: list[float]) -> str:
+    """Of how many rollouts a mean is, first and last."""
+    if min(shares) == 1:
+        return "[dim]of all rollouts[/]"
+    return f"[yellow]of {' → '.join(f'{share:.1%}' for share in shares)} of the rollouts[/]"
 
 
 def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
@@ -410,12 +406,15 @@ class _PolicyBars(_AlarmBars):
             self.line(f"[bold]{clean(folder)}/[/]  [dim]adjudge view {clean(folder)}[/]")
 
     def row(self, step: int, row: StepMetrics) -> None:
-        """A line a step: what it came to, and how much of it is whose."""
-        parts = [
-            f"{name}={row[name]:.3g}"
-            for name in ("mean_return", "env_return", "judge_return")
-            if name in row
-        ]
+        """A line a step: its means, and of how many rollouts each is where that is not all."""
+        parts, total = [], int(row.get("rollouts", 0.0))
+        for name in ("mean_return", "env_return", "judge_return"):
+            if name in row:
+                count = int(row.get(f"rollouts/{name}", total))
+                parts.append(f"{name}={row[name]:.3g}{f' (of {count})' * (count < total)}")
+        parts.append(f"rollouts={total}")
+        if (drawn := row.get("judge/drawn_frac")) is not None:
+            parts.append(f"drawn={drawn:.1%}")
         if missing := row.get("judge/missing_frac"):
             parts.append(f"missing={missing:.1%}")
-        self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {' '.join(parts)}")
+        self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {', '.join(parts)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -84,7 +84,8 @@ def summarise_training(
 
     ``first`` and ``last`` are means over the first and last tenth of the steps: the judge's reward
     (``reward``, scaled and combined as it was trained on), the environment's return (``env``), the
-    judge's normalised score (``judge``), the gold, and the length in tokens.
+    judge's normalised score (``judge``), the gold, and the length in tokens. ``covered``: the
+    shares of the rollouts that each of these means is of.
     """
     gold = run.sentinel.gold
     quantities = {
@@ -118,6 +119,10 @@ def summarise_training(
         "gold": gold,
         "first": {name: pair[0] for name, pair in pairs.items()},
         "last": {name: pair[1] for name, pair in pairs.items()},
+        "covered": {
+            name: [mean([_covered(row, mean_of) for row in part]) for part in _ends(rows)]
+            for name, mean_of in _MEANS.items()
+        },
         "samples": {
             when: mean([one.reward for one in shown if one.when == when and one.reward is not None])
             for when in ("before", "after")
@@ -137,10 +142,29 @@ def first_and_last_means(
     >>> first_and_last_means([{"x": float(i)} for i in range(30)], "x")
     (1.0, 28.0)
     """
-    tenth = max(1, len(rows) // 10)
-    ends = (rows[:tenth], rows[-tenth:])
-    first, last = (mean([row[key] for row in part if key in row]) for part in ends)
+    first, last = (mean([row[key] for row in part if key in row]) for part in _ends(rows))
     return first, last
+
+
+def _ends(rows: Sequence[dict[str, float]]) -> tuple[Sequence[dict[str, float]], ...]:
+    tenth = max(1, len(rows) // 10)
+    return rows[:tenth], rows[-tenth:]
+
+
+_MEANS = {
+    "reward": "mean_return",
+    "env": "env_return",
+    "judge": "judge_return",
+    "gold": "gold",
+    "length": "length",
+}
+
+
+def _covered(row: Mapping[str, float], name: str) -> float:
+    """The share of a step's rollouts that a mean is of."""
+    if "rollouts" not in row:  # of a trainer that says only what is missing
+        return 1.0 - row.get("judge/missing_frac", 0.0)
+    return row.get(f"rollouts/{name}", 0.0) / row["rollouts"]
 
 
 _log = logging.getLogger("adjudge")

@@ -207,8 +207,29 @@ def _check_rules_only(run: RunFile) -> None:
             )
 
 
+_OVER_GROUPS = {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}
+"""Settings of TRL under which rewards of several groups are compared."""
+
+
+def _check_drawn_groups(run: RunFile) -> None:
+    judge = run.judge
+    if not judge.enabled or judge.sample_rate == 1:
+        return
+    if judge.undrawn_problem is not None:
+        run.refuse("judge.sample_rate", judge.undrawn_problem)
+    for key, value in _OVER_GROUPS.items():
+        if run.trl.get(key) == value:
+            run.refuse(
+                "judge.sample_rate",
+                f"must be 1 beside trl.{key} = {value!r}, which compares the rewards of several "
+                f"groups, and only the drawn ones have the judge's part (found "
+                f"{judge.sample_rate:g}). Set 1, or leave trl.{key} out.",
+            )
+
+
 def _check_rewards(run: RunFile) -> None:
     judge, rollout = run.judge, run.rollout
+    _check_drawn_groups(run)
     pays = rollout.dataset is None or rollout.env_grader is not None
     if not pays and (not judge.enabled or judge.combine_mode != "replace"):
         mode = (
