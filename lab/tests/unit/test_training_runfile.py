@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.plan import list_run_warnings
@@ -16,7 +17,6 @@ from adjudge_lab.rl.policy import resolve_base_model
 from adjudge_lab.rl.rewards import build_reward_spec, format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.trl_backend import grpo_settings
-from tests.refusals import refuses
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -100,9 +100,11 @@ def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
 ])  # fmt: skip
 def test_a_sample_rate_needs_groups_that_are_learned_from_apart(changed: dict[str, Any]) -> None:
     judge = {"sample_rate": 0.5, "combine_mode": "weighted_sum"}
-    resolve_run_file(made(judge=judge))
+    resolve_run_file(made(judge=judge), where="run.toml")
     with refuses("judge.sample_rate"):
-        resolve_run_file(made(**{**changed, "judge": {**judge, **changed.get("judge", {})}}))
+        resolve_run_file(
+            made(**{**changed, "judge": {**judge, **changed.get("judge", {})}}), where="run.toml"
+        )
 
 
 @pytest.mark.parametrize("named", [{}, {"env_name": "capitals"}])
