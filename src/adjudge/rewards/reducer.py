@@ -114,6 +114,7 @@ class RewardReducer:
         self._without_events = reduce_events([], settings.event_reduce)
         self._needs_outcome = settings.outcome_weight != 0
         self._counting = spec.counting
+        self._env_goes_on = settings.combine_mode == "weighted_sum"
         self._event_graders = {term.name for term in self._terms["event"]}
         self._compares = settings.group != "none" or spec.missing.policy in (
             "drop_group",
@@ -297,9 +298,8 @@ class RewardReducer:
         part = outcome if self._needs_outcome else 0.0
         state = _SampleState(one, idle, outcome, events, part, part, values)
         state.reward = self._combined(state)
-        if not one.sampled and _is_undrawn(state.reward):
-            if self.spec.reward.combine_mode == "weighted_sum":
-                state.part, state.reward = 0.0, self._with_env(0.0, one.env_reward)
+        if self._env_goes_on and not one.sampled and _is_undrawn(state.reward):
+            state.part, state.reward = 0.0, self._with_env(0.0, one.env_reward)
         if not isinstance(state.reward, float):
             state.part = state.reward
         return state

@@ -424,9 +424,8 @@ def _reward_formula(run: RunFile) -> str:
     ]
     judged = f"{judge.judge_scale:g} · ({' + '.join(parts)})"
     if judge.sample_rate < 1:
-        judged += (
-            f" in {judge.sample_rate:.0%} of the groups, drawn anew each step; env in the others"
-        )
+        share = f"{judge.sample_rate:.0%} of the groups, drawn anew each step"
+        judged += f" in {share}; env in the others"
     return {
         "weighted_sum": f"env + {judged}",
         "multiply": f"env · {judged}",
