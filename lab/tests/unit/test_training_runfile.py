@@ -68,6 +68,66 @@ def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     assert resolve_run_file(made()).judge.sample_rate == 1.0
 
 
+SERVER = {"type": "openai", "base_url": "http://127.0.0.1:9/v1", "mock": None}
+PRICE = {"input": 1.0, "output": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"temperature": 0.0}),
+        ({"temperature": 0.7, "max_tokens": 256, "seed": 3}, {"temperature": 0.7, "seed": 3}),
+        ({"extra_body": {"top_k": 5}, "stream": True}, {"extra_body": {"top_k": 5}}),
+        ({"tokenizer": "m/m", "cache": "c.sqlite"}, {"tokenizer": "m/m", "cache": "c.sqlite"}),
+        ({"type": "recorded", "cassette": "c.sqlite", "base_url": None}, {"temperature": None}),
+        ({"type": "classifier", "route": "classify"}, {"temperature": None, "route": "classify"}),
+        (
+            {"base_url": ["http://a/v1", "http://b/v1"]},
+            {"base_url": ["http://a/v1", "http://b/v1"]},
+        ),
+    ],
+)
+def test_the_judge_takes_what_a_specs_judge_takes(
+    given: dict[str, Any], found: dict[str, Any]
+) -> None:
+    run = resolve_run_file(made(judge={**SERVER, **given}))
+    table = build_reward_spec(run).judges["judge"]
+    assert {key: getattr(table, key) for key in found} == found
+
+
+def test_the_endpoint_has_the_limits_of_training_unless_it_has_its_own() -> None:
+    endpoint = {"requests_per_minute": 60.0, "deadline_s": 9.0}
+    run = resolve_run_file(made(judge={**SERVER, "endpoint": endpoint}))
+    found = build_reward_spec(run).judges["judge"].endpoint
+    assert (found["deadline_s"], found["max_concurrency"]) == (9.0, 16)
+    assert found["requests_per_minute"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"judge": {"temprature": 0.0}}, "judge.temprature"),
+        ({"judge": {"temperature": "hot"}}, "judge.temperature"),
+        ({"judge": {"api_key": "sk-1"}}, "judge.api_key"),
+        ({"judge": {"slots": 3}}, "judge.slots"),
+        ({"judge": {"requests_per_minute": 60}}, "judge.requests_per_minute"),
+        ({"judge": {"endpoint": {"deadlines": 3}}}, "judge.endpoint.deadlines"),
+        (
+            {"judge": {"endpoint": {"deadline_s": 3.0}}, "training": {"judge_timeout_s": 4.0}},
+            "judge.endpoint.deadline_s",
+        ),
+        ({"judge": {"budget_usd": 1.0}}, "judge.price"),
+        ({"judge": {"budget_usd": 1.0, "price": PRICE}, "services": {"judge_url": "serve"}},
+         "judge.budget_usd"),
+        ({"judge": {"budget_usd": 1.0, "price": PRICE}, "backend": "verl"}, "judge.budget_usd"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_judges_keys_is_named_by_them(changed: dict[str, Any], key: str) -> None:
+    data = made(**{**changed, "judge": {**SERVER, **changed["judge"]}})
+    with refuses(key, "run.toml"):
+        build_reward_spec(resolve_run_file(data, where="run.toml")).build_judges()
+
+
 def test_a_judge_of_the_users_own_gets_no_key_of_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.options import RAY, new_folder, output_option
+from adjudge.cli.options import RAY, budget_option, new_folder, output_option
 from adjudge.config import load_env_file, load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
@@ -32,7 +32,7 @@ from adjudge_lab.rl.launch import run_module, submit_job
 from adjudge_lab.rl.rewards import check_run_machine, find_judge_key_env
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.runfile_checks import check_budget, load_run_file
 from adjudge_lab.rl.trl_backend import StepMetrics
 
 
@@ -203,6 +203,10 @@ def train(
         Path | None,
         typer.Option(help="A file of KEY=VALUE lines for the environment."),
     ] = None,
+    budget_usd: Annotated[
+        float | None,
+        budget_option("The most that the judge may cost in this folder [default: the file's]."),
+    ] = None,
     approximate: Annotated[
         bool,
         typer.Option(
@@ -221,7 +225,11 @@ def train(
     ] = None,
     poll: Annotated[
         bool,
-        typer.Option("--poll", help="Follow a submitted job until it ends.", rich_help_panel=RAY),
+        typer.Option(
+            "--poll",
+            help="Follow a submitted job to its end, as a local run always is.",
+            rich_help_panel=RAY,
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
@@ -249,17 +257,7 @@ def train(
     if env_file is not None:
         load_env_file(env_file)
     found = load_toml(path).get("kind", "rl")
-    if kind is not None and kind != found:
-        raise ConfigError(
-            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(kind)!r})"
-        )
-    if poll and ray is None and found != "judge":  # which may name a cluster itself
-        raise ConfigError("--poll: needs --ray. Give the cluster's ADDRESS with --ray.")
-    if approximate and found != "rl":
-        raise ConfigError(
-            f"--approximate: works only for the training of a policy (found kind = {found!r} in "
-            f"{path}). Remove --approximate."
-        )
+    _check_kind(path, found, kind, {"--approximate": approximate, "--budget-usd": budget_usd})
     shared: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
     if found == "judge":
         train_judge_file(path, folder, **shared, ray=ray, poll=poll)
@@ -272,6 +270,9 @@ def train(
     wanted = load_run_file(path)
     if seed is not None:
         wanted = wanted.with_seed(seed)
+    if budget_usd is not None:
+        wanted = wanted.with_budget(budget_usd)
+        check_budget(wanted)
     if dry_run:
         from adjudge_lab.rl.plan import plan_run  # noqa: PLC0415  (only when asked for)
 
@@ -285,6 +286,7 @@ def train(
         task_key = wanted.services.task_key_env if wanted.services.task_url else None
         names = [name for name in (find_judge_key_env(wanted), task_key) if name is not None]
         more = ["--approximate"] * approximate
+        more += [] if budget_usd is None else ["--budget-usd", str(budget_usd)]
         _submit(path, ray, folder, names, *more, seed=seed, poll=poll)
     if wanted.backend == "verl":
         from adjudge_lab.rl.verl.run import run_verl  # noqa: PLC0415  (only when asked for)
@@ -294,6 +296,20 @@ def train(
             code = run_verl(wanted, folder, launch=_launch_module)
         raise typer.Exit(code)
     _train_here(wanted, path, folder or new_folder("train"), quiet=quiet, as_json=as_json)
+
+
+def _check_kind(path: Path, found: str, wanted: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse a ``--type`` that the file is not of, and ``options`` that only a policy's has."""
+    if wanted not in (None, found):
+        raise ConfigError(
+            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(wanted)!r})"
+        )
+    for option, given in options.items():
+        if given not in (None, False) and found != "rl":
+            raise ConfigError(
+                f"{option}: works only for the training of a policy (found kind = {found!r} in "
+                f"{path}). Remove {option}."
+            )
 
 
 def _single_run_file(run: Path | None, config: Path | None) -> Path:

@@ -217,7 +217,7 @@ def _judge_warnings(run: RunFile) -> Iterator[str]:
             f"there; {where}, and it is counted as one call"
         )
     variable = find_judge_key_env(run)
-    own_host = judge.base_url is not None and is_loopback(_url_host(judge.base_url))
+    own_host = bool(judge.base_urls) and all(map(is_loopback, map(_url_host, judge.base_urls)))
     if variable is not None and not own_host and not os.environ.get(variable):
         yield f"judge.api_key_env: the environment variable {variable} is not set"
     if judge.price is None and not (run.starts_mock or judge.folders or uses_only_rules(run)):

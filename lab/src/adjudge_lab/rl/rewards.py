@@ -29,7 +29,6 @@ from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
-from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
@@ -39,11 +38,10 @@ from adjudge.types import GraderScore, Sample
 from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
-from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile, RunJudgeTable
+from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 
 _REWARD_KEYS = set(JudgedReward.model_fields)
-_JUDGE_KEYS = set(RunJudgeTable.model_fields) & set(JudgeTable.model_fields)
 _SPEC_FILE = "reward.toml"
 _UNSAFE_IN_NAME = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -123,7 +121,7 @@ def name_judge(run: RunFile) -> str | None:
         return None
     if judge.folders:
         return ", ".join(Path(folder).name for folder in judge.folders)
-    return "rules" if uses_only_rules(run) else judge.model
+    return "rules" if uses_only_rules(run) else judge.model or judge.type
 
 
 def _resolve_spec(run: RunFile, data: dict[str, Any]) -> RewardSpec:
@@ -210,17 +208,21 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
 
 
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
-    most = run.training.async_semaphore_max
-    if run.judge.type not in SHIPPED_JUDGES:  # a class of the user's own gets what is written
-        return run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True, exclude_unset=True)
-    table = run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True)
+    """What the file says; for a server with temperature 0 and the limits of ``[training]``."""
+    most, table = run.training.async_semaphore_max, run.judge.judge_table()
     if base_url is not None:
         table["base_url"] = base_url
-    table["endpoint"] = {
-        "deadline_s": run.training.judge_timeout_s,
-        "max_concurrency": most,
-        "start_concurrency": min(20, most),
-    }
+    if run.judge.has_server:
+        limits = {
+            "deadline_s": run.training.judge_timeout_s,
+            "max_concurrency": most,
+            "start_concurrency": min(20, most),
+        }
+        table.setdefault("endpoint", {})
+        if isinstance(table["endpoint"], dict):
+            table["endpoint"] = limits | table["endpoint"]
+        if run.judge.type != "classifier":  # it does not sample
+            table.setdefault("temperature", 0.0)
     return table
 
 

@@ -21,6 +21,8 @@ import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
+from adjudge.judges.endpoint.connections import own_calls
+from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
 from adjudge.runs.spending import FolderSpending
@@ -206,9 +208,10 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     with (
         closing(folder),
         start_run_judge(job.run, job.folder) as (spec, service_url),
+        own_calls(job.run.judge.budget_usd, None) as budget,
         TemporaryDirectory() as scratch,
     ):
-        _TrainingRun(job, folder, spec, service_url, started).go(scratch)
+        _TrainingRun(job, folder, spec, service_url, started, budget).go(scratch)
     return job.summary
 
 
@@ -222,20 +225,26 @@ class _TrainingRun:
         spec: RewardSpec,
         service_url: str | None,
         started: float,
+        budget: SpendCeiling | None = None,
     ) -> None:
         self._job, self._spec, self._service_url = job, spec, service_url
+        self._budget = budget
         self._run = job.run
         self._dir = folder
         self._journal = self._dir.journal(job.run.training.seed)
-        self._scorer = self._held_out_scorer = Scorer(spec, journal=self._journal)
+        graders = _build_graders(spec, budget)
+        self._scorer = Scorer(spec, graders=graders, journal=self._journal)
+        self._held_out_scorer = self._scorer
         if spec.schedules:  # evaluations of one run compare: all have the weights of its last step
             self._held_out_scorer = Scorer(
                 spec.at_step(job.run.training.steps),
                 graders=self._scorer.graders,
                 journal=self._journal,
             )
-        report = job.run.report_spec_file
-        self._report = None if report is None else Scorer(report)
+        self._report = None
+        if job.run.report_spec_file is not None:
+            report = RewardSpec.load(job.run.report_spec_file)
+            self._report = Scorer(report, graders=_build_graders(report, budget))
         self._task: Task = build_task(job.run, spec)
         self._times: dict[str, float] = {"imports": time.perf_counter() - started}
         self._started = started
@@ -256,7 +265,7 @@ class _TrainingRun:
 
     def go(self, scratch: str) -> None:
         """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
-        with FolderSpending(self._dir.path, combine=self._calls_made) as spending:
+        with FolderSpending(self._dir.path, self._budget, combine=self._calls_made) as spending:
             self._go(scratch, spending)
 
     def _go(self, scratch: str, spending: FolderSpending) -> None:
@@ -480,6 +489,10 @@ class _TrainingRun:
         started = time.perf_counter()
         yield
         self._times[name] = self._times.get(name, 0.0) + time.perf_counter() - started
+
+
+def _build_graders(spec: RewardSpec, budget: SpendCeiling | None) -> dict[str, Any]:
+    return spec.build_graders(spec.build_judges(budget=budget))
 
 
 class _TaggedTask:

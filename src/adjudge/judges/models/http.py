@@ -326,8 +326,8 @@ class HttpChatModel(ChatModel):
         if self.model not in connection.own_temperature:
             connection.own_temperature.add(self.model)
             _log.warning(
-                "%s: the judge refuses temperature 0, so it is asked without a temperature from now "
-                "on, and its replies may differ from call to call",
+                "%s: the judge refuses temperature 0. It is asked without one from now on, so its "
+                "replies may differ from call to call",
                 self.model,
             )
 
