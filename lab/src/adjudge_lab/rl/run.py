@@ -207,6 +207,7 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     folder = TrainingFolder(job.folder, job.run, job.source)
     with (
         closing(folder),
+        folder.releases_failed_start(),
         start_run_judge(job.run, job.folder) as (spec, service_url),
         own_calls(job.run.judge.budget_usd, None) as budget,
         TemporaryDirectory() as scratch,
