@@ -26,6 +26,7 @@ from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
 from adjudge.runs.spending import FolderSpending
+from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import DatasetTask, Episode, Policy, Task
@@ -55,6 +56,7 @@ from adjudge_lab.rl.policy import (
 )
 from adjudge_lab.rl.report import write_training_report
 from adjudge_lab.rl.rewards import (
+    ServedJudge,
     check_run_machine,
     check_service_libraries,
     fetch_service_calls,
@@ -234,6 +236,15 @@ class _TrainingRun:
         self._dir = folder
         self._journal = self._dir.journal(job.run.training.seed)
         graders = _build_graders(spec, budget)
+        facts = describe_graders(spec, graders)
+        if service_url is not None:  # the judge is behind it
+            facts = [
+                msgspec.structs.replace(one, asks_judge=True)
+                if isinstance(graders[one.name], ServedJudge)
+                else one
+                for one in facts
+            ]
+        folder.update_facts(graders=facts)
         self._scorer = Scorer(spec, graders=graders, journal=self._journal)
         self._held_out_scorer = self._scorer
         if spec.schedules:  # evaluations of one run compare: all have the weights of its last step
