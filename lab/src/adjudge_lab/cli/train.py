@@ -7,7 +7,7 @@ are trained here, by verl, or on a Ray cluster.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,12 @@ from adjudge_lab.judge_training.chain.run import ChainJob, chain_plan, chain_pla
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob
 from adjudge_lab.judge_training.report import judge_summary_lines
 from adjudge_lab.rl.launch import run_module, submit_job
-from adjudge_lab.rl.rewards import check_run_machine, find_judge_key_env
+from adjudge_lab.rl.rewards import (
+    check_run_machine,
+    find_judge_key_env,
+    name_judge,
+    uses_only_rules,
+)
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import check_budget, load_run_file
@@ -73,8 +78,13 @@ def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> N
         output().print(clean(line), soft_wrap=True)
 
 
-class _AlarmBars(StageBars):
-    """A bar a stage, and a line for each alarm."""
+class _TrainingBars(StageBars):
+    """A bar a stage, and a line for a resumed run and for each alarm."""
+
+    def resume(self, step: int) -> None:
+        """A line with the step after which an interrupted run goes on."""
+        if self.show:
+            self.line(f"[bold]resumed after step {step}[/]  [dim]what was judged is kept[/]")
 
     def alarm(self, alarm: SentinelAlarm) -> None:
         """A line for what a policy's sentinel just found."""
@@ -82,7 +92,7 @@ class _AlarmBars(StageBars):
         self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
 
 
-class _ChainBars(_AlarmBars):
+class _ChainBars(_TrainingBars):
     """A bar for each part of a stage, a line as each stage begins."""
 
     def __init__(self, stages: int, *, show: bool) -> None:
@@ -146,8 +156,9 @@ def train_judge_file(
 def _here(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
     from adjudge_lab.judge_training.run import run_judge  # noqa: PLC0415  (not for a plan)
 
-    with StageBars(show=not quiet) as bars:
-        return run_judge(JudgeJob(judge, path, folder, on_progress=bars.update))
+    with _TrainingBars(show=not quiet) as bars:
+        job = JudgeJob(judge, path, folder, on_progress=bars.update, on_resume=bars.resume)
+        return run_judge(job)
 
 
 def _by_verl(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
@@ -323,7 +334,7 @@ def _single_run_file(run: Path | None, config: Path | None) -> Path:
 
 
 def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json: bool) -> None:
-    with _PolicyBars(show=not quiet) as bar:
+    with _PolicyBars(run, show=not quiet) as bar:
         job = TrainingJob(
             run,
             path,
@@ -331,6 +342,7 @@ def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json:
             on_progress=bar.update,
             on_row=(lambda *_: None) if quiet else bar.row,
             on_alarm=bar.alarm,
+            on_resume=bar.resume,
         )
         bar.begin(folder)
         with say_how_to_resume(folder):
@@ -413,8 +425,32 @@ def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
         console.print(f"                  [dim]→[/] {clean(one['advice'])}", soft_wrap=True)
 
 
-class _PolicyBars(_AlarmBars):
+def describe_judging(run: RunFile, row: StepMetrics) -> Iterator[str]:
+    """Whom a step's judged rollouts were shown to, and the means of their scores."""
+    judge = run.judge
+    if not judge.enabled or row.get("judge/drawn_frac") == 0:
+        return
+    if not uses_only_rules(run):
+        kind = "local" if judge.folders else judge.type
+        policy = run.rollout.policy_name
+        yield f"[RUBRIC_CALL] policy={policy}, provider={kind}, model={name_judge(run)}"
+
+    def mean_of(name: str, weight: float) -> str:
+        return "none" if weight == 0 else f"{row[name]:.3g}" if name in row else "missing"
+
+    yield (
+        f"[RUBRIC_SCORE] event={mean_of('judge/events_mean', judge.event_weight)}, "
+        f"outcome={mean_of('judge/outcome_mean', judge.outcome_weight)}, "
+        f"combined={mean_of('judge_return', 1.0)}"
+    )
+
+
+class _PolicyBars(_TrainingBars):
     """A bar a stage; steps and alarms are lines above them."""
+
+    def __init__(self, run: RunFile, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._run = run
 
     def begin(self, folder: Path) -> None:
         """A line with where the run is written, and how to watch it."""
@@ -434,3 +470,5 @@ class _PolicyBars(_AlarmBars):
         if missing := row.get("judge/missing_frac"):
             parts.append(f"missing={missing:.1%}")
         self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {', '.join(parts)}")
+        for line in describe_judging(self._run, row):
+            self.line(f"[dim]{clean(line)}[/]")

@@ -211,6 +211,8 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
         closing(open_judge_folder(job.folder, judge, job.source)) as folder,
         folder.releases_failed_start(),
     ):
+        if folder.resumed:
+            job.on_resume(folder.step)
         _JudgeRun(job, folder, started).go()
     return job.summary
 

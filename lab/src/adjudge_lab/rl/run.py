@@ -179,7 +179,8 @@ class TrainingJob:
     """A run file and a folder to run it into.
 
     ``on_progress(stage, done, total)`` hears of each step, ``on_row`` of its metrics, ``on_alarm``
-    of each alarm at once. ``summary`` is what :func:`train_run` found, the content of
+    of each alarm at once, ``on_resume`` of the step after which an interrupted run goes on.
+    ``summary`` is what :func:`train_run` found, the content of
     ``summary.json``.
     """
 
@@ -189,6 +190,7 @@ class TrainingJob:
     on_progress: Callable[[str, int, int], None] = lambda *_: None
     on_row: Callable[[int, StepMetrics], None] = lambda *_: None
     on_alarm: Callable[[SentinelAlarm], None] = lambda _: None
+    on_resume: Callable[[int], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)
 
 
@@ -207,6 +209,8 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     check_service_libraries(job.run)
     check_sink(job.run.logging.to, beside=job.run.folder)
     folder = TrainingFolder(job.folder, job.run, job.source)
+    if folder.resumed:
+        job.on_resume(folder.step)
     with (
         closing(folder),
         folder.releases_failed_start(),
