@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.options import RAY, budget_option, new_folder, output_option
-from adjudge.config import load_env_file, load_toml
+from adjudge.cli.options import RAY, EnvFile, budget_option, new_folder, output_option
+from adjudge.config import load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
 from adjudge.runs.sentinel import SentinelAlarm
@@ -210,10 +210,7 @@ def train(
             help="The seed [default: the file's]; of a chain, added to each stage's.",
         ),
     ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(help="A file of KEY=VALUE lines for the environment."),
-    ] = None,
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     budget_usd: Annotated[
         float | None,
         budget_option("The most that the judge may cost in this folder [default: the file's]."),
@@ -265,8 +262,6 @@ def train(
     network and no GPU; --dry-run needs none of them.
     """
     path = _single_run_file(run, config)
-    if env_file is not None:
-        load_env_file(env_file)
     found = load_toml(path).get("kind", "rl")
     _check_kind(path, found, kind, {"--approximate": approximate, "--budget-usd": budget_usd})
     shared: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
