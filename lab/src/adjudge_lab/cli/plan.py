@@ -59,11 +59,13 @@ def _print_run(console: Console, found: RunPlan) -> None:
         ("backend", found.backend),
         ("policy", found.policy),
         ("task", f"{found.task}, {turns}"),
+        ("dataset", None if found.rows is None else f"{found.rows:,} rows"),
         ("judge", found.judge or "none: judge.enabled is false"),
         ("reward", found.reward),
         ("learning rate", found.assumed_learning_rate),
         ("rollouts", per_step),
         ("evaluation", held_out),
+        ("time", found.time),
         ("settings", "  ".join(f"{key}={value}" for key, value in found.settings.items())),
     )
     rows = [[bold(name), value] for name, value in facts if value]
@@ -100,6 +102,8 @@ def _print_judging(console: Console, found: RunPlan) -> None:
     console.print(f"[dim]{clean(found.assumed)}[/]")
     whole = found.in_all
     cost = "" if whole["cost_usd"] is None else f"; {_cost_cell(whole['cost_usd'], 1)} USD"
+    if found.budget_usd is not None:
+        cost += f"; the budget is {found.budget_usd:g} USD, and the run ends where it is spent"
     console.print(
         f"[bold]the whole run[/]  ≤ {whole['calls']:,.0f} calls, {whole['input_tokens']:,.0f} "
         f"tokens in, {whole['output_tokens']:,.0f} out{cost}"

@@ -280,8 +280,9 @@ def train(
         wanted = wanted.with_budget(budget_usd)
         check_budget(wanted)
     if dry_run:
-        from adjudge_lab.rl.plan import plan_run  # noqa: PLC0415  (only when asked for)
+        from adjudge_lab.rl.plan import check_run_data, plan_run  # noqa: PLC0415  (only when asked for)
 
+        check_run_data(wanted)
         print_run_plan(plan_run(wanted), as_json=as_json)
         check_run_machine(wanted)
         return

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.judges.models.local_loading import describe_hub_problem
+from adjudge.runner.progress import format_duration
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
-from adjudge_lab.rl.episodes import find_environment_problem
+from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
 from adjudge_lab.rl.policy import needs_hub
 from adjudge_lab.rl.rewards import (
     INSTRUCTION_TOKENS,
@@ -77,7 +78,7 @@ def judging_setups(
         yield from _turn_setups(run, asked, samples)
     elif rate < 1:
         yield _build_setup(f"{own}, sample_rate 1", asked, samples, 1.0)
-    if rate == 1.0:
+    if rate == 1.0 and run.judge.combine_mode == "weighted_sum" and run.backend == "trl":
         yield _build_setup(f"{own}, sample_rate 0.5", asked, samples, 0.5)
 
 
@@ -156,6 +157,32 @@ def total_costs(
         "output_tokens": own.output_tokens * times,
         "cost_usd": None if own.cost_usd is None else own.cost_usd * times,
     }
+
+
+_CALL_S = 2.0
+"""Seconds of a judge's call, as a hosted judge of medium size takes them; to give an order."""
+
+
+def describe_time(run: RunFile, calls: float | None) -> str:
+    """How long judging takes, as far as the file says; what the policy takes is not known."""
+    training = run.training
+    tokens = training.steps * training.rollouts_per_step * run.rollout.max_tokens
+    tokens *= run.rollout.max_turns if run.is_multi_turn else 1
+    policy = (
+        f"the policy writes at most {tokens:,} tokens in {training.steps:,} steps, whose time "
+        "shows from the first step on"
+    )
+    if not calls:
+        return policy
+    at_once = int(run.judge.endpoint.get("max_concurrency", training.async_semaphore_max))
+    each, most = float(run.judge.endpoint.get("deadline_s", training.judge_timeout_s)), calls
+    per_minute = run.judge.endpoint.get("requests_per_minute")
+    paced = 0.0 if per_minute is None else calls / float(per_minute) * 60
+    usual, longest = (max(most * seconds / at_once, paced) for seconds in (_CALL_S, each))
+    return (
+        f"judging about {format_duration(usual)} at {_CALL_S:g} s a call, {at_once} at a time; at "
+        f"most {format_duration(longest)} at {each:g} s (judge_timeout_s); {policy}"
+    )
 
 
 def describe_assumptions(run: RunFile, task: Task | None) -> str:
@@ -292,7 +319,8 @@ class RunPlan:
     """A run file resolved; ``assumed_learning_rate``: where the file says none.
 
     ``rollouts``: ``per_step``, ``groups_per_step``, ``steps``, ``training`` and ``evaluation`` (in
-    all), ``evaluations``. ``total_costs``: the judge's ``calls``, tokens and ``cost_usd`` for the
+    all), ``evaluations``. ``rows``: those of a dataset. ``time``: how long it takes, in words.
+    ``total_costs``: the judge's ``calls``, tokens and ``cost_usd`` for the
     whole run, at most; ``None`` where a grader's calls cannot be counted. ``unmet``: what the
     backend does otherwise; ``warnings``: what is not there yet.
     """
@@ -307,9 +335,12 @@ class RunPlan:
     assumed_learning_rate: str | None
     settings: dict[str, Any]
     rollouts: dict[str, int]
+    rows: int | None = None
     graders: list[GraderPlan] = field(default_factory=list)
     setups: list[JudgingSetup] = field(default_factory=list)
     in_all: dict[str, float | None] = field(default_factory=dict)
+    budget_usd: float | None = None
+    time: str = ""
     assumed: str = ""
     unmet: list[UnsupportedSetting] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -340,6 +371,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
     )
     rollouts = _count_rollouts(run)
     found = [] if unknown else list(judging_setups(run, asked, size))
+    in_all = dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run)
     made = RunPlan(
         file=run.where,
         backend=run.backend,
@@ -351,6 +383,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
         assumed_learning_rate=_default_learning_rate(run),
         settings=_trainer_settings(run),
         rollouts=rollouts,
+        rows=task.size if isinstance(task, DatasetTask) else None,
         graders=[
             GraderPlan(
                 entry.name,
@@ -362,7 +395,9 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
             for entry in spec.graders
         ],
         setups=found,
-        in_all=dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run),
+        in_all=in_all,
+        budget_usd=run.judge.budget_usd,
+        time=describe_time(run, in_all["calls"]),
         assumed=describe_assumptions(run, task),
         unmet=find_unsupported_settings(run),
         warnings=warnings,
@@ -387,7 +422,16 @@ def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsT
     if run.rollout.dataset is not None and not path.exists():
         warnings.append(f"rollout.dataset: {path} is not there; sizes are assumed")
         return None
-    return build_single_turn_task(run)
+    found = build_single_turn_task(run)
+    next(draw_training_seeds(found, run.evaluation.held_out, run.training.seed))
+    return found
+
+
+def check_run_data(run: RunFile) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for a dataset that is not there."""
+    name = run.rollout.dataset
+    if name is not None and not (run.folder / name).exists():
+        run.refuse("rollout.dataset", f"{run.folder / name}: no such file")
 
 
 def _trainer_settings(run: RunFile) -> dict[str, Any]:

@@ -359,7 +359,15 @@ def build_single_turn_task(run: RunFile) -> DatasetTask | CapitalsTask:
     dataset = run.rollout.dataset
     if dataset is None:
         return CapitalsTask()
-    return DatasetTask(read_dataset(run.folder / dataset), name=run.env_name, pay=None)
+    rows = read_dataset(run.folder / dataset)
+    held_out = run.evaluation.held_out if run.evaluation.seeds is not None else ()
+    if beyond := [seed for seed in held_out if seed >= len(rows)]:
+        run.refuse(
+            "evaluation.seeds",
+            f"a seed is not a row of the dataset (found {beyond[0]}; allowed: 0 to "
+            f"{len(rows) - 1})",
+        )
+    return DatasetTask(rows, name=run.env_name, pay=None)
 
 
 def find_group_grader(spec: RewardSpec) -> str | None:

@@ -212,11 +212,6 @@ class VerlRows:
         held_out, size = run.evaluation.held_out, self._task.size
         if size is not None and run.evaluation.seeds is None:
             held_out = [seed for seed in held_out if seed < size]
-        if size is not None and (beyond := [seed for seed in held_out if seed >= size]):
-            run.refuse(
-                "evaluation.seeds",
-                f"a seed is not a row of the dataset (found {beyond[0]}; allowed: 0 to {size - 1})",
-            )
         self.held_out = held_out
         self.count = prompts_per_step(run) * (
             run.training.steps + int(run.training.pipeline_async_enabled)  # one batch ahead
