@@ -273,7 +273,7 @@ def _examples(given: Any) -> tuple[Example, ...]:
 def _example(given: Any, where: str) -> Example:
     if isinstance(given, Example):
         return given
-    found = {"text": given} if isinstance(given, str) else given
+    found: Any = {"text": given} if isinstance(given, str) else given
     if not isinstance(found, Mapping):
         raise ConfigError(f"{where}: must be a text or a table (found {describe_type(given)})")
     allowed = (*_EXAMPLE_TEXTS, "score", "reason")

@@ -92,8 +92,9 @@ def _change_tile(
     digits: int = 2,
     covered: float | None = 1.0,
 ) -> Tile:
-    partly = covered is not None and covered < 1
-    share = f", of {format_percent(covered)} of the rollouts" if partly else ""
+    share = ""
+    if covered is not None and covered < 1:
+        share = f", of {format_percent(covered)} of the rollouts"
     return Tile(name, format_number(last, digits), f"from {format_number(first, digits)}{share}")
 
 
