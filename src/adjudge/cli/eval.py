@@ -158,7 +158,8 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         )
     console.print(
         f"[bold]{clean(about['title'])}[/]: {about['items']:,} items, "
-        f"{len(about['subsets'])} subset{'s' * (len(about['subsets']) != 1)}  ·  {summary['seconds']:.1f} s"
+        f"{len(about['subsets'])} subset{'s' * (len(about['subsets']) != 1)}  ·  "
+        f"{summary['seconds']:.1f} s"
     )
     for judge in judges:
         console.print(_scores(judge))
