@@ -186,7 +186,8 @@ class _RecordedGrader:
     ) -> list[GradedSample]:
         stated = [self._read(sample) for sample in samples]
         sampled = [
-            kind != ErrorKind.NOT_SAMPLED and self._function.is_drawn(group, step or 0)
+            kind != ErrorKind.NOT_SAMPLED
+            and (self._from_rows or self._function.is_drawn(group, step or 0))
             for (_, kind, _), group in zip(stated, groups, strict=True)
         ]
         asked: Sequence[GradedSample | None] = [None] * len(samples)
