@@ -78,15 +78,9 @@ class Case:
         found = []
         for step in range(3):
             samples = [
-                RewardSample(
-                    at,
-                    at % 4,
-                    f"question {at // 4}",
-                    f"{word} {step}",
-                    None,
-                    {"reference": word, **env},
-                )  # fmt: skip
+                RewardSample(at, at % 4, f"question {at // 4}", f"{word} {step}", None, extra)
                 for at, word in enumerate(WORDS)
+                for extra in [{"reference": word, **env}]
             ]
             groups = [str(at // 4) for at in range(len(WORDS))]
             found += scorer.score(samples, groups, progress=TrainerProgress(step)).rewards

@@ -167,6 +167,7 @@ _CHARTS = (
                [("correlation", "judge/len_corr_group")], -1.0, 1.0, alarms=True),
     CurveChart("Judge's latency, s",
                [("median", "judge/latency_p50"), ("99th percentile", "judge/latency_p99")], 0.0),
+    CurveChart("Drawn for judging, share", [("drawn", "judge/drawn_frac")], 0.0),
     CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0),
     CurveChart("Cost per step, USD", [("cost", "judge/cost_usd")], 0.0),
     CurveChart("Seconds of a step", [("generating", "generate_s"),
