@@ -247,7 +247,11 @@ def _judge_warnings(run: RunFile) -> Iterator[str]:
     own_host = bool(judge.base_urls) and all(map(is_loopback, map(_url_host, judge.base_urls)))
     if variable is not None and not own_host and not os.environ.get(variable):
         yield f"judge.api_key_env: the environment variable {variable} is not set"
-    if judge.price is None and not (run.starts_mock or judge.folders or uses_only_rules(run)):
+    if (
+        judge.has_server
+        and judge.price is None
+        and not (run.starts_mock or judge.folders or uses_only_rules(run))
+    ):
         yield (
             "judge.price is not set, so no cost is shown: price = { input = …, output = … }, in US "
             "dollars per million tokens"

@@ -207,9 +207,25 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
     return {"judge": _judge_table(run, base_url)}
 
 
+_LOADED = ("local", "embedded")
+"""Types of judges whose ``model`` may be a file or folder."""
+
+
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
-    """What the file says; for a server with temperature 0 and the limits of ``[training]``."""
+    """What the file says; for a server with temperature 0 and the limits of ``[training]``.
+
+    Files beside the run file are named by their whole paths, for a service or verl elsewhere.
+    """
     most, table = run.training.async_semaphore_max, run.judge.judge_table()
+    for key in (
+        "cache",
+        "cassette",
+        *(["model"] if run.judge.type in _LOADED else []),
+        "tokenizer",
+    ):
+        beside = run.folder.resolve() / str(table.get(key, ""))
+        if key in table and (key in ("cache", "cassette") or beside.exists()):
+            table[key] = str(beside)
     if base_url is not None:
         table["base_url"] = base_url
     if run.judge.has_server:
