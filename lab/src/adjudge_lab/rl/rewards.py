@@ -29,6 +29,7 @@ from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
+from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
@@ -207,22 +208,16 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
     return {"judge": _judge_table(run, base_url)}
 
 
-_LOADED = ("local", "embedded")
-"""Types of judges whose ``model`` may be a file or folder."""
-
-
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
     """What the file says; for a server with temperature 0 and the limits of ``[training]``.
 
     Files beside the run file are named by their whole paths, for a service or verl elsewhere.
     """
     most, table = run.training.async_semaphore_max, run.judge.judge_table()
-    for key in (
-        "cache",
-        "cassette",
-        *(["model"] if run.judge.type in _LOADED else []),
-        "tokenizer",
-    ):
+    if run.judge.type not in SHIPPED_JUDGES:  # the keys are its class's own
+        return table
+    loaded = run.judge.type in ("local", "embedded")
+    for key in ("cache", "cassette", "tokenizer", *(["model"] if loaded else [])):
         beside = run.folder.resolve() / str(table.get(key, ""))
         if key in table and (key in ("cache", "cassette") or beside.exists()):
             table[key] = str(beside)
