@@ -5,6 +5,7 @@ Warnings are what the run will need and is not there yet, and what is worth know
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -174,11 +175,11 @@ def describe_time(run: RunFile, calls: float | None) -> str:
     )
     if not calls:
         return policy
-    at_once = int(run.judge.endpoint.get("max_concurrency", training.async_semaphore_max))
-    each, most = float(run.judge.endpoint.get("deadline_s", training.judge_timeout_s)), calls
-    per_minute = run.judge.endpoint.get("requests_per_minute")
-    paced = 0.0 if per_minute is None else calls / float(per_minute) * 60
-    usual, longest = (max(most * seconds / at_once, paced) for seconds in (_CALL_S, each))
+    way = run.judge.endpoint
+    at_once = int(way.get("max_concurrency", training.async_semaphore_max))
+    each = float(way.get("deadline_s", training.judge_timeout_s))
+    paced = calls * 60 / float(way.get("requests_per_minute") or math.inf)
+    usual, longest = (max(calls * seconds / at_once, paced) for seconds in (_CALL_S, each))
     return (
         f"judging about {format_duration(usual)} at {_CALL_S:g} s a call, {at_once} at a time; at "
         f"most {format_duration(longest)} at {each:g} s (judge_timeout_s); {policy}"

@@ -155,13 +155,8 @@ def _ends(rows: Sequence[dict[str, float]]) -> tuple[Sequence[dict[str, float]],
     return rows[:tenth], rows[-tenth:]
 
 
-_MEANS = {
-    "reward": "mean_return",
-    "env": "env_return",
-    "judge": "judge_return",
-    "gold": "gold",
-    "length": "length",
-}
+_MEANS = {"reward": "mean_return", "env": "env_return", "judge": "judge_return"}
+_MEANS |= {"gold": "gold", "length": "length"}
 
 
 def _covered(row: Mapping[str, float], name: str) -> float:
@@ -241,13 +236,9 @@ class _TrainingRun:
         self._journal = self._dir.journal(job.run.training.seed)
         graders = _build_graders(spec, budget)
         facts = describe_graders(spec, graders)
-        if service_url is not None:  # the judge is behind it
-            facts = [
-                msgspec.structs.replace(one, asks_judge=True)
-                if isinstance(graders[one.name], ServedJudge)
-                else one
-                for one in facts
-            ]
+        for place, one in enumerate(facts):
+            if isinstance(graders[one.name], ServedJudge):  # the judge is behind its service
+                facts[place] = msgspec.structs.replace(one, asks_judge=True)
         folder.update_facts(graders=facts)
         self._scorer = Scorer(spec, graders=graders, journal=self._journal)
         self._held_out_scorer = self._scorer

@@ -206,7 +206,8 @@ def check_budget(run: RunFile) -> None:
             "cannot be held where another process asks the judge (backend = 'verl', "
             "services.judge_url). Limit the judge's key at its provider.",
         )
-    if judge.has_server and judge.price is None and judge.type != "embedded":
+    may_cost = judge.has_server and judge.type != "embedded" and not judge.folders
+    if may_cost and judge.price is None:
         run.refuse(
             "judge.price",
             "is required with a budget. Give US dollars per million tokens: input, output.",
