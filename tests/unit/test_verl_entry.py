@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, JudgeAuthError
+from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.verl.advantage import check_estimator
 from adjudge.trainers.verl.main_ppo import check_spec_file, ends_in_a_sentence
 
 GRADER = '[[graders]]\nname = "q"\ntype = "json_valid"\n'
@@ -54,3 +57,15 @@ def test_a_spec_that_no_run_could_use_is_refused_before_ray(
         check_spec_file(config)
     (tmp_path / "spec.toml").write_text(GRADER)
     check_spec_file(config)
+
+
+def test_an_estimator_that_compares_groups_needs_them_all_judged() -> None:
+    reward = {"sample_rate": 0.5, "combine_mode": "weighted_sum"}
+    graders = [{"name": "q", "type": "json_valid"}]
+    spec = RewardSpec.from_dict({"graders": graders, "reward": reward})
+    for name in (None, "grpo", "adjudge_grpo"):
+        check_estimator(name, spec)
+    with refuses("spec.reward.sample_rate"):
+        check_estimator("reinforce_plus_plus", spec)
+    with refuses("algorithm.adv_estimator"):
+        check_estimator("gae")

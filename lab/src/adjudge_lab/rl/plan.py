@@ -32,6 +32,7 @@ from adjudge_lab.rl.rewards import (
     dry_run_spec,
     find_judge_key_env,
     load_rubric_or_stand_in,
+    name_judge,
     uses_only_rules,
 )
 from adjudge_lab.rl.runfile import RunFile
@@ -450,7 +451,7 @@ def _trainer_settings(run: RunFile) -> dict[str, Any]:
 def _judge_label(run: RunFile) -> str | None:
     if not run.judge.enabled:
         return None
-    judge = "rules alone" if uses_only_rules(run) else f"{run.judge.model} ({run.judge.type})"
+    judge = "rules alone" if uses_only_rules(run) else f"{name_judge(run)} ({run.judge.type})"
     if run.judge.folders:
         judge = f"{', '.join(run.judge.folders)} (trained)"
     if run.starts_mock:

@@ -458,7 +458,7 @@ def _check_missing(
     always_there = spec is not None and raises_on_missing(spec)
     if channel is MissingRewardChannel.LOOP_061:
         if not always_there:
-            check_estimator(configured_estimator(config))
+            check_estimator(configured_estimator(config), spec)
         return
     if (config["reward"].get("reward_model") or {}).get("enable"):
         raise ConfigError(
