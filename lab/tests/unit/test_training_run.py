@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import tomllib
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -32,7 +33,7 @@ from adjudge_lab.rl.run import (
     train_run,
 )
 from adjudge_lab.rl.run_folder import TrainingFolder
-from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.tiny import CapitalGrader, CapitalsTask, generate_capital_demonstrations
 from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
@@ -240,6 +241,18 @@ def test_the_folder_says_which_graders_ask_and_what_they_weigh(
     assert {name: (one.asks_judge, one.weight) for name, one in facts.items()} == {
         "quality": (True, 1.0), "gold": (False, 0.0),
     }  # fmt: skip
+
+
+def test_every_held_out_episode_is_judged_whatever_share_training_judges(tmp_path: Path) -> None:
+    data = {**tomllib.loads(EXAMPLE.read_text()), "services": {}}
+    data["judge"] |= {"combine_mode": "weighted_sum", "sample_rate": 0.01}
+    run = resolve_run_file(data, folder=EXAMPLE.parent)
+    with closing(TrainingFolder(tmp_path / "run", run, EXAMPLE)) as folder:
+        spec = build_reward_spec(run, "http://127.0.0.1:9/v1")
+        state = _TrainingRun(TrainingJob(run, EXAMPLE, tmp_path), folder, spec, None, 0.0)
+    drawn = [state._held_out_scorer.is_drawn(f"capitals {seed}", 0) for seed in range(40)]
+    assert all(drawn)
+    assert not all(state._scorer.is_drawn(f"1/{group}", 1) for group in range(40))
 
 
 def test_a_service_that_died_costs_no_report(

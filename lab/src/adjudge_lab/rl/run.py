@@ -242,12 +242,11 @@ class _TrainingRun:
         folder.update_facts(graders=facts)
         self._scorer = Scorer(spec, graders=graders, journal=self._journal)
         self._held_out_scorer = self._scorer
-        if spec.schedules:  # evaluations of one run compare: all have the weights of its last step
-            self._held_out_scorer = Scorer(
-                spec.at_step(job.run.training.steps),
-                graders=self._scorer.graders,
-                journal=self._journal,
-            )
+        if spec.schedules or spec.reward.sample_rate < 1:
+            # Evaluations of one run compare: all is judged, with the weights of the last step.
+            reward = spec.reward.model_copy(update={"sample_rate": 1.0})
+            last = spec.at_step(job.run.training.steps).model_copy(update={"reward": reward})
+            self._held_out_scorer = Scorer(last, graders=graders, journal=self._journal)
         self._report = None
         if job.run.report_spec_file is not None:
             report = RewardSpec.load(job.run.report_spec_file)
