@@ -480,6 +480,10 @@ seeds = SEEDS
 """
 
 
+ANSWERED = '[[graders]]\nname = "right"\ntype = "answer"\n'
+WATCHED = f"{ANSWERED}weight = 0.0\n"
+
+
 @pytest.mark.parametrize(
     ("rows", "seeds", "code", "said"),
     [
@@ -487,6 +491,14 @@ seeds = SEEDS
         (None, "[0, 1]", 2, "rollout.dataset: "),
         ([{"mine": f"q{n}"} for n in range(20)], "[0, 1]", 2, "prompt"),
         ([{"prompt": "q"}, {"prompt": "r"}], "[0, 1]", 2, "held out"),
+        ([{"prompt": "q", "answer": "4"} for _ in range(20)], "[0, 1]\n" + ANSWERED, 0, "20 rows"),
+        (
+            [{"prompt": "q", "mine": "4"} for _ in range(20)],
+            "[0, 1]\n" + ANSWERED,
+            2,
+            "graders.right",
+        ),
+        ([{"prompt": "q", "mine": "4"} for _ in range(20)], "[0, 1]\n" + WATCHED, 0, "20 rows"),
         ([{"prompt": f"q{n}"} for n in range(20)], "[0, 20]", 2, "evaluation.seeds: "),
     ],
 )

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from adjudge.errors import ConfigError
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback
 from adjudge.judges.models.local_loading import describe_hub_problem
+from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.spec import MissingSettings
 from adjudge.runner.progress import format_duration
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.trainers.verl.versions import installed_verl
+from adjudge.types import GraderError
 from adjudge_lab.environments.tasks import DatasetTask, Task
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
@@ -434,10 +438,39 @@ def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsT
 
 
 def check_run_data(run: RunFile) -> None:
-    """Raise :class:`~adjudge.errors.ConfigError` for a dataset that is not there."""
-    name = run.rollout.dataset
-    if name is not None and not (run.folder / name).exists():
-        run.refuse("rollout.dataset", f"{run.folder / name}: no such file")
+    """Raise :class:`~adjudge.errors.ConfigError` for a dataset that no grader could work on.
+
+    That is one that is not there, or whose first rows a shipped rule with a weight, or a judge's
+    prompt, finds no column for. Rules of the user's own are not called.
+    """
+    if run.rollout.dataset is None:
+        return
+    path = run.folder / run.rollout.dataset
+    if not path.exists():
+        run.refuse("rollout.dataset", f"{path}: no such file")
+    spec, task = dry_run_spec(run), build_single_turn_task(run)
+    samples, groups = dry_run_samples(run, spec, task)
+    asked = estimate_calls(spec, samples, groups).items()
+    unable = {name: one.why for name, one in asked if one.why.startswith(ErrorKind.INVALID_INPUT)}
+    payer = run.rollout.env_grader
+    rules = [
+        one
+        for one in spec.graders
+        if (one.counts or one.name == payer)
+        and ":" not in one.grader_type
+        and not spec.asks_judge(one)
+    ]
+    alone = spec.model_copy(update={"graders": rules, "missing": MissingSettings(max_missing=1.0)})
+    graders = alone.build_graders({})
+    judged = run_blocking(BatchGrader(alone, graders).grade(samples, groups, [True] * len(samples)))
+    for rule in rules:
+        found = [one.outcome.get(rule.name) for one in judged]
+        failed = [one for one in found if isinstance(one, GraderError)]
+        if len(failed) == len(found) and failed[0].kind is ErrorKind.INVALID_INPUT:
+            unable[rule.name] = failed[0].error
+    for name, why in unable.items():
+        columns = ", ".join(sorted(task.begin(0).columns))
+        run.refuse(f"graders.{name}", f"cannot judge {path}: {why} (columns: {columns})")
 
 
 def _trainer_settings(run: RunFile) -> dict[str, Any]:
