@@ -482,6 +482,7 @@ seeds = SEEDS
 
 ANSWERED = '[[graders]]\nname = "right"\ntype = "answer"\n'
 WATCHED = f"{ANSWERED}weight = 0.0\n"
+MIXED = [*[{"prompt": "q"}] * 20, {"prompt": "q", "answer": "4"}]
 
 
 @pytest.mark.parametrize(
@@ -498,7 +499,8 @@ WATCHED = f"{ANSWERED}weight = 0.0\n"
             2,
             "graders.right",
         ),
-        ([{"prompt": "q", "mine": "4"} for _ in range(20)], "[0, 1]\n" + WATCHED, 0, "20 rows"),
+        ([{"prompt": "q", "mine": "4"}] * 20, "[0, 1]\n" + WATCHED, 0, "20 rows"),
+        (MIXED, "[0, 1]\n" + ANSWERED, 0, "21 rows"),
         ([{"prompt": f"q{n}"} for n in range(20)], "[0, 20]", 2, "evaluation.seeds: "),
     ],
 )

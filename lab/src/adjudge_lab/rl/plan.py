@@ -23,7 +23,7 @@ from adjudge.runner.progress import format_duration
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.trainers.verl.versions import installed_verl
 from adjudge.types import GraderError
-from adjudge_lab.environments.tasks import DatasetTask, Task
+from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
 from adjudge_lab.rl.policy import needs_hub
@@ -437,19 +437,24 @@ def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsT
     return found
 
 
+_ROWS_TRIED = 200
+
+
 def check_run_data(run: RunFile) -> None:
     """Raise :class:`~adjudge.errors.ConfigError` for a dataset that no grader could work on.
 
-    That is one that is not there, or whose first rows a shipped rule with a weight, or a judge's
-    prompt, finds no column for. Rules of the user's own are not called.
+    That is one that is not there, or in whose rows (200 of them, evenly spaced) a shipped rule with
+    a weight, or a judge's prompt, finds no column. Rules of the user's own are not called.
     """
     if run.rollout.dataset is None:
         return
     path = run.folder / run.rollout.dataset
     if not path.exists():
         run.refuse("rollout.dataset", f"{path}: no such file")
-    spec, task = dry_run_spec(run), build_single_turn_task(run)
-    samples, groups = dry_run_samples(run, spec, task)
+    build_single_turn_task(run)
+    spec, rows = dry_run_spec(run), read_dataset(path)
+    task = DatasetTask(rows[:: math.ceil(len(rows) / _ROWS_TRIED)], name=run.env_name, pay=None)
+    samples, groups = dry_run_samples(run, spec, task, most=_ROWS_TRIED)
     asked = estimate_calls(spec, samples, groups).items()
     unable = {name: one.why for name, one in asked if one.why.startswith(ErrorKind.INVALID_INPUT)}
     payer = run.rollout.env_grader

@@ -395,20 +395,21 @@ def check_run_machine(run: RunFile) -> None:
 
 
 def dry_run_samples(
-    run: RunFile, spec: RewardSpec, task: DatasetTask | CapitalsTask | None
+    run: RunFile,
+    spec: RewardSpec,
+    task: DatasetTask | CapitalsTask | None,
+    most: int = _MAX_EPISODES,
 ) -> tuple[list[Sample], list[str]]:
     """Rollouts of full length and their groups: an upper bound of what is judged.
 
     Groups are whole where ``spec`` compares them, else one rollout stands for each. Prompts are
     those of ``task``; without one they have the sizes assumed above. Replies take all of
-    ``max_tokens``, episodes all of ``max_turns``.
+    ``max_tokens``, episodes all of ``max_turns``. ``most``: how many prompts.
     """
     if task is None:
         episodes = [_longest_episode(run)]
     else:
-        episodes = [
-            task.begin(seed) for seed in range(min(task.size or _MAX_EPISODES, _MAX_EPISODES))
-        ]
+        episodes = [task.begin(seed) for seed in range(min(task.size or most, most))]
         for episode in episodes:
             episode.messages.append(_filler_message("assistant", run.rollout.max_tokens))
     samples: list[Sample] = []
