@@ -42,7 +42,7 @@ class Provider(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.stream_only = False
+        self.stream_only = self.own_temperature = False
         self.clients: set[Any] = set()
 
 
@@ -61,6 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.stream_only and not body.get("stream"):
             problem = "This model only support stream mode, please enable the stream parameter"
             return self._send(400, {"error": {"message": problem}})
+        if self.server.own_temperature and "temperature" in body:
+            problem = "Unsupported value: 'temperature' does not support 0 with this model."
+            return self._send(400, {"error": {"message": problem, "code": "unsupported_value"}})
         answer = {"content": f"{body['model']}:{body['messages'][-1]['content']}"}
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
         if not body.get("stream"):
@@ -226,6 +229,23 @@ def test_a_model_that_only_streams_is_found_out_once(provider: Provider) -> None
     for _ in range(3):
         assert model.chat(MESSAGES).text == "m:How good is it?"
     assert [bool(body.get("stream")) for body in provider.asked] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("temperature", "sent"), [(0, [0, None, None]), (0.7, [0.7, 0.7])])
+def test_a_model_that_refuses_temperature_0_is_found_out_once(
+    provider: Provider, temperature: float, sent: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was chosen for its own sake is not given up."""
+    provider.own_temperature = True
+    model = model_at(provider, temperature=temperature)
+    for _ in range(2):
+        if temperature:
+            with pytest.raises(GradingFailure, match="temperature"):
+                model.chat(MESSAGES)
+        else:
+            assert model.chat(MESSAGES).text == "m:How good is it?"
+    assert [body.get("temperature") for body in provider.asked] == sent
+    assert len(caplog.records) == (temperature == 0)
 
 
 def test_streams_can_be_asked_for(provider: Provider) -> None:

@@ -72,15 +72,15 @@ class Case:
         return path
 
     def record(self, **options: Any) -> list[float | None]:
+        env = {name: options.pop(name) for name in ("env_reward",) if name in options}
         recorder = FlightRecorder(self.run, **options)
         scorer = Scorer(self.spec, record=recorder)
         found = []
         for step in range(3):
             samples = [
-                RewardSample(
-                    at, at % 4, f"question {at // 4}", f"{word} {step}", None, {"reference": word}
-                )
+                RewardSample(at, at % 4, f"question {at // 4}", f"{word} {step}", None, extra)
                 for at, word in enumerate(WORDS)
+                for extra in [{"reference": word, **env}]
             ]
             groups = [str(at // 4) for at in range(len(WORDS))]
             found += scorer.score(samples, groups, progress=TrainerProgress(step)).rewards
@@ -116,6 +116,19 @@ def test_the_same_spec_gives_the_same_rewards_and_asks_nobody(case: Case, tmp_pa
     assert rewards(tmp_path / "again") == before
     assert "No difference: A and B give" in done.stdout
     assert "from the record: quality, brief, named" in done.stderr
+
+
+def test_groups_that_were_not_drawn_keep_the_environments_reward(
+    case: Case, tmp_path: Path
+) -> None:
+    drawing = "[reward]\ncombine_mode = 'weighted_sum'\nsample_rate = 0.5\nseed = 1\n[missing]"
+    case.spec = case.write("spec", SPEC.replace("[missing]", drawing))
+    before = case.record(env_reward=1.0)
+    kept = [place // 4 for place, reward in enumerate(before) if reward == 1.0]
+    assert 0 < len({group for group in kept if kept.count(group) == 4}) < 6
+    done = case.regrade(case.spec, "-o", str(tmp_path / "again"), "--offline")
+    assert done.exit_code == 0, done.output
+    assert rewards(tmp_path / "again") == before
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,30 @@ def test_a_share_of_groups_is_judged() -> None:
         if result.original_index // 4 in drawn:
             assert result.score == 4.0
         else:
-            assert result.missing is not None
-            assert result.missing.kind is ErrorKind.NOT_SAMPLED
+            assert (result.score, result.missing) == (3.0, None)  # the environment's goes on
             assert (result.details or {})["source"] == "none"
-    second = {r.original_index for r in made.compute(rows) if r.score is not None}
-    assert second != {r.original_index for r in results if r.score is not None}
+    second = {r.original_index // 4 for r in made.compute(rows) if r.score == 4.0}
+    assert second != drawn
+
+
+@pytest.mark.parametrize(
+    ("row", "mode", "kind"),
+    [
+        ({"env_reward": 3.0}, "replace", ErrorKind.NOT_SAMPLED),
+        ({"env_reward": 3.0}, "multiply", ErrorKind.NOT_SAMPLED),
+        ({}, "weighted_sum", ErrorKind.INVALID_INPUT),
+        ({"env_reward": 3.0, "lost": True}, "weighted_sum", ErrorKind.INVALID_INPUT),
+    ],
+)
+def test_an_undrawn_group_without_its_environments_reward_has_none(
+    row: dict[str, Any], mode: str, kind: ErrorKind
+) -> None:
+    made = build({"j": scored()}, reward={"sample_rate": 1e-9, "combine_mode": mode})
+    rows = samples(row)
+    next(iter(rows.values()))[0].is_lost = "lost" in row
+    [result] = made.compute(rows)
+    assert result.missing is not None
+    assert result.missing.kind is kind
 
 
 def test_what_is_not_sampled_counts_nowhere() -> None:

@@ -1,8 +1,10 @@
 """What a rubric's judge is shown of a sample: a response, a trajectory, an event, or nothing."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.helpers.rubric_judge import GUIDE, MET, POINTS, Judge, failure_of, grade
 from tests.unit.helpers.turns import unmarked
@@ -131,3 +133,17 @@ def test_what_cannot_be_shown_is_bad_input(show: Any, fields: Any, names: str) -
     with pytest.raises(GradingFailure, match=names) as failed:
         asyncio.run(RubricGrader(Judge(MET), criteria=POINTS, show=show).aevaluate(**fields))
     assert failed.value.kind is ErrorKind.INVALID_INPUT
+
+
+SHOWN: Any = [{"response": "Take\n200 mg.", "score": 7.5, "reason": "names a dose"}, "Rest."]
+LINES = "Example (score 7.5): Take 200 mg. [names a dose]\nExample: Rest."
+
+
+@pytest.mark.parametrize("rubric", [GUIDE, POINTS])
+def test_the_judge_sees_the_examples_of_a_rubric_after_its_criteria(rubric: Any) -> None:
+    judge = Judge(MET)
+    shown = msgspec.structs.replace(rubric, examples=SHOWN)
+    with suppress(GradingFailure):  # this judge gives marks, and no score by a guide
+        grade(RubricGrader(judge, criteria=shown), response="Rest.")
+    asked = judge.prompts[0][0]["content"]
+    assert asked.index("1. ") < asked.index(LINES)

@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import pytest
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.rubrics import (
@@ -213,3 +214,22 @@ def test_a_samples_broken_rubric_is_invalid_input(value: Any) -> None:
     assert caught.value.kind is ErrorKind.INVALID_INPUT
     assert str(caught.value).startswith("rubrics: ")
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("examples", "key"),
+    [
+        ("one", "rubric.examples"),
+        ([5], "rubric.examples.1"),
+        (["a", {"score": 0.5}], "rubric.examples.2"),
+        ([{"text": "a", "scores": 0.5}], "rubric.examples.1.scores"),
+        ([{"text": "a", "score": 2}], "rubric.examples.1.score"),
+        ([{"text": "a", "score": "high"}], "rubric.examples.1.score"),
+    ],
+)
+def test_examples_are_read_or_refused_and_change_the_rubric(examples: Any, key: str) -> None:
+    guide = {"criteria": ["Names a dose"], "scoring_guide": {"0-1": "as said"}}
+    plain, shown = parse_rubric(guide), parse_rubric({**guide, "examples": ["a", {"text": "b"}]})
+    assert rubric_digest(shown) != rubric_digest(plain)  # type: ignore[arg-type]  # no bundle
+    with refuses(key):
+        parse_rubric({**guide, "examples": examples})

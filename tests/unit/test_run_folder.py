@@ -143,3 +143,33 @@ def test_a_folder_of_the_previous_version_is_gone_on_with(tmp_path: Path) -> Non
     (trained / "config.toml").write_bytes(b"a = 1")
     (trained / "run.json").write_text(json.dumps({"kind": "eval", "seed": 1, "judges": ["a"]}))
     assert opened(trained, {"config": b"a = 1", "once": True}).resumed
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ({}, False),
+        ({"own.jsonl": "", "state/journal.jsonl": "head\n", "state/plan.json": "{}"}, False),
+        ({"checkpoints/checkpoint-0/model": "m", "judge.toml": "made anew"}, False),
+        ({"own.jsonl": "{}\n"}, True),
+        ({"state/journal.jsonl": "head\nan answer\n"}, True),
+        ({"checkpoints/checkpoint-3/model": "m"}, True),
+    ],
+)
+def test_a_failed_start_leaves_no_claim_and_no_result_is_lost(
+    tmp_path: Path, written: dict[str, str], kept: bool
+) -> None:
+    left = ["state/journal.jsonl", "state", "checkpoints/checkpoint-0"]
+    how: dict[str, Any] = {"outputs": ["own.jsonl"], "config": b"a", "leftovers": left}
+    with RunFolder(tmp_path, FACTS, IDENTITY, **how) as folder:
+        for name, text in written.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        with pytest.raises(KeyError), folder.releases_failed_start():
+            raise KeyError
+    if kept:
+        with pytest.raises(RunFolderError, match="config.toml differs"):
+            opened(tmp_path, {**how, "config": b"b"})
+        assert all((tmp_path / name).read_text() == text for name, text in written.items())
+    else:
+        assert not opened(tmp_path, {**how, "config": b"b"}, seed=2).resumed

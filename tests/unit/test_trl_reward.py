@@ -322,14 +322,43 @@ def test_one_group_in_a_thread_of_another_process() -> None:
 
 def test_the_pickled_form_draws_each_group_anew() -> None:
     """That trainer's call is one group; the next call with the same prompt is another draw."""
-    reward = PicklableReward(spec(reward={"sample_rate": 0.25, "seed": 5}))
-    calls = [reward(prompts=["p"] * 2, completions=["a", "b"]) for _ in range(200)]
-    judged = [rewards == [0.5, 0.5] for rewards in calls]
-    assert all(
-        whole or rewards == [None, None] for whole, rewards in zip(judged, calls, strict=True)
-    )
+    drawing = {"sample_rate": 0.25, "seed": 5, "combine_mode": "weighted_sum"}
+    reward = PicklableReward(spec(reward=drawing))
+    group = {"prompts": ["p"] * 2, "completions": ["a", "b"], "env_reward": [1.0, 1.0]}
+    calls = [reward(**group) for _ in range(200)]
+    judged = [rewards == [1.5, 1.5] for rewards in calls]
+    assert all(whole or rewards == [1.0, 1.0] for whole, rewards in zip(judged, calls, strict=True))
     assert 30 <= sum(judged) <= 70
     assert len({tuple(judged[start : start + 8]) for start in range(0, 200, 8)}) > 10
+
+
+DRAWING = {"sample_rate": 0.5, "seed": 5, "combine_mode": "weighted_sum"}
+
+
+def test_a_step_draws_the_same_groups_in_every_process_and_says_how_many() -> None:
+    texts, paid = ["a"] * 8, {"env_reward": [1.0] * 8}
+    trainer, late = Trainer(), make_reward(spec(reward=DRAWING))
+    first = call(make_reward(spec(reward=DRAWING)), texts, trainer, **paid)
+    assert set(first) == {1.0, 1.5}
+    assert trainer.metrics["judge/drawn_frac"] == first.count(1.5) / 8
+    assert [call(late, texts, Trainer(), **paid) for _ in range(3)] == [first] * 3
+
+
+@pytest.mark.parametrize("settings", [
+    {"scale_rewards": "batch"},
+    {"normalize_advantages": True},
+    {"multi_objective_aggregation": "normalize_then_sum"},
+])  # fmt: skip
+def test_groups_with_and_without_the_judges_part_are_not_compared(settings: dict[str, Any]) -> None:
+    call(make_reward(spec(reward=DRAWING)), ["a", "b"], Trainer(), env_reward=[1.0, 1.0])
+    with refuses("spec.reward.sample_rate"):
+        call(make_reward(spec(reward=DRAWING)), ["a", "b"], Trainer(**settings))
+
+
+@pytest.mark.parametrize("mode", ["replace", "multiply"])
+def test_a_mode_in_which_an_undrawn_group_has_no_reward_is_refused(mode: str) -> None:
+    with refuses("spec.reward.sample_rate"):
+        make_reward(spec(reward={**DRAWING, "combine_mode": mode}))
 
 
 class Adding(Trainer):

@@ -215,18 +215,23 @@ def test_a_group_with_a_failed_episode_is_compared_without_it() -> None:
 
 
 def test_sample_rate_draws_groups_the_same_for_the_same_step() -> None:
-    one, _ = collector(sample_rate=0.5, seed=1)
+    drawing: dict[str, Any] = {"sample_rate": 0.5, "seed": 1, "combine_mode": "weighted_sum"}
+    one, _ = collector(**drawing)
     drawn = []
     for number in range(1, 7):
         ASKED.clear()
         settled = step(one, number)
         groups = {rollout.rsplit("/", 1)[0] for rollout in ASKED}
         drawn.append(groups)
-        for row in settled.rows():
-            if row["group"] not in groups:
-                assert row["missing"]["kind"] == "not_sampled"
+        rows = [row for row in settled.rows() if row["group"] not in groups]
+        assert [row["reward"] for row in rows] == [row["env_reward"] for row in rows]
+        metrics = settled.metrics
+        assert metrics["judge/drawn_frac"] == len(groups) / 2
+        there = [result.score for result in settled.results if result.score is not None]
+        assert metrics["rollouts/mean_return"] == len(there) >= len(rows)
+        assert metrics["mean_return"] == pytest.approx(sum(there) / len(there))
     assert 0 < sum(map(len, drawn)) < 12
-    other, _ = collector(sample_rate=0.5, seed=1)
+    other, _ = collector(**drawing)
     ASKED.clear()
     step(other, 4)  # as after a resume: not the first that is asked
     assert {rollout.rsplit("/", 1)[0] for rollout in ASKED} == drawn[3]

@@ -235,7 +235,6 @@ def test_a_chain_is_not_submitted_and_not_taken_for_something_else(tmp_path: Pat
         (["--ray", "http://h:8265"], "--ray"),
         (["--type", "judge"], "--type"),
         (["--approximate"], "--approximate: works only for the training of a policy"),
-        (["--poll"], "--poll: needs --ray"),
     )
     for more, said in given:
         arguments = ["train", str(EXAMPLE), "-o", str(tmp_path / "out"), *more]

@@ -99,7 +99,7 @@ def test_without_graders_or_with_one_that_asks_a_judge_is_wanted() -> None:
 def test_verl_gets_the_rules() -> None:
     run = read(backend="verl", model={"base": "m/m"})
     assert find_reward_problem(run) is None
-    assert build_verl_spec(run, build_reward_spec(run), every_rollout=False)["judges"] == {}
+    assert build_verl_spec(run, build_reward_spec(run))["judges"] == {}
     added = read(backend="verl", model={"base": "m/m"}, judge={"combine_mode": "weighted_sum"})
     assert find_reward_problem(added) is None
     smallest = read(

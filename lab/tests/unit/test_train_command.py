@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from adjudge.errors import ConfigError
 from adjudge_lab.cli import train as command
+from adjudge_lab.rl.run import TrainingJob
 
 RUN = """
 [model]
@@ -91,3 +92,35 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert folder.startswith("runs/train-")
     assert f"the same command with -o {folder}" in said
     assert not submitted
+
+
+STEP = {
+    "mean_return": 0.8625, "env_return": 0.3125, "judge_return": 1.1, "rollouts": 16.0,
+    "rollouts/mean_return": 16.0, "rollouts/env_return": 16.0, "rollouts/judge_return": 8.0,
+    "judge/drawn_frac": 0.5, "judge/missing_frac": 0.125, "judge/outcome_mean": 0.55,
+}  # fmt: skip
+LINES = """\
+resumed after step 4  what was judged is kept
+[ITER 5] mean_return=0.863, env_return=0.312, judge_return=1.1 (of 8), rollouts=16, drawn=50.0%, \
+missing=12.5%
+[RUBRIC_CALL] policy=adjudge, provider=openai, model=m
+[RUBRIC_SCORE] event=none, outcome=0.55, combined=1.1
+"""
+
+
+@pytest.mark.parametrize(("more", "lines"), [((), LINES), (("-q",), "")])
+def test_a_training_log_has_the_means_and_the_judge_of_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], lines: str
+) -> None:
+    def train(job: TrainingJob) -> None:
+        job.on_resume(4)
+        job.on_row(5, STEP)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "train_run", train)
+    Path("run.toml").write_text(RUN)
+    app = typer.Typer()
+    app.command()(command.train)
+    done = CliRunner().invoke(app, ["run.toml", "-o", "run", "--json", "--poll", *more])
+    assert done.exit_code == 0
+    assert done.stderr.partition("run\n")[2] == lines

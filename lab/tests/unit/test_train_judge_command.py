@@ -145,11 +145,50 @@ def test_a_plan_with_a_folder_is_written_there(here: Path) -> None:
     assert found["method"] == "grpo"
 
 
-def test_a_plan_of_other_backends_is_the_settings(here: Path) -> None:
-    done = invoke(BT, "--dry-run")
-    assert done.exit_code == 0
-    assert "train_batch_size=256" in done.stdout
-    assert "verl" not in done.stdout.replace("backend      trl", "")
+PAIRS = "".join(
+    json.dumps({"prompt": f"q{n}", "chosen": "yes", "rejected": "no"}) + "\n" for n in range(10)
+)
+CHAT = "".join(
+    json.dumps({"messages": [{"role": "user", "content": f"q{n}"},
+                             {"role": "assistant", "content": "yes"}]}) + "\n"
+    for n in range(10)
+)  # fmt: skip
+SFT = BT.replace("bradley_terry", "sft")
+RATED = SFT.replace("[data]", 'mode = "pointwise"\n[data]')
+PAID = RATED.replace('"sft"', '"grpo"') + "train_batch_size = 6\n[model]\npath = 'tiny'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "rows"),
+    [
+        (BT, PAIRS, {"train_rows": 9, "val_rows": 1, "unusable": 0, "steps": 3}),
+        (SFT, CHAT, {"train_rows": 9, "val_rows": 1, "unusable": 0, "steps": 1}),
+        (RATED, None, {"train_rows": 18, "val_rows": 2, "unusable": 0, "steps": 1}),
+        (PAID, None, {"train_rows": 18, "val_rows": 2, "unusable": 0, "steps": 3}),
+        (PAID.replace("= 6", "= 60"), None, 2),
+        (BT, None, 2),
+        (SFT, PAIRS, 2),
+        (RATED, CHAT, 2),
+        (BT.replace("rows.", "rowz."), None, 2),
+        (PAID.replace("rows.", "rowz."), None, 2),
+    ],
+)
+def test_a_plan_reads_the_rows_that_the_run_would_read(
+    here: Path, text: str, data: str | None, rows: Any
+) -> None:
+    if data is not None:
+        Path("rows.jsonl").write_text(data)
+    done = invoke(text, "--dry-run", "--json")
+    if rows == 2:
+        assert done.exit_code == 2
+        return
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == rows
+    said = invoke(text, "--dry-run").stdout
+    assert f"{rows['steps']} steps" in said
+    assert "verl" not in said.replace("backend      trl", "")
+    assert "{'" not in said
+    assert sorted(one.name for one in here.iterdir()) == ["judge.toml", "rows.jsonl"]
 
 
 def test_who_interrupts_is_told_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,14 +98,14 @@ def test_the_environments_reward_is_added_where_a_rule_can_compute_it() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("0.6.1", ["training.pipeline_async_enabled", "training.seed"]),
+        ("0.6.1", ["judge.sample_rate", "training.pipeline_async_enabled", "training.seed"]),
         ("0.9.1", ["judge.sample_rate"]),
     ],
 )
 def test_what_each_verl_lacks(version: str, expected: list[str]) -> None:
     run = run_of(
         backend="verl",
-        judge={"sample_rate": 0.5},
+        judge={"sample_rate": 0.5, "combine_mode": "weighted_sum"},
         training={"pipeline_async_enabled": True, "seed": 3},
     )
     assert keys(run, version) == expected

@@ -13,11 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
+from adjudge.runner.progress import format_duration
 from adjudge.trainers.scoring import Scorer
 from adjudge.types import RewardSample
+from adjudge_lab.cli import COMMANDS
 from adjudge_lab.cli.plan import print_run_plan
 from adjudge_lab.rl.launch import run_module
 from adjudge_lab.rl.plan import RunPlan, plan_run
@@ -351,7 +355,7 @@ def test_the_spec_for_verl_gives_the_runs_rewards(
     spec = build_reward_spec(run)
     asked = {"judges": {"judge": SCRIPTED}} if run.judge.enabled else {}
     own = RewardSpec.from_dict({**spec.model_dump(exclude_unset=True), **asked})
-    theirs = RewardSpec.from_dict({**build_verl_spec(run, spec, every_rollout=True), **asked})
+    theirs = RewardSpec.from_dict({**build_verl_spec(run, spec), **asked})
     # The environment is not asked in verl: its 1, 0, 1, 0 must come from the answers.
     expected = scores(own, [1.0, 0.0, 1.0, 0.0])
     assert None not in expected
@@ -367,7 +371,7 @@ def test_a_rule_of_the_datasets_own_pays(tmp_path: Path) -> None:
             {"name": "pays", "type": "adjudge_lab.rl.tiny:CapitalGrader", "weight": 0.0},
         ],
     )
-    data = build_verl_spec(run, build_reward_spec(run), every_rollout=True)
+    data = build_verl_spec(run, build_reward_spec(run))
     weights = {one["name"]: one["weight"] for one in data["graders"]}
     assert weights == {"pays": 1.0, "quality": 1.0}
     assert data["reward"]["outcome_weight"] == 2.0
@@ -448,3 +452,60 @@ def test_the_run_is_verls_module_with_files_and_variables(tmp_path: Path) -> Non
     files = VerlFiles.within(tmp_path / "out")
     command = build_verl_command(run, files, tmp_path / "out")
     assert [f"{key}={value}" for key, value in seen["given"].items()] == command[3:]
+
+
+def test_the_plan_says_how_long_judging_takes_as_far_as_the_file_does() -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "mock": None}
+    paced = {**judge, "endpoint": {"requests_per_minute": 1.0}}
+    quick, slow = plan_run(full(judge=judge)), plan_run(full(judge=paced))
+    calls = quick.in_all["calls"]
+    assert calls is not None
+    assert f"judging about {format_duration(calls * 2 / 16)} at 2 s a call" in quick.time
+    assert f"about {format_duration(calls * 60)}" in slow.time
+    assert f"at most {format_duration(calls * 60)}" in slow.time
+
+
+DATASET = """
+[model]
+base = "tiny"
+[rollout]
+dataset = "rows.jsonl"
+[judge]
+combine_mode = "replace"
+[[graders]]
+name = "valid"
+type = "json_valid"
+[evaluation]
+seeds = SEEDS
+"""
+
+
+ANSWERED = '[[graders]]\nname = "right"\ntype = "answer"\n'
+WATCHED = f"{ANSWERED}weight = 0.0\n"
+MIXED = [*[{"prompt": "q"}] * 20, {"prompt": "q", "answer": "4"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "code", "said"),
+    [
+        ([{"prompt": f"q{n}"} for n in range(20)], "[0, 1]", 0, "20 rows"),
+        (None, "[0, 1]", 2, "rollout.dataset: "),
+        ([{"mine": f"q{n}"} for n in range(20)], "[0, 1]", 2, "prompt"),
+        ([{"prompt": "q"}, {"prompt": "r"}], "[0, 1]", 2, "held out"),
+        ([{"prompt": "q", "answer": "4"}] * 20, "[0, 1]\n" + ANSWERED, 0, "20 rows"),
+        ([{"prompt": "q", "mine": "4"}] * 20, "[0, 1]\n" + ANSWERED, 2, "graders.right"),
+        ([{"prompt": "q", "mine": "4"}] * 20, "[0, 1]\n" + WATCHED, 0, "20 rows"),
+        (MIXED, "[0, 1]\n" + ANSWERED, 0, "21 rows"),
+        ([{"prompt": f"q{n}"} for n in range(20)], "[0, 20]", 2, "evaluation.seeds: "),
+    ],
+)
+def test_a_dry_run_reads_the_dataset_that_the_run_would_read(
+    tmp_path: Path, rows: list[dict[str, str]] | None, seeds: str, code: int, said: str
+) -> None:
+    (tmp_path / "run.toml").write_text(DATASET.replace("SEEDS", seeds))
+    if rows is not None:
+        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    arguments = ["train", str(tmp_path / "run.toml"), "--dry-run"]
+    done = CliRunner().invoke(command_line(COMMANDS), arguments)
+    assert done.exit_code == code, done.output
+    assert said in done.output

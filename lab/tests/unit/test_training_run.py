@@ -1,8 +1,10 @@
 """Everything about a training run that needs no trainer: its task, numbers, report, command."""
 
+import json
 import random
 import re
 import sys
+import tomllib
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -15,6 +17,7 @@ from adjudge import RewardSpec
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.runs.sentinel import SentinelAlarm, sentinel_reading
+from adjudge.runs.story import read_grader_facts
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary
 from adjudge_lab.environments import Episode, Policy
@@ -30,7 +33,7 @@ from adjudge_lab.rl.run import (
     train_run,
 )
 from adjudge_lab.rl.run_folder import TrainingFolder
-from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
 from adjudge_lab.rl.tiny import CapitalGrader, CapitalsTask, generate_capital_demonstrations
 from adjudge_lab.synthetic import COUNTRY_CAPITALS
 
@@ -224,6 +227,32 @@ def test_a_folder_that_holds_a_run_is_refused(
     with pytest.raises(RunFolderError, match="metrics.jsonl of another run"):
         train_run(TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path))
     assert not (tmp_path / "config.toml").exists()
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:9"])
+def test_the_folder_says_which_graders_ask_and_what_they_weigh(
+    tmp_path: Path, url: str | None
+) -> None:
+    run, job = load_run_file(EXAMPLE), TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path)
+    with closing(TrainingFolder(tmp_path / "run", run, EXAMPLE)) as folder:
+        spec = build_reward_spec(run, "http://127.0.0.1:9/v1", url)
+        _TrainingRun(job, folder, spec, url, 0.0)
+    facts = read_grader_facts(json.loads((tmp_path / "run" / "run.json").read_bytes()))
+    assert {name: (one.asks_judge, one.weight) for name, one in facts.items()} == {
+        "quality": (True, 1.0), "gold": (False, 0.0),
+    }  # fmt: skip
+
+
+def test_every_held_out_episode_is_judged_whatever_share_training_judges(tmp_path: Path) -> None:
+    data = {**tomllib.loads(EXAMPLE.read_text()), "services": {}}
+    data["judge"] |= {"combine_mode": "weighted_sum", "sample_rate": 0.01}
+    run = resolve_run_file(data, folder=EXAMPLE.parent)
+    with closing(TrainingFolder(tmp_path / "run", run, EXAMPLE)) as folder:
+        spec = build_reward_spec(run, "http://127.0.0.1:9/v1")
+        state = _TrainingRun(TrainingJob(run, EXAMPLE, tmp_path), folder, spec, None, 0.0)
+    drawn = [state._held_out_scorer.is_drawn(f"capitals {seed}", 0) for seed in range(40)]
+    assert all(drawn)
+    assert not all(state._scorer.is_drawn(f"1/{group}", 1) for group in range(40))
 
 
 def test_a_service_that_died_costs_no_report(

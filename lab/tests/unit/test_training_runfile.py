@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
 from adjudge_lab.rl.plan import list_run_warnings
@@ -52,7 +53,7 @@ def test_the_examples_are_runs(name: str) -> None:
 def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     run = resolve_run_file(
         made(
-            judge={"judge_scale": 2.5, "sample_rate": 0.5},
+            judge={"judge_scale": 2.5, "sample_rate": 0.5, "combine_mode": "weighted_sum"},
             training={"async_semaphore_max": 7, "judge_timeout_s": 5.0, "seed": 3},
         )
     )
@@ -65,6 +66,68 @@ def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     endpoint = spec.judges["judge"].endpoint
     assert (endpoint["deadline_s"], endpoint["max_concurrency"]) == (5.0, 7)
     assert resolve_run_file(made()).judge.sample_rate == 1.0
+
+
+SERVER = {"type": "openai", "base_url": "http://127.0.0.1:9/v1", "mock": None}
+PRICE = {"input": 1.0, "output": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"temperature": 0.0}),
+        ({"temperature": 0.7, "max_tokens": 256, "seed": 3}, {"temperature": 0.7, "seed": 3}),
+        ({"extra_body": {"top_k": 5}, "stream": True}, {"extra_body": {"top_k": 5}}),
+        ({"tokenizer": "m/m"}, {"tokenizer": "m/m", "cache": None}),
+        ({"cache": "c.sqlite"}, {"cache": str(Path("c.sqlite").resolve())}),
+        ({"type": "groq", "base_url": None, "api_key_env": "KEY"}, {"api_key_env": "KEY"}),
+        ({"type": "recorded", "cassette": "c.sqlite", "base_url": None}, {"temperature": None}),
+        ({"type": "classifier", "route": "classify"}, {"temperature": None, "route": "classify"}),
+        (
+            {"base_url": ["http://a/v1", "http://b/v1"]},
+            {"base_url": ["http://a/v1", "http://b/v1"]},
+        ),
+    ],
+)
+def test_the_judge_takes_what_a_specs_judge_takes(
+    given: dict[str, Any], found: dict[str, Any]
+) -> None:
+    run = resolve_run_file(made(judge={**SERVER, **given}))
+    table = build_reward_spec(run).judges["judge"]
+    assert {key: getattr(table, key) for key in found} == found
+
+
+def test_the_endpoint_has_the_limits_of_training_unless_it_has_its_own() -> None:
+    endpoint = {"requests_per_minute": 60.0, "deadline_s": 9.0}
+    run = resolve_run_file(made(judge={**SERVER, "endpoint": endpoint}))
+    found = build_reward_spec(run).judges["judge"].endpoint
+    assert (found["deadline_s"], found["max_concurrency"]) == (9.0, 16)
+    assert found["requests_per_minute"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"judge": {"temprature": 0.0}}, "judge.temprature"),
+        ({"judge": {"temperature": "hot"}}, "judge.temperature"),
+        ({"judge": {"api_key": "sk-1"}}, "judge.api_key"),
+        ({"judge": {"slots": 3}}, "judge.slots"),
+        ({"judge": {"requests_per_minute": 60}}, "judge.requests_per_minute"),
+        ({"judge": {"endpoint": {"deadlines": 3}}}, "judge.endpoint.deadlines"),
+        (
+            {"judge": {"endpoint": {"deadline_s": 3.0}}, "training": {"judge_timeout_s": 4.0}},
+            "judge.endpoint.deadline_s",
+        ),
+        ({"judge": {"budget_usd": 1.0}}, "judge.price"),
+        ({"judge": {"budget_usd": 1.0, "price": PRICE}, "services": {"judge_url": "serve"}},
+         "judge.budget_usd"),
+        ({"judge": {"budget_usd": 1.0, "price": PRICE}, "backend": "verl"}, "judge.budget_usd"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_judges_keys_is_named_by_them(changed: dict[str, Any], key: str) -> None:
+    data = made(**{**changed, "judge": {**SERVER, **changed["judge"]}})
+    with refuses(key, "run.toml"):
+        build_reward_spec(resolve_run_file(data, where="run.toml")).build_judges()
 
 
 def test_a_judge_of_the_users_own_gets_no_key_of_a_server(
@@ -91,6 +154,21 @@ def test_combination_is_by_weighted_sum_unless_said_otherwise() -> None:
     )
 
 
+@pytest.mark.parametrize("changed", [
+    {"judge": {"combine_mode": "replace"}},
+    {"judge": {"combine_mode": "multiply"}},
+    {"trl": {"scale_rewards": "batch"}},
+    {"trl": {"multi_objective_aggregation": "normalize_then_sum"}},
+])  # fmt: skip
+def test_a_sample_rate_needs_groups_that_are_learned_from_apart(changed: dict[str, Any]) -> None:
+    judge = {"sample_rate": 0.5, "combine_mode": "weighted_sum"}
+    resolve_run_file(made(judge=judge), where="run.toml")
+    with refuses("judge.sample_rate"):
+        resolve_run_file(
+            made(**{**changed, "judge": {**judge, **changed.get("judge", {})}}), where="run.toml"
+        )
+
+
 @pytest.mark.parametrize("named", [{}, {"env_name": "capitals"}])
 def test_a_task_app_plays_episodes_of_many_turns_whatever_they_are_called(named: Any) -> None:
     run = resolve_run_file(made(services={"task_url": "http://127.0.0.1:1"}, rollout=named))
@@ -111,15 +189,6 @@ def test_a_mistake_in_seeds_is_told_once() -> None:
         resolve_run_file(made(evaluation={"seeds": ["a", 101]}))
     assert str(caught.value).count("\n") == 0
     assert "evaluation.seeds" in str(caught.value)
-
-
-def test_a_judge_of_ones_own_needs_no_mock() -> None:
-    data = made(judge={"type": "groq", "model": "m", "api_key_env": "MY_KEY"})
-    del data["judge"]["base_url"], data["judge"]["mock"]
-    run = resolve_run_file(data)
-    assert not run.starts_mock
-    table = build_reward_spec(run).judges["judge"]
-    assert (table.type, table.base_url, table.api_key_env) == ("groq", None, "MY_KEY")
 
 
 def test_a_run_folders_copy_is_read_where_it_came_from(tmp_path: Path) -> None:

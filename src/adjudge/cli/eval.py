@@ -12,6 +12,7 @@ from rich.console import Console
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
+    EnvFile,
     JsonForTables,
     QuestionsInFlight,
     Quiet,
@@ -92,6 +93,7 @@ def eval_judge(
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: QuestionsInFlight = None,
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,
@@ -156,7 +158,8 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         )
     console.print(
         f"[bold]{clean(about['title'])}[/]: {about['items']:,} items, "
-        f"{len(about['subsets'])} subsets  ·  {summary['seconds']:.1f} s"
+        f"{len(about['subsets'])} subset{'s' * (len(about['subsets']) != 1)}  ·  "
+        f"{summary['seconds']:.1f} s"
     )
     for judge in judges:
         console.print(_scores(judge))

@@ -140,7 +140,8 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     groups, reward, rate = summary["groups"], summary["reward"], summary["samples_per_s"]
     speed = f", {format_sample_rate(rate)}" if rate else ""
     console.print(
-        f"{summary['samples']:,} samples in {groups['count']:,} groups "
+        f"{summary['samples']:,} samples in {groups['count']:,} "
+        f"group{'s' * (groups['count'] != 1)} "
         f"(size {groups['size_min']}-{groups['size_max']})"
         f"  ·  {summary['elapsed_s']:.1f} s{speed}" + _summary_notes(summary)
     )

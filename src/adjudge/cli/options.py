@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, errors
-from adjudge.config import check_allowed, suggest_name
+from adjudge.config import check_allowed, load_env_file, suggest_name
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
@@ -121,6 +121,23 @@ def cassette_option(name: str, text: str) -> Any:
 def budget_option(text: str) -> Any:
     """``--budget-usd``."""
     return typer.Option("--budget-usd", min=0.0, help=text, rich_help_panel=JUDGE_CALLS)
+
+
+def _load_environment(path: Path | None) -> Path | None:
+    if path is not None:
+        load_env_file(path)
+    return path
+
+
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--env-file",
+        callback=_load_environment,
+        help="A file of KEY=VALUE lines for the environment.",
+    ),
+]
+"""Loads the file where the command line is read, before the command itself."""
 
 
 def new_folder(verb: str) -> Path:

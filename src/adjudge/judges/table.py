@@ -304,7 +304,7 @@ def _build_model(
         arguments = _http_arguments(table, folder, cache, budget)
         if table.endpoint:
             defaults = cls.endpoint_defaults(table.slots or cls.slots)
-            arguments["settings"] = _parse_settings({**defaults, **table.endpoint})
+            arguments["settings"] = parse_settings({**defaults, **table.endpoint})
         model = cls(path, **arguments, **table.chosen(_SERVER_KEYS))
     elif table.has_server:
         model = cls(table.model, **_http_arguments(table, folder, cache, budget))
@@ -357,7 +357,7 @@ def _http_arguments(
     found: dict[str, Any] = {
         **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env")),
         "preset": table.type,
-        "settings": _parse_settings(table.endpoint) if table.endpoint else None,
+        "settings": parse_settings(table.endpoint) if table.endpoint else None,
         "cache": own,
         "price": None if table.price is None else table.price.model_dump(exclude_none=True),
         "budget": budget,
@@ -374,7 +374,8 @@ def _http_arguments(
     return found
 
 
-def _parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
+def parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
+    """The settings of a table ``endpoint``; raises :class:`ConfigError`."""
     from adjudge.judges.endpoint.settings import EndpointSettings  # noqa: PLC0415
 
     check_keys(given, sorted(EndpointSettings.__struct_fields__), "endpoint.")

@@ -228,7 +228,8 @@ class BatchGrader:
             one = GradedSample(place, sample.group_index, group, env_reward, {}, [], drawn)
             call.graded.append(one)
             if not drawn or sample.is_lost:
-                failed = partial(_lost_error, sample.problem) if drawn else _not_sampled_error
+                lost = sample.is_lost  # the environment pays nothing for it, drawn or not
+                failed = partial(_lost_error, sample.problem) if lost else _not_sampled_error
                 names = [grader.name for grader in (*self._outcome, *self._group)]
                 one.outcome = {name: failed(name) for name in names}
                 one.events = failed("events")

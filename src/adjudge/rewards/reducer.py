@@ -114,6 +114,7 @@ class RewardReducer:
         self._without_events = reduce_events([], settings.event_reduce)
         self._needs_outcome = settings.outcome_weight != 0
         self._counting = spec.counting
+        self._env_goes_on = settings.combine_mode == "weighted_sum"
         self._event_graders = {term.name for term in self._terms["event"]}
         self._compares = settings.group != "none" or spec.missing.policy in (
             "drop_group",
@@ -152,6 +153,9 @@ class RewardReducer:
         not be whole. A grader whose field a whole group lacks has nothing to judge there, either;
         where some samples have the field, the others' rewards are missing. A reward of which
         nothing is left is missing: ``not_applicable``.
+
+        Under ``weighted_sum`` a group that ``sample_rate`` did not draw keeps the environment's
+        reward; in the other modes its rewards are missing.
 
         Rewards of a group that differ by rounding alone are made equal. ``step`` is the training
         step, by which schedules of weights go; without one a spec that has any is a
@@ -294,6 +298,8 @@ class RewardReducer:
         part = outcome if self._needs_outcome else 0.0
         state = _SampleState(one, idle, outcome, events, part, part, values)
         state.reward = self._combined(state)
+        if self._env_goes_on and not one.sampled and _is_undrawn(state.reward):
+            state.part, state.reward = 0.0, self._with_env(0.0, one.env_reward)
         if not isinstance(state.reward, float):
             state.part = state.reward
         return state
@@ -587,6 +593,10 @@ def _judging_state(result: GraderResult, *, imputes: bool) -> str:
 def find_lacking_graders(one: GradedSample) -> set[str]:
     """The graders that a sample, or an event of it, has no field for."""
     return {name for name, result in one.results() if _is_lacking(result)}
+
+
+def _is_undrawn(reward: RewardPart) -> bool:
+    return isinstance(reward, GraderError) and reward.kind is ErrorKind.NOT_SAMPLED
 
 
 def _is_lacking(result: GraderResult) -> bool:

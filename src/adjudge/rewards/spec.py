@@ -210,6 +210,17 @@ class JudgedReward(ConfigTable):
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
     sample_rate: float = Field(default=1.0, gt=0, le=1)
 
+    @property
+    def undrawn_problem(self) -> str | None:
+        """Why nobody can train with this ``sample_rate``, if so."""
+        if self.sample_rate == 1 or self.combine_mode == "weighted_sum":
+            return None
+        return (
+            f"must be 1 in training under combine_mode = {self.combine_mode!r}, since a group that "
+            f"is not drawn has no reward there (found {self.sample_rate:g}). Set 1, or "
+            "combine_mode = 'weighted_sum', under which it keeps the environment's reward."
+        )
+
 
 class RewardSettings(JudgedReward):
     """``[reward]``: from a sample's results to its reward."""
@@ -314,6 +325,11 @@ class RewardSpec(ConfigFile):
                 f"{self.where}: graders.{name}.weight: is a schedule over training steps, and "
                 f"{who} knows of no step. {remedy}"
             )
+
+    def refuse_undrawn(self) -> None:
+        """Raise :class:`ConfigError` where ``sample_rate`` would leave groups without a reward."""
+        if problem := self.reward.undrawn_problem:
+            raise ConfigError(f"{self.where}: reward.sample_rate: {problem}")
 
     def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
         """Names, weights and essentials of the graders of one scope at a training step."""

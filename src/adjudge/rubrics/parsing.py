@@ -151,7 +151,7 @@ def _tag_text(value: Any, where: str) -> str:
 AnyRubric = Rubric | GlobalRubric | RubricBundle
 
 _LISTS = ("criteria", "rubrics", "rubric", "checklist")
-_NAMES = ("id", "version", "description", "goal_text")
+_NAMES = ("id", "version", "description", "goal_text", "examples")
 _RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score", "essential_gate")
 _GLOBAL = (*_LISTS, *_NAMES, "scoring_guide")
 _PARTS = ("global_rubric", "outcome", "events", "event")
@@ -336,8 +336,9 @@ def _list_in(found: dict[str, Any], where: str) -> tuple[Any, ...]:
     return tuple(criteria)
 
 
-def _names(found: dict[str, Any], where: str) -> dict[str, str]:
+def _names(found: dict[str, Any], where: str) -> dict[str, Any]:
     return {
+        "examples": found.get("examples", ()),
         "id": _read_text(_stringify(found.get("id")), "id", where),
         "version": _read_text(_stringify(found.get("version")), "version", where),
         "description": _read_text(

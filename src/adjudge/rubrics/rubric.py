@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from adjudge.config import suggest_name
+from adjudge.config import suggest_name, unknown_key
 from adjudge.errors import ConfigError
 from adjudge.text import has_surrogates
 
@@ -127,6 +127,25 @@ class Criterion(msgspec.Struct, frozen=True):
         return self.worth < 0
 
 
+class Example(msgspec.Struct, frozen=True):
+    """What the rubric says of one piece of work: its ``score``, and why.
+
+    Raises :class:`ConfigError`.
+    """
+
+    text: str
+    score: float | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "text")
+        check_text(self.reason, "reason")
+        if not self.text.strip():
+            raise ConfigError("text: must be a piece of work, or what it does")
+        if self.score is not None:
+            msgspec.structs.force_setattr(self, "score", require_finite(self.score, "score"))
+
+
 def describe_type(value: object) -> str:
     """What a value is, in words that users of JSON and TOML know."""
     names = {"NoneType": "nothing", "dict": "a table", "str": "a text", "bool": "true or false"}
@@ -188,7 +207,8 @@ class Rubric(msgspec.Struct, frozen=True):
     * ``auto``: ``points`` where any are negative, else ``weights``.
 
     ``clip``: a negative score becomes 0. ``essential_gate``: every Essential criterion is a veto.
-    ``veto_score``: a failed veto caps the score there; a score that is lower stays.
+    ``veto_score``: a failed veto caps the score there; a score that is lower stays. ``examples``:
+    good and bad work, shown to the judge with the criteria.
 
     Raises :class:`ConfigError` for duplicate ids, and for criteria that the scheme cannot use.
 
@@ -205,9 +225,11 @@ class Rubric(msgspec.Struct, frozen=True):
     clip: bool = False
     veto_score: float = 0.0
     essential_gate: bool = False
+    examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
         criteria = _numbered(self.criteria)
+        msgspec.structs.force_setattr(self, "examples", _examples(self.examples))
         msgspec.structs.force_setattr(self, "criteria", criteria)
         if self.scheme not in SCHEMES:
             hint = suggest_known_name(self.scheme, SCHEMES)
@@ -227,7 +249,45 @@ class Rubric(msgspec.Struct, frozen=True):
 
 def rubric_digest(rubric: msgspec.Struct) -> str:
     """16 hexadecimal digits that change with the rubric's content: for provenance and journals."""
-    return sha256(msgspec.json.encode(rubric, order="sorted")).hexdigest()[:16]
+    said: dict[str, Any] = msgspec.to_builtins(rubric)
+    if not said.get("examples"):  # what no judge is shown
+        said.pop("examples", None)
+    return sha256(msgspec.json.encode(said, order="sorted")).hexdigest()[:16]
+
+
+_MAX_EXAMPLES = 50
+_EXAMPLE_TEXTS = ("text", "response", "trajectory")
+
+
+def _examples(given: Any) -> tuple[Example, ...]:
+    """Examples: each an :class:`Example`, a text, or a table of a text, a score and a reason."""
+    if not isinstance(given, list | tuple):
+        raise ConfigError(f"examples: must be a list (found {describe_type(given)})")
+    if len(given) > _MAX_EXAMPLES:
+        raise ConfigError(
+            f"examples: are too many (found {len(given):,}; allowed: up to {_MAX_EXAMPLES})"
+        )
+    return tuple(_example(one, f"examples.{place}") for place, one in enumerate(given, start=1))
+
+
+def _example(given: Any, where: str) -> Example:
+    if isinstance(given, Example):
+        return given
+    found: Any = {"text": given} if isinstance(given, str) else given
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{where}: must be a text or a table (found {describe_type(given)})")
+    allowed = (*_EXAMPLE_TEXTS, "score", "reason")
+    for key in found:
+        if key not in allowed:
+            raise ConfigError(f"{where}.{str(key)[:40]}: {unknown_key(str(key)[:40], allowed)}")
+    texts = [key for key in _EXAMPLE_TEXTS if found.get(key) is not None]
+    if len(texts) != 1:
+        listed = " and ".join(texts) or "none"
+        raise ConfigError(f"{where}: needs one of {', '.join(_EXAMPLE_TEXTS)} (found: {listed})")
+    try:
+        return Example(found[texts[0]], found.get("score"), found.get("reason") or "")
+    except ConfigError as error:
+        raise ConfigError(f"{where}.{error}") from None
 
 
 def _numbered(given: Any) -> tuple[Criterion, ...]:
@@ -309,8 +369,8 @@ class GlobalRubric(msgspec.Struct, frozen=True):
     """Aspects in plain words, judged together by one score.
 
     ``scoring_guide``: what ranges of scores mean, such as ``{"0.9-1.0": "Excellent: …"}``. The
-    score lies between the lowest and highest number there, in [0, 1] without a guide. Raises
-    :class:`ConfigError`.
+    score lies between the lowest and highest number there, in [0, 1] without a guide. ``examples``:
+    good and bad work, with scores on that scale. Raises :class:`ConfigError`.
 
     >>> GlobalRubric("a@v1", criteria=["Explores"], scoring_guide={"0-4": "poor"}).score_range
     (0.0, 4.0)
@@ -321,9 +381,11 @@ class GlobalRubric(msgspec.Struct, frozen=True):
     criteria: tuple[str, ...] = ()
     scoring_guide: dict[str, str] = {}
     version: str = ""
+    examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "criteria", _aspects(self.criteria))
+        msgspec.structs.force_setattr(self, "examples", _examples(self.examples))
         _check_guide(self.scoring_guide)
         for name in ("id", "description", "version"):
             check_text(getattr(self, name), name)
@@ -332,6 +394,12 @@ class GlobalRubric(msgspec.Struct, frozen=True):
             raise ConfigError(
                 "scoring_guide: all ranges are the same number. Give at least two numbers."
             )
+        for place, one in enumerate(self.examples, start=1):
+            if one.score is not None and not low <= one.score <= high:
+                raise ConfigError(
+                    f"examples.{place}.score: must be on the scale of the scoring guide (found "
+                    f"{one.score:g}; allowed: {low:g} to {high:g})"
+                )
 
     @property
     def bands(self) -> list[Band]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -97,7 +98,8 @@ class RunFolder:
     and that are another's in a folder without ``run.json``, besides those of all runs. With
     ``once`` a run whose ``summary.json`` is there is refused. ``journal``: the log of this run's
     results; where it has no more than its head and nothing else was written, the folder is claimed
-    anew: a first try with a mistake burns no folder.
+    anew: a first try with a mistake burns no folder. ``leftovers``: what else a run leaves that has
+    no result yet, for :meth:`releases_failed_start`.
 
     ``resumed`` says whether a run is gone on with; ``facts`` are then what ``run.json`` has. The
     folder is locked until :meth:`close`, and a context manager. Raises
@@ -117,6 +119,7 @@ class RunFolder:
         outputs: Sequence[str] = (),
         once: bool = False,
         journal: str | None = None,
+        leftovers: Sequence[str] = (),
     ) -> None:
         self.path = path
         created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -127,6 +130,7 @@ class RunFolder:
             del self.facts["kind"]
         self._identity = {"kind": "another kind", **identity}
         self._config, self._once, self._journal = config, once, journal
+        self._leftovers = leftovers
         self._outputs = dict.fromkeys((*_RESULT_FILES, *outputs))
         with ExitStack() as held:
             held.enter_context(hold_lock(path))
@@ -148,6 +152,29 @@ class RunFolder:
     def close(self) -> None:
         """Let others have the folder."""
         self._held.close()
+
+    @contextmanager
+    def releases_failed_start(self) -> Iterator[None]:
+        """Give the folder up where the block fails before the run has a result."""
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Take the claim back, unless the folder has a result."""
+        outputs = [self.path / name for name in (*self._outputs, "checkpoints")]
+        left = [self.path / name for name in self._leftovers]
+        logs = [path for path in left if path.suffix == ".jsonl"]
+        if any(_has_result(path, left) for path in (*outputs, *logs)):
+            return
+        claim = (self.path / self.manifest_name, self.path / _CONFIG)
+        for path in (*claim, *left, *outputs):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file whole: readers see the old one or the new one."""
@@ -215,6 +242,15 @@ class RunFolder:
                     f"{self.path}: holds a run of {words}"
                     f"{values if len(values) < _LONGEST_VALUES else ''}. {_OTHER_FOLDER}"
                 )
+
+
+def _has_result(path: Path, leftovers: Sequence[Path]) -> bool:
+    """Whether a file has content, a journal more than its head, a folder other than leftovers."""
+    if path.is_dir():
+        return any(one not in leftovers for one in path.iterdir())
+    if path.name == JOURNAL_FILE:
+        return _has_rows(path)
+    return path.exists() and path.stat().st_size > 0
 
 
 def _has_rows(log: Path) -> bool:

@@ -186,7 +186,8 @@ class _RecordedGrader:
     ) -> list[GradedSample]:
         stated = [self._read(sample) for sample in samples]
         sampled = [
-            kind != ErrorKind.NOT_SAMPLED and self._function.is_drawn(group, step or 0)
+            kind != ErrorKind.NOT_SAMPLED
+            and (self._from_rows or self._function.is_drawn(group, step or 0))
             for (_, kind, _), group in zip(stated, groups, strict=True)
         ]
         asked: Sequence[GradedSample | None] = [None] * len(samples)
@@ -213,7 +214,8 @@ class _RecordedGrader:
             missing = sample.extra.get("missing") or {}
             details = sample.extra.get("details")
             found = details if isinstance(details, Mapping) else {}
-            return found, str(missing.get("kind", "")), str(missing.get("message", ""))
+            kind, message = str(missing.get("kind", "")), str(missing.get("message", ""))
+            return found, kind or _undrawn_kind(found), message
         record = next((one for one in self._rows if one.index == sample.original_index), None)
         if record is None or (record.key and compute_rollout_key(sample) != record.key):
             raise RunFolderError(
@@ -221,7 +223,8 @@ class _RecordedGrader:
             )
         missing = record.missing
         kind, message = ("", "") if missing is None else (missing.kind, missing.message)
-        return record.details or {}, kind, message
+        found = record.details or {}
+        return found, kind or _undrawn_kind(found), message
 
     def _fill(
         self,
@@ -274,6 +277,11 @@ class _RecordedGrader:
         spread = is_listwise(grader) and "rank" in metadata
         bounds = (0.0, 1.0) if spread else getattr(grader, "score_range", None)
         return GraderScore(name, score, str(detail.get("reason", "")), metadata, bounds, role)
+
+
+def _undrawn_kind(details: Mapping[str, Any]) -> str:
+    """The kind of a reward that no grader was asked about: the environment's alone."""
+    return str(ErrorKind.NOT_SAMPLED) if details.get("source") == "none" else ""
 
 
 def _make_error(name: str, detail: Mapping[str, Any], role: Role) -> GraderError:

@@ -90,6 +90,7 @@ class Adapter:
         self._references = ReferenceChoice(self.warn, "Name it with columns={{'reference': '{}'}}.")
         if self.call_holds == "one sample":
             self._check_one_sample()
+        self.spec.refuse_undrawn()
 
     @property
     def spec(self) -> RewardSpec:
@@ -176,6 +177,16 @@ class Adapter:
             raise ConfigError(
                 f"{self.spec.where}: reward.combine_mode: must be 'replace', since {self.trainer} "
                 f"adds rewards itself (found {mode!r}). Set 'replace', and weight the judge there."
+            )
+
+    def check_drawn_groups(self, setting: str | None) -> None:
+        """Refuse ``sample_rate`` where a ``setting`` compares groups: some have a judge's part."""
+        rate = self.spec.reward.sample_rate
+        if rate < 1 and setting is not None:
+            raise ConfigError(
+                f"{self.spec.where}: reward.sample_rate: must be 1 beside {setting}, since "
+                f"{self.trainer} then compares the rewards of several groups, and only the drawn "
+                f"ones have the judge's part (found {rate:g}). Set 1, or compare inside groups."
             )
 
     def warn(self, message: str) -> None:

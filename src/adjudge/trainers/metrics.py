@@ -43,7 +43,7 @@ def batch_metrics(
         "missing_frac": (drawn - _count_present(judged, scores)) / drawn if drawn else None,
         "zero_std_frac": group_spread(scores, groups).zero_frac,
         "len_corr_group": group_length_correlation(scores, lengths, groups),
-        **_missing_by_kind(results, drawn),
+        **_missing_by_kind(judged, results, drawn),
         "suspect_frac": (sum(one.suspect for one in results) / drawn if drawn else 0.0) or None,
         **_call_metrics(collect_judge_calls(judged) if calls is None else calls),
         **_part_means(results),
@@ -65,10 +65,12 @@ def _env_ratio(judged: Sequence[GradedSample], results: Sequence[RewardResult]) 
     return sum(score for score, _ in pairs) / total if total else None
 
 
-def _missing_by_kind(results: Sequence[RewardResult], drawn: int) -> dict[str, float]:
+def _missing_by_kind(
+    judged: Sequence[GradedSample], results: Sequence[RewardResult], drawn: int
+) -> dict[str, float]:
     counts: dict[str, int] = defaultdict(int)
-    for result in results:
-        if result.missing is not None and result.missing.kind != "not_sampled":
+    for one, result in zip(judged, results, strict=True):
+        if one.sampled and result.missing is not None:
             counts[f"missing_frac/{result.missing.kind}"] += 1
     return {name: count / drawn for name, count in counts.items()}
 

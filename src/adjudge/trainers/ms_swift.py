@@ -95,6 +95,13 @@ class _SwiftAdapter(Adapter):
         self._size = int(getattr(args, "num_generations", None) or 1)
         self._eval_size = int(getattr(args, "num_generations_eval", None) or self._size)
         self._zeros = _read_zero_filling(args)
+        scale, estimator = (
+            getattr(args, key, None) for key in ("scale_rewards", "advantage_estimator")
+        )
+        if scale in ("batch", "gdpo"):
+            self.check_drawn_groups(f"--scale_rewards {scale}")
+        if estimator == "reinforce_plus_plus":
+            self.check_drawn_groups(f"--advantage_estimator {estimator}")
         self._patched = _leaves_out_missing()
         if self._patched and self.spec.missing.policy != "raise":
             _check_patched(args)

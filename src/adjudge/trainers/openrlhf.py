@@ -125,6 +125,8 @@ class GroupExecution(Adapter):
                 f"missing reward can be left out (found {estimator!r}). In the place of "
                 "'group_norm', use 'dr_grpo' and reward.group = 'z_score' in the spec."
             )
+        if estimator not in _ESTIMATORS:
+            self.check_drawn_groups(f"--algo.advantage.estimator {estimator}")
         self._stretches = estimator == "rloo"  # whose mean of the others counts the missing
         self._open: dict[int, _Group] = {}
 

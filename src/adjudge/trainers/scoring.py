@@ -21,7 +21,7 @@ from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.types import GradedSample, Provenance, RewardResult, Sample, Usage
+from adjudge.types import GradedSample, GraderError, Provenance, RewardResult, Sample, Usage
 
 _log = logging.getLogger("adjudge")
 
@@ -92,7 +92,7 @@ class Scorer(SpecRewardFunction):
         self._kinds: dict[str, float] = {}
         self._predictors, self._said = MissingWatch(), set[str]()
         self._limiter = LogLimiter()
-        self._unreported: Counter[ErrorKind] = Counter()
+        self._unreported: Counter[tuple[str, ErrorKind]] = Counter()
         self._unreported_total = 0
         self.recorder = None if record is None else open_recorder(record)
         if self.recorder is not None:
@@ -149,7 +149,8 @@ class Scorer(SpecRewardFunction):
         """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
 
         ``step`` is the training step: schedules of weights go by it, and under ``sample_rate`` each
-        draws other groups, the same in every process; by default each call is a step of its own.
+        draws other groups, the same in every process; by default that of ``progress``, and where
+        it knows none each call is a step of its own.
         Where :attr:`compares_groups` is ``None``, the members of a group may come in several calls
         of one step: then not ``whole_groups``. ``progress``: where the trainer is, for the recorder
         alone.
@@ -160,6 +161,7 @@ class Scorer(SpecRewardFunction):
         to end, :class:`~adjudge.errors.TrainingStopped`.
         """
         progress = progress or TrainerProgress(step)
+        step = progress.step if step is None else step
         step = self._next_step() if step is None else step
         judged = await self.grade(samples, groups, step=step)
         return self.compute_rewards(
@@ -182,6 +184,8 @@ class Scorer(SpecRewardFunction):
         results = self.reward(judged, whole_groups=whole_groups, step=step)
         calls, lengths = collect_judge_calls(judged), [len(one.response or "") for one in samples]
         metrics = batch_metrics(judged, results, lengths, calls)
+        if self.spec.reward.sample_rate < 1 and judged:
+            metrics["judge/drawn_frac"] = sum(one.sampled for one in judged) / len(judged)
         if step is not None:
             for name, schedule in self.spec.schedules.items():
                 metrics[f"judge/{name}_weight"] = schedule.at(step)
@@ -218,11 +222,12 @@ class Scorer(SpecRewardFunction):
         for what in dict.fromkeys(what for what, _ in self._unreported):
             kinds = [(kind, n) for (of, kind), n in self._unreported.most_common() if of == what]
             listed = ", ".join(f"{kind} {n:,}" for kind, n in kinds)
-            parts.append(f"{sum(n for _, n in kinds)} of %d rewards {what} ({listed})")
+            count = sum(n for _, n in kinds)
+            parts.append(f"{count} of {self._unreported_total} rewards {what} ({listed})")
         _log.warning(
             "%s%s; the first: %s%s",
             "" if self.spec.where in text else f"{self.spec.where}: ",
-            " and ".join(parts).replace("%d", str(self._unreported_total)),
+            " and ".join(parts),
             text,
             f" ({place})" if place else "",
         )

@@ -166,12 +166,10 @@ class TrlAdapter(Adapter):
         self._end_gracefully(batch.trainer)
         await batch.read_environments()
         samples = batch.samples(layout.groups, self, self._read_thinking(batch.trainer))
-        # Without a schedule each call draws anew under sample_rate, also those of one step.
-        step = batch.step if self.spec.schedules else None
         scored = await self.ascore(
             samples,
             layout.groups,
-            step=step,
+            step=batch.step,
             whole_groups=layout.broken is None,
             progress=batch.progress,
         )
@@ -206,6 +204,8 @@ class TrlAdapter(Adapter):
             raise ConfigError(problem)
         step = self.spec.reward.group
         by, setting, remedy = _find_division(trainer) or (None, "", "")
+        both = setting.startswith("multi_objective")  # its sums are divided by the batch's, too
+        self.check_drawn_groups(setting if by == "batch" or both else None)
         # What GDPO comes to is divided by the batch's deviation last: that is the trainer's part.
         ours = {"z_score": ("group", "batch"), "gdpo": ("group",)}.get(step, ())
         if by in ours:

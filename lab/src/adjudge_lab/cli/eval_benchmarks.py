@@ -14,6 +14,7 @@ from adjudge.cli.console import clean, errors, output, print_json, resumable_wor
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
+    EnvFile,
     JsonForTables,
     PolicyModel,
     PolicyUrl,
@@ -174,6 +175,7 @@ def eval_ifeval(
             rich_help_panel=_SAMPLING,
         ),
     ] = None,
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
@@ -469,6 +471,7 @@ def eval_healthbench(
     by: _JoinKey = None,
     wait_for_judge: WaitForJudge = 0.0,
     concurrency: QuestionsInFlight = None,
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     budget_usd: Annotated[
         float | None, budget_option("The most that the judge may cost; needs its price.")

@@ -13,6 +13,7 @@ from adjudge.cli.console import clean, output, print_json, resumable_work
 from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     ApiKeyEnv,
+    EnvFile,
     JsonForTables,
     PolicyModel,
     PolicyUrl,
@@ -60,6 +61,7 @@ def eval_policy(
     no_judges: Annotated[
         bool, typer.Option("--no-judges", help="Ask no judge; report the official score alone.")
     ] = False,
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
     folder: Annotated[Path | None, output_option("eval")] = None,
     dry_run: DryRun = False,
     as_json: JsonForTables = False,

@@ -19,6 +19,7 @@ from adjudge.report.elements import bold
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.judge_calls import COST_UNIT_EPISODES
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.methods import plan_training
 from adjudge_lab.judge_training.trl_trainers import check_judge_settings
 from adjudge_lab.rl.plan import GraderPlan, RunPlan
 
@@ -58,11 +59,13 @@ def _print_run(console: Console, found: RunPlan) -> None:
         ("backend", found.backend),
         ("policy", found.policy),
         ("task", f"{found.task}, {turns}"),
+        ("dataset", None if found.rows is None else f"{found.rows:,} rows"),
         ("judge", found.judge or "none: judge.enabled is false"),
         ("reward", found.reward),
         ("learning rate", found.assumed_learning_rate),
         ("rollouts", per_step),
         ("evaluation", held_out),
+        ("time", found.time),
         ("settings", "  ".join(f"{key}={value}" for key, value in found.settings.items())),
     )
     rows = [[bold(name), value] for name, value in facts if value]
@@ -99,6 +102,8 @@ def _print_judging(console: Console, found: RunPlan) -> None:
     console.print(f"[dim]{clean(found.assumed)}[/]")
     whole = found.in_all
     cost = "" if whole["cost_usd"] is None else f"; {_cost_cell(whole['cost_usd'], 1)} USD"
+    if found.budget_usd is not None:
+        cost += f"; the budget is {found.budget_usd:g} USD, and the run ends where it is spent"
     console.print(
         f"[bold]the whole run[/]  ≤ {whole['calls']:,.0f} calls, {whole['input_tokens']:,.0f} "
         f"tokens in, {whole['output_tokens']:,.0f} out{cost}"
@@ -169,21 +174,37 @@ def print_judge_plan(judge: JudgeFile, folder: Path | None, *, as_json: bool) ->
     verl = None if judge.backend == "trl" else _plan_verl(judge, folder)
     checked = judge.backend == "verl" or check_judge_settings(judge)
     problem = describe_hub_problem(judge.base) if judge.is_named_model else None
+    rows = None if verl is not None else plan_training(judge)
     if as_json:
-        found = resolved if verl is None else {**resolved, "verl": verl.data()}
-        print_json(found)
+        found = {"rows": rows} if verl is None else {"verl": verl.data()}
+        print_json({**resolved, **found})
         return
     console = output()
     for name, value in resolved.items():
         pairs = value.items() if isinstance(value, dict) else [("", value)]
-        told = "  ".join(f"{key}={one}" if key else str(one) for key, one in pairs)
-        console.print(f"[bold]{clean(name):<12}[/] {clean(told)}", soft_wrap=True)
+        said = "  ".join(f"{key}={_as_text(one)}" if key else _as_text(one) for key, one in pairs)
+        console.print(f"[bold]{clean(name):<12}[/] {clean(said)}", soft_wrap=True)
+    if rows is not None:
+        console.print(
+            f"[bold]rows[/]         {rows['train_rows']:,} to train on, {rows['val_rows']:,} held "
+            f"out, {rows['unusable']:,} unusable\n"
+            f"[bold]time[/]         {rows['steps']:,} steps of {judge.data.train_batch_size:,} "
+            "rows; the run's first steps show how long one takes. No judge is asked: it costs "
+            "nothing.",
+            soft_wrap=True,
+        )
+    elif verl is None:
+        console.print("data is on the hub: the dry run does not fetch it, so rows are not known")
     if not checked:
         console.print("trl is not installed here, and [trl] is not checked")
     if problem is not None:
         console.print(f"[yellow]model.path: {clean(problem)}[/]", soft_wrap=True)
     if verl is not None:
         _print_judge_verl(verl, folder)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _plan_verl(judge: JudgeFile, folder: Path | None) -> Any:

@@ -7,7 +7,7 @@ are trained here, by verl, or on a Ray cluster.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
-from adjudge.cli.options import RAY, new_folder, output_option
-from adjudge.config import load_env_file, load_toml
+from adjudge.cli.options import RAY, EnvFile, budget_option, new_folder, output_option
+from adjudge.config import load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
 from adjudge.runs.sentinel import SentinelAlarm
@@ -29,10 +29,15 @@ from adjudge_lab.judge_training.chain.run import ChainJob, chain_plan, chain_pla
 from adjudge_lab.judge_training.judge_file import JUDGE_VARIABLES, JudgeFile, JudgeJob
 from adjudge_lab.judge_training.report import judge_summary_lines
 from adjudge_lab.rl.launch import run_module, submit_job
-from adjudge_lab.rl.rewards import check_run_machine, find_judge_key_env
+from adjudge_lab.rl.rewards import (
+    check_run_machine,
+    find_judge_key_env,
+    name_judge,
+    uses_only_rules,
+)
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_checks import load_run_file
+from adjudge_lab.rl.runfile_checks import check_budget, load_run_file
 from adjudge_lab.rl.trl_backend import StepMetrics
 
 
@@ -73,8 +78,13 @@ def _print_chain(found: dict[str, Any], *, as_json: bool, lines: list[str]) -> N
         output().print(clean(line), soft_wrap=True)
 
 
-class _AlarmBars(StageBars):
-    """A bar a stage, and a line for each alarm."""
+class _TrainingBars(StageBars):
+    """A bar a stage, and a line for a resumed run and for each alarm."""
+
+    def resume(self, step: int) -> None:
+        """A line with the step after which an interrupted run goes on."""
+        if self.show:
+            self.line(f"[bold]resumed after step {step}[/]  [dim]what was judged is kept[/]")
 
     def alarm(self, alarm: SentinelAlarm) -> None:
         """A line for what a policy's sentinel just found."""
@@ -82,7 +92,7 @@ class _AlarmBars(StageBars):
         self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
 
 
-class _ChainBars(_AlarmBars):
+class _ChainBars(_TrainingBars):
     """A bar for each part of a stage, a line as each stage begins."""
 
     def __init__(self, stages: int, *, show: bool) -> None:
@@ -146,8 +156,9 @@ def train_judge_file(
 def _here(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
     from adjudge_lab.judge_training.run import run_judge  # noqa: PLC0415  (not for a plan)
 
-    with StageBars(show=not quiet) as bars:
-        return run_judge(JudgeJob(judge, path, folder, on_progress=bars.update))
+    with _TrainingBars(show=not quiet) as bars:
+        job = JudgeJob(judge, path, folder, on_progress=bars.update, on_resume=bars.resume)
+        return run_judge(job)
 
 
 def _by_verl(judge: JudgeFile, path: Path, folder: Path, *, quiet: bool) -> dict[str, Any]:
@@ -169,9 +180,6 @@ def _cluster_address(judge: JudgeFile) -> str | None:
     address = judge.grpo.ray_address
     given = "ray_address" in judge.grpo.model_fields_set
     return address if given and address.startswith(("http://", "https://")) else None
-
-
-_OF_JUDGED = ("reward", "judge", "gold")
 
 
 class TrainingKind(StrEnum):
@@ -202,9 +210,10 @@ def train(
             help="The seed [default: the file's]; of a chain, added to each stage's.",
         ),
     ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(help="A file of KEY=VALUE lines for the environment."),
+    env_file: EnvFile = None,  # noqa: ARG001  (loaded as the command line is read)
+    budget_usd: Annotated[
+        float | None,
+        budget_option("The most that the judge may cost in this folder [default: the file's]."),
     ] = None,
     approximate: Annotated[
         bool,
@@ -224,7 +233,11 @@ def train(
     ] = None,
     poll: Annotated[
         bool,
-        typer.Option("--poll", help="Follow a submitted job until it ends.", rich_help_panel=RAY),
+        typer.Option(
+            "--poll",
+            help="Follow a submitted job to its end, as a local run always is.",
+            rich_help_panel=RAY,
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan without training, and stop.")
@@ -249,20 +262,8 @@ def train(
     network and no GPU; --dry-run needs none of them.
     """
     path = _single_run_file(run, config)
-    if env_file is not None:
-        load_env_file(env_file)
     found = load_toml(path).get("kind", "rl")
-    if kind is not None and kind != found:
-        raise ConfigError(
-            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(kind)!r})"
-        )
-    if poll and ray is None and found != "judge":  # which may name a cluster itself
-        raise ConfigError("--poll: needs --ray. Give the cluster's ADDRESS with --ray.")
-    if approximate and found != "rl":
-        raise ConfigError(
-            f"--approximate: works only for the training of a policy (found kind = {found!r} in "
-            f"{path}). Remove --approximate."
-        )
+    _check_kind(path, found, kind, {"--approximate": approximate, "--budget-usd": budget_usd})
     shared: dict[str, Any] = {"seed": seed, "dry_run": dry_run, "as_json": as_json, "quiet": quiet}
     if found == "judge":
         train_judge_file(path, folder, **shared, ray=ray, poll=poll)
@@ -275,9 +276,13 @@ def train(
     wanted = load_run_file(path)
     if seed is not None:
         wanted = wanted.with_seed(seed)
+    if budget_usd is not None:
+        wanted = wanted.with_budget(budget_usd)
+        check_budget(wanted)
     if dry_run:
-        from adjudge_lab.rl.plan import plan_run  # noqa: PLC0415  (only when asked for)
+        from adjudge_lab.rl.plan import check_run_data, plan_run  # noqa: PLC0415  (only when asked for)
 
+        check_run_data(wanted)
         print_run_plan(plan_run(wanted), as_json=as_json)
         check_run_machine(wanted)
         return
@@ -288,6 +293,7 @@ def train(
         task_key = wanted.services.task_key_env if wanted.services.task_url else None
         names = [name for name in (find_judge_key_env(wanted), task_key) if name is not None]
         more = ["--approximate"] * approximate
+        more += [] if budget_usd is None else ["--budget-usd", str(budget_usd)]
         _submit(path, ray, folder, names, *more, seed=seed, poll=poll)
     if wanted.backend == "verl":
         from adjudge_lab.rl.verl.run import run_verl  # noqa: PLC0415  (only when asked for)
@@ -297,6 +303,20 @@ def train(
             code = run_verl(wanted, folder, launch=_launch_module)
         raise typer.Exit(code)
     _train_here(wanted, path, folder or new_folder("train"), quiet=quiet, as_json=as_json)
+
+
+def _check_kind(path: Path, found: str, wanted: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse a ``--type`` that the file is not of, and ``options`` that only a policy's has."""
+    if wanted not in (None, found):
+        raise ConfigError(
+            f"{path}: kind: is not what --type says (found {found!r}; --type: {str(wanted)!r})"
+        )
+    for option, given in options.items():
+        if given not in (None, False) and found != "rl":
+            raise ConfigError(
+                f"{option}: works only for the training of a policy (found kind = {found!r} in "
+                f"{path}). Remove {option}."
+            )
 
 
 def _single_run_file(run: Path | None, config: Path | None) -> Path:
@@ -310,7 +330,7 @@ def _single_run_file(run: Path | None, config: Path | None) -> Path:
 
 
 def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json: bool) -> None:
-    with _PolicyBars(show=not quiet) as bar:
+    with _PolicyBars(run, show=not quiet) as bar:
         job = TrainingJob(
             run,
             path,
@@ -318,6 +338,7 @@ def _train_here(run: RunFile, path: Path, folder: Path, *, quiet: bool, as_json:
             on_progress=bar.update,
             on_row=(lambda *_: None) if quiet else bar.row,
             on_alarm=bar.alarm,
+            on_resume=bar.resume,
         )
         bar.begin(folder)
         with say_how_to_resume(folder):
@@ -368,24 +389,23 @@ def _print_summary(job: TrainingJob) -> None:
         f"[bold]{steps}[/] in {summary['seconds']['total']:.0f} s; mean of the first → last tenth:"
     )
     for name, key in (
-        ("reward", "reward"), ("environment", "env"), ("judge", "judge"), ("gold", "gold"),
+        ("reward", "reward"), ("environment", "env"), ("judge's score", "judge"), ("gold", "gold"),
         ("length, tokens", "length"),
     ):  # fmt: skip
-        if first[key] is not None and last[key] is not None:
-            share = _share_shown(summary) if key in _OF_JUDGED else ""
-            console.print(f"  {name:<16}{first[key]:7.3f} → {last[key]:.3f}{share}")
+        ends = [first[key], last[key]]
+        if ends != [None, None]:
+            means = " → ".join("none" if one is None else f"{one:.3f}" for one in ends)
+            console.print(f"  {name:<16}{means}  {_coverage(summary['covered'][key])}")
     _print_sentinel(console, summary)
     console.print(f"\n[bold]{clean(job.folder)}/[/]  report.html  rollouts.jsonl  model/")
     console.print(f"[dim]adjudge view {clean(job.folder)}[/]", soft_wrap=True)
 
 
-def _share_shown(summary: dict[str, Any]) -> str:
-    """How many rollouts stand behind a mean of rewards, where some are missing."""
-    missing = [summary[when]["missing"] or 0.0 for when in ("first", "last")]
-    if not any(missing):
-        return ""
-    shares = " → ".join(f"{1 - share:.1%}" for share in missing)
-    return f"  [yellow]of {shares} of the rollouts; the other rewards are missing[/]"
+def _coverage(shares: list[float]) -> str:
+    """Of how many rollouts a mean is, first and last."""
+    if min(shares) == 1:
+        return "[dim]of all rollouts[/]"
+    return f"[yellow]of {' → '.join(f'{share:.1%}' for share in shares)} of the rollouts[/]"
 
 
 def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
@@ -401,8 +421,32 @@ def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
         console.print(f"                  [dim]→[/] {clean(one['advice'])}", soft_wrap=True)
 
 
-class _PolicyBars(_AlarmBars):
+def describe_judging(run: RunFile, row: StepMetrics) -> Iterator[str]:
+    """Whom a step's judged rollouts were shown to, and the means of their scores."""
+    judge = run.judge
+    if not judge.enabled or row.get("judge/drawn_frac") == 0:
+        return
+    if not uses_only_rules(run):
+        kind = "local" if judge.folders else judge.type
+        policy = run.rollout.policy_name
+        yield f"[RUBRIC_CALL] policy={policy}, provider={kind}, model={name_judge(run)}"
+
+    def mean_of(name: str, weight: float) -> str:
+        return "none" if weight == 0 else f"{row[name]:.3g}" if name in row else "missing"
+
+    yield (
+        f"[RUBRIC_SCORE] event={mean_of('judge/events_mean', judge.event_weight)}, "
+        f"outcome={mean_of('judge/outcome_mean', judge.outcome_weight)}, "
+        f"combined={mean_of('judge_return', 1.0)}"
+    )
+
+
+class _PolicyBars(_TrainingBars):
     """A bar a stage; steps and alarms are lines above them."""
+
+    def __init__(self, run: RunFile, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._run = run
 
     def begin(self, folder: Path) -> None:
         """A line with where the run is written, and how to watch it."""
@@ -410,12 +454,17 @@ class _PolicyBars(_AlarmBars):
             self.line(f"[bold]{clean(folder)}/[/]  [dim]adjudge view {clean(folder)}[/]")
 
     def row(self, step: int, row: StepMetrics) -> None:
-        """A line a step: what it came to, and how much of it is whose."""
-        parts = [
-            f"{name}={row[name]:.3g}"
-            for name in ("mean_return", "env_return", "judge_return")
-            if name in row
-        ]
+        """A line a step: its means, and of how many rollouts each is where that is not all."""
+        parts, total = [], int(row.get("rollouts", 0.0))
+        for name in ("mean_return", "env_return", "judge_return"):
+            if name in row:
+                count = int(row.get(f"rollouts/{name}", total))
+                parts.append(f"{name}={row[name]:.3g}{f' (of {count})' * (count < total)}")
+        parts.append(f"rollouts={total}")
+        if (drawn := row.get("judge/drawn_frac")) is not None:
+            parts.append(f"drawn={drawn:.1%}")
         if missing := row.get("judge/missing_frac"):
             parts.append(f"missing={missing:.1%}")
-        self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {' '.join(parts)}")
+        self.line(f"[bold]{clean(f'[ITER {step}]')}[/] {', '.join(parts)}")
+        for line in describe_judging(self._run, row):
+            self.line(f"[dim]{clean(line)}[/]")

@@ -340,8 +340,8 @@ def build_player(target: PolicyTarget, run: RunFile, seeds: Sequence[int]) -> Pl
     if target.kind in ("endpoint", "embedded"):
         judge = run.judge
         # One server has one setting: where the policy's is the judge's too, the judge's is taken.
-        shared = judge.enabled and judge.base_url is not None
-        shared = shared and str(judge.base_url).rstrip("/") == target.place.rstrip("/")
+        places = [url.rstrip("/") for url in judge.base_urls]
+        shared = judge.enabled and target.place.rstrip("/") in places
         rollout = run.rollout
         most = None if shared else rollout.max_concurrent_rollouts
         if target.kind == "embedded":  # a slot takes memory for a whole conversation

@@ -218,6 +218,7 @@ class _ProcessOutput:
         self._on: Mapping[str, Callable[..., None]] = {
             "row": job.on_row,
             "progress": job.on_progress,
+            "resume": job.on_resume,
             "failed": self._failed,
         }
         self._mark = mark

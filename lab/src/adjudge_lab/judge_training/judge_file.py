@@ -451,8 +451,9 @@ MetricRow = dict[str, float]
 class JudgeJob:
     """A judge's training file and a folder to train it into.
 
-    ``on_progress(stage, done, total)`` hears of each step, ``on_row`` of its metrics. ``summary``
-    is what :func:`run_judge` found, the content of ``summary.json``.
+    ``on_progress(stage, done, total)`` hears of each step, ``on_row`` of its metrics, ``on_resume``
+    of the step after which an interrupted training goes on. ``summary`` is what :func:`run_judge`
+    found, the content of ``summary.json``.
     """
 
     judge: JudgeFile
@@ -460,4 +461,5 @@ class JudgeJob:
     folder: Path
     on_progress: Callable[[str, int, int], None] = lambda *_: None
     on_row: Callable[[int, MetricRow], None] = lambda *_: None
+    on_resume: Callable[[int], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)

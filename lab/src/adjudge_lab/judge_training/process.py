@@ -35,6 +35,7 @@ def main(said: Path) -> None:
     job = read_job(said.read_bytes())
     if is_main_process():
         job.on_row, job.on_progress = _event_sender("row"), _event_sender("progress")
+        job.on_resume = _event_sender("resume")
     run_judge(job)
 
 

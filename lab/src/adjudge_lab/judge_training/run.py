@@ -105,6 +105,11 @@ class JudgeFolder(RunFolder):
             # Without a checkpoint all begins anew, the validation before any step, too.
             truncate_after_step(self._metrics, self.step if self.checkpoint else -1)
 
+    def release(self) -> None:
+        """Take the claim back, unless the folder has a result; what verl logged is one."""
+        if not any(log.stat().st_size for log in self.path.glob("verl-*.jsonl")):
+            super().release()
+
     @property
     def checkpoints(self) -> Path:
         """Where the trainer saves."""
@@ -158,6 +163,9 @@ class ReadOnlyJudgeFolder(JudgeFolder):
     def append(self, row: Mapping[str, float]) -> None:
         """Nothing: as :meth:`rows`."""
 
+    def release(self) -> None:
+        """Nothing: as :meth:`rows`."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -199,7 +207,12 @@ def run_judge(job: JudgeJob) -> dict[str, Any]:
         job.summary = run_distributed(job)
         return job.summary
     load_libraries(one_device=distributed_rank() is None, hub=judge.needs_hub)
-    with closing(open_judge_folder(job.folder, judge, job.source)) as folder:
+    with (
+        closing(open_judge_folder(job.folder, judge, job.source)) as folder,
+        folder.releases_failed_start(),
+    ):
+        if folder.resumed:
+            job.on_resume(folder.step)
         _JudgeRun(job, folder, started).go()
     return job.summary
 

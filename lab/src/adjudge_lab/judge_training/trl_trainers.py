@@ -157,10 +157,10 @@ def trainer_arguments(judge: JudgeFile, steps: int, context: TrainerContext) -> 
 def unsupported_settings(judge: JudgeFile) -> list[str]:
     """What the file asks for that is not done on this machine, one line each."""
     trainer, count = judge.trainer, process_count(judge)
-    notes = []
-    if (trainer.n_gpus_per_node or 1) > count:
+    notes, chosen = [], trainer.model_fields_set  # nobody asked for a default
+    if (trainer.n_gpus_per_node or 1) > count and "n_gpus_per_node" in chosen:
         notes.append(f"trainer.n_gpus_per_node = {trainer.n_gpus_per_node}: trained on one device")
-    if trainer.sp_size > 1:
+    if trainer.sp_size > 1 and "sp_size" in chosen:
         notes.append(f"trainer.sp_size = {trainer.sp_size}: sequences are not split over devices")
     if count > 1 and gpu_count() > 0:
         return notes

@@ -207,13 +207,16 @@ def _unsupported_rewards(run: RunFile, version: str) -> Iterator[UnsupportedSett
         return  # said already
     if problem := find_reward_problem(run):
         yield UnsupportedSetting(*problem)
-    if version == "0.6.1" or not run.judge.enabled:
+    if not run.judge.enabled:
         return
     if run.judge.sample_rate < 1:
         yield UnsupportedSetting(
             "judge.sample_rate", f"{run.judge.sample_rate:g}", "every rollout is judged",
-            "whole groups are drawn, and verl 0.9.1 shows its reward workers one rollout at a time",
+            "the environment's reward is one of verl's graders, and a group that is not drawn "
+            "would lose that reward, too",
         )  # fmt: skip
+    if version == "0.6.1":
+        return
     if name := find_group_grader(dry_run_spec(run)):
         yield UnsupportedSetting(
             f"graders.{name}", "compares a group", NOTHING_RUNS,

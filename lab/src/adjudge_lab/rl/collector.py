@@ -241,20 +241,30 @@ class RolloutCollector:
         env = [one.episode.env_return for one in batch.rollouts]
         whole = [one for one in batch.rollouts if one.episode.error is None]
         failed = [one.episode.error.kind for one in batch.rollouts if one.episode.error]
+        averaged = {
+            "mean_return": [reward for reward in rewards if reward is not None],
+            "env_return": [value for value in env if value is not None],
+            "judge_return": self._judged_parts(results),
+            "length": [float(one.tokens.written_count) for one in whole],
+        }
         found: dict[str, Any] = {
-            "mean_return": mean([reward for reward in rewards if reward is not None]),
-            "env_return": mean([value for value in env if value is not None]),
-            "judge_return": mean(self._judged_parts(results)),
-            "length": mean([float(one.tokens.written_count) for one in whole]),
+            **{name: mean(values) for name, values in averaged.items()},
             "turns": mean([float(max(one.tokens.turns) + 1) for one in whole]),
+            "rollouts": float(len(results)),
+            **{f"rollouts/{name}": float(len(values)) for name, values in averaged.items()},
             "rollout/failed_frac": len(failed) / len(results) if failed else None,
         }
+        if (gold := self._run.sentinel.gold) is not None:
+            known = [one.reward_info.get(f"{gold}_score") for one in results]
+            found["rollouts/gold"] = float(len(results) - known.count(None))
         found.update(scaffold_metrics([one.scaffold for one in batch.rollouts]))
         for kind in set(failed):
             found[f"rollout/failed_frac/{kind}"] = failed.count(kind) / len(results)
         found["judge/env_mean"] = found["env_return"]
         if self._run.judge.enabled and self._run.judge.combine_mode == "weighted_sum":
-            found.update(group_variances(rewards, env, self._run.training.group_size))
+            drawn = [one.judged is not None and one.judged.sampled for one in batch.rollouts]
+            parts = [one if there else None for one, there in zip(rewards, drawn, strict=True)]
+            found.update(group_variances(parts, env, self._run.training.group_size))
         return {name: value for name, value in found.items() if value is not None}
 
     def _judged_parts(self, results: Sequence[RewardResult]) -> list[float]:

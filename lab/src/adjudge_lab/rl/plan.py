@@ -5,6 +5,7 @@ Warnings are what the run will need and is not there yet, and what is worth know
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -12,14 +13,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from adjudge.errors import ConfigError
+from adjudge.engine.loop import run_blocking
+from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback
 from adjudge.judges.models.local_loading import describe_hub_problem
+from adjudge.rewards.batch_grader import BatchGrader
+from adjudge.rewards.spec import MissingSettings
+from adjudge.runner.progress import format_duration
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.trainers.verl.versions import installed_verl
-from adjudge_lab.environments.tasks import DatasetTask, Task
+from adjudge.types import GraderError
+from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
-from adjudge_lab.rl.episodes import find_environment_problem
+from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
 from adjudge_lab.rl.policy import needs_hub
 from adjudge_lab.rl.rewards import (
     INSTRUCTION_TOKENS,
@@ -30,6 +36,7 @@ from adjudge_lab.rl.rewards import (
     dry_run_spec,
     find_judge_key_env,
     load_rubric_or_stand_in,
+    name_judge,
     uses_only_rules,
 )
 from adjudge_lab.rl.runfile import RunFile
@@ -77,7 +84,7 @@ def judging_setups(
         yield from _turn_setups(run, asked, samples)
     elif rate < 1:
         yield _build_setup(f"{own}, sample_rate 1", asked, samples, 1.0)
-    if rate == 1.0:
+    if rate == 1.0 and run.judge.combine_mode == "weighted_sum" and run.backend == "trl":
         yield _build_setup(f"{own}, sample_rate 0.5", asked, samples, 0.5)
 
 
@@ -158,6 +165,32 @@ def total_costs(
     }
 
 
+_CALL_S = 2.0
+"""Seconds of a judge's call, as a hosted judge of medium size takes them; to give an order."""
+
+
+def describe_time(run: RunFile, calls: float | None) -> str:
+    """How long judging takes, as far as the file says; what the policy takes is not known."""
+    training = run.training
+    tokens = training.steps * training.rollouts_per_step * run.rollout.max_tokens
+    tokens *= run.rollout.max_turns if run.is_multi_turn else 1
+    policy = (
+        f"the policy writes at most {tokens:,} tokens in {training.steps:,} steps, whose time "
+        "shows from the first step on"
+    )
+    if not calls:
+        return policy
+    way = run.judge.endpoint
+    at_once = int(way.get("max_concurrency", training.async_semaphore_max))
+    each = float(way.get("deadline_s", training.judge_timeout_s))
+    paced = calls * 60 / float(way.get("requests_per_minute") or math.inf)
+    usual, longest = (max(calls * seconds / at_once, paced) for seconds in (_CALL_S, each))
+    return (
+        f"judging about {format_duration(usual)} at {_CALL_S:g} s a call, {at_once} at a time; at "
+        f"most {format_duration(longest)} at {each:g} s (judge_timeout_s); {policy}"
+    )
+
+
 def describe_assumptions(run: RunFile, task: Task | None) -> str:
     """What the numbers rest on, in words; ``task`` where its own prompts were counted."""
     replies = f"replies of {run.rollout.max_tokens} tokens (max_tokens)"
@@ -217,10 +250,14 @@ def _judge_warnings(run: RunFile) -> Iterator[str]:
             f"there; {where}, and it is counted as one call"
         )
     variable = find_judge_key_env(run)
-    own_host = judge.base_url is not None and is_loopback(_url_host(judge.base_url))
+    own_host = bool(judge.base_urls) and all(map(is_loopback, map(_url_host, judge.base_urls)))
     if variable is not None and not own_host and not os.environ.get(variable):
         yield f"judge.api_key_env: the environment variable {variable} is not set"
-    if judge.price is None and not (run.starts_mock or judge.folders or uses_only_rules(run)):
+    if (
+        judge.has_server
+        and judge.price is None
+        and not (run.starts_mock or judge.folders or uses_only_rules(run))
+    ):
         yield (
             "judge.price is not set, so no cost is shown: price = { input = …, output = … }, in US "
             "dollars per million tokens"
@@ -292,7 +329,8 @@ class RunPlan:
     """A run file resolved; ``assumed_learning_rate``: where the file says none.
 
     ``rollouts``: ``per_step``, ``groups_per_step``, ``steps``, ``training`` and ``evaluation`` (in
-    all), ``evaluations``. ``total_costs``: the judge's ``calls``, tokens and ``cost_usd`` for the
+    all), ``evaluations``. ``rows``: those of a dataset. ``time``: how long it takes, in words.
+    ``total_costs``: the judge's ``calls``, tokens and ``cost_usd`` for the
     whole run, at most; ``None`` where a grader's calls cannot be counted. ``unmet``: what the
     backend does otherwise; ``warnings``: what is not there yet.
     """
@@ -307,9 +345,12 @@ class RunPlan:
     assumed_learning_rate: str | None
     settings: dict[str, Any]
     rollouts: dict[str, int]
+    rows: int | None = None
     graders: list[GraderPlan] = field(default_factory=list)
     setups: list[JudgingSetup] = field(default_factory=list)
     in_all: dict[str, float | None] = field(default_factory=dict)
+    budget_usd: float | None = None
+    time: str = ""
     assumed: str = ""
     unmet: list[UnsupportedSetting] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -340,6 +381,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
     )
     rollouts = _count_rollouts(run)
     found = [] if unknown else list(judging_setups(run, asked, size))
+    in_all = dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run)
     made = RunPlan(
         file=run.where,
         backend=run.backend,
@@ -351,6 +393,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
         assumed_learning_rate=_default_learning_rate(run),
         settings=_trainer_settings(run),
         rollouts=rollouts,
+        rows=task.size if isinstance(task, DatasetTask) else None,
         graders=[
             GraderPlan(
                 entry.name,
@@ -362,7 +405,9 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
             for entry in spec.graders
         ],
         setups=found,
-        in_all=dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run),
+        in_all=in_all,
+        budget_usd=run.judge.budget_usd,
+        time=describe_time(run, in_all["calls"]),
         assumed=describe_assumptions(run, task),
         unmet=find_unsupported_settings(run),
         warnings=warnings,
@@ -387,7 +432,50 @@ def _readable_task(run: RunFile, warnings: list[str]) -> DatasetTask | CapitalsT
     if run.rollout.dataset is not None and not path.exists():
         warnings.append(f"rollout.dataset: {path} is not there; sizes are assumed")
         return None
-    return build_single_turn_task(run)
+    found = build_single_turn_task(run)
+    next(draw_training_seeds(found, run.evaluation.held_out, run.training.seed))
+    return found
+
+
+_ROWS_TRIED = 200
+
+
+def check_run_data(run: RunFile) -> None:
+    """Raise :class:`~adjudge.errors.ConfigError` for a dataset that no grader could work on.
+
+    That is one that is not there, or in whose rows (200 of them, evenly spaced) a shipped rule with
+    a weight, or a judge's prompt, finds no column. Rules of the user's own are not called.
+    """
+    if run.rollout.dataset is None:
+        return
+    path = run.folder / run.rollout.dataset
+    if not path.exists():
+        run.refuse("rollout.dataset", f"{path}: no such file")
+    build_single_turn_task(run)
+    spec, rows = dry_run_spec(run), read_dataset(path)
+    task = DatasetTask(rows[:: math.ceil(len(rows) / _ROWS_TRIED)], name=run.env_name, pay=None)
+    samples, groups = dry_run_samples(run, spec, task, most=_ROWS_TRIED)
+    asked = estimate_calls(spec, samples, groups).items()
+    unable = {name: one.why for name, one in asked if one.why.startswith(ErrorKind.INVALID_INPUT)}
+    payer = run.rollout.env_grader
+    rules = [
+        one
+        for one in spec.graders
+        if (one.counts or one.name == payer)
+        and ":" not in one.grader_type
+        and not spec.asks_judge(one)
+    ]
+    alone = spec.model_copy(update={"graders": rules, "missing": MissingSettings(max_missing=1.0)})
+    graders = alone.build_graders({})
+    judged = run_blocking(BatchGrader(alone, graders).grade(samples, groups, [True] * len(samples)))
+    for rule in rules:
+        found = [one.outcome.get(rule.name) for one in judged]
+        failed = [one for one in found if isinstance(one, GraderError)]
+        if len(failed) == len(found) and failed[0].kind is ErrorKind.INVALID_INPUT:
+            unable[rule.name] = failed[0].error
+    for name, why in unable.items():
+        columns = ", ".join(sorted(task.begin(0).columns))
+        run.refuse(f"graders.{name}", f"cannot judge {path}: {why} (columns: {columns})")
 
 
 def _trainer_settings(run: RunFile) -> dict[str, Any]:
@@ -401,7 +489,7 @@ def _trainer_settings(run: RunFile) -> dict[str, Any]:
 def _judge_label(run: RunFile) -> str | None:
     if not run.judge.enabled:
         return None
-    judge = "rules alone" if uses_only_rules(run) else f"{run.judge.model} ({run.judge.type})"
+    judge = "rules alone" if uses_only_rules(run) else f"{name_judge(run)} ({run.judge.type})"
     if run.judge.folders:
         judge = f"{', '.join(run.judge.folders)} (trained)"
     if run.starts_mock:
@@ -423,6 +511,9 @@ def _reward_formula(run: RunFile) -> str:
         if weight
     ]
     judged = f"{judge.judge_scale:g} · ({' + '.join(parts)})"
+    if judge.sample_rate < 1:
+        share = f"{judge.sample_rate:.0%} of the groups, drawn anew each step"
+        judged += f" in {share}; env in the others"
     return {
         "weighted_sum": f"env + {judged}",
         "multiply": f"env · {judged}",

@@ -70,7 +70,7 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     alarms = [alarm for alarm in summary["sentinel"]["alarms"] if not alarm["note"]]
     names = (("Reward", "reward"), ("Environment", "env"), ("Judge", "judge"), ("Gold", "gold"))
     found = [
-        _change_tile(name, first[key], last[key], missing=0 if key == "env" else last["missing"])
+        _change_tile(name, first[key], last[key], covered=summary["covered"][key][1])
         for name, key in names
         if first[key] is not None or key == "reward"
     ]
@@ -90,9 +90,11 @@ def _change_tile(
     first: float | None,
     last: float | None,
     digits: int = 2,
-    missing: float | None = None,
+    covered: float | None = 1.0,
 ) -> Tile:
-    share = f", of {format_percent(1 - missing)} of the rollouts" if missing else ""
+    share = ""
+    if covered is not None and covered < 1:
+        share = f", of {format_percent(covered)} of the rollouts"
     return Tile(name, format_number(last, digits), f"from {format_number(first, digits)}{share}")
 
 
@@ -165,6 +167,7 @@ _CHARTS = (
                [("correlation", "judge/len_corr_group")], -1.0, 1.0, alarms=True),
     CurveChart("Judge's latency, s",
                [("median", "judge/latency_p50"), ("99th percentile", "judge/latency_p99")], 0.0),
+    CurveChart("Drawn for judging, share", [("drawn", "judge/drawn_frac")], 0.0),
     CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0),
     CurveChart("Cost per step, USD", [("cost", "judge/cost_usd")], 0.0),
     CurveChart("Seconds of a step", [("generating", "generate_s"),

@@ -29,7 +29,7 @@ from adjudge.graders.registry import list_parameters, load_grader_class
 from adjudge.installation import install_command
 from adjudge.judges.base import PRESETS
 from adjudge.judges.endpoint.settings import BYTES_PER_TOKEN
-from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable
+from adjudge.judges.table import SHIPPED_JUDGES
 from adjudge.mock import start_mock
 from adjudge.rewards.spec import JudgedReward, RewardSpec, check_machine, is_trained_judge
 from adjudge.rubrics import GlobalRubric, RubricBundle, load_bundle
@@ -39,11 +39,10 @@ from adjudge.wire import JUDGE_KEY_VARIABLE
 from adjudge_lab.environments import Episode
 from adjudge_lab.environments.tasks import DatasetTask, read_dataset
 from adjudge_lab.rl.episodes import episode_to_sample
-from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile, RunJudgeTable
+from adjudge_lab.rl.runfile import UNREACHABLE_URL, RunFile
 from adjudge_lab.rl.tiny import CapitalsTask
 
 _REWARD_KEYS = set(JudgedReward.model_fields)
-_JUDGE_KEYS = set(RunJudgeTable.model_fields) & set(JudgeTable.model_fields)
 _SPEC_FILE = "reward.toml"
 _UNSAFE_IN_NAME = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -123,7 +122,7 @@ def name_judge(run: RunFile) -> str | None:
         return None
     if judge.folders:
         return ", ".join(Path(folder).name for folder in judge.folders)
-    return "rules" if uses_only_rules(run) else judge.model
+    return "rules" if uses_only_rules(run) else judge.model or judge.type
 
 
 def _resolve_spec(run: RunFile, data: dict[str, Any]) -> RewardSpec:
@@ -208,17 +207,31 @@ def _build_judges(run: RunFile, base_url: str | None) -> dict[str, Any]:
 
 
 def _judge_table(run: RunFile, base_url: str | None) -> dict[str, Any]:
-    most = run.training.async_semaphore_max
-    if run.judge.type not in SHIPPED_JUDGES:  # a class of the user's own gets what is written
-        return run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True, exclude_unset=True)
-    table = run.judge.model_dump(include=_JUDGE_KEYS, exclude_none=True)
+    """What the file says; for a server with temperature 0 and the limits of ``[training]``.
+
+    Files beside the run file are named by their whole paths, for a service or verl elsewhere.
+    """
+    most, table = run.training.async_semaphore_max, run.judge.judge_table()
+    if run.judge.type not in SHIPPED_JUDGES:  # the keys are its class's own
+        return table
+    loaded = run.judge.type in ("local", "embedded")
+    for key in ("cache", "cassette", "tokenizer", *(["model"] if loaded else [])):
+        beside = run.folder.resolve() / str(table.get(key, ""))
+        if key in table and (key in ("cache", "cassette") or beside.exists()):
+            table[key] = str(beside)
     if base_url is not None:
         table["base_url"] = base_url
-    table["endpoint"] = {
-        "deadline_s": run.training.judge_timeout_s,
-        "max_concurrency": most,
-        "start_concurrency": min(20, most),
-    }
+    if run.judge.has_server:
+        limits = {
+            "deadline_s": run.training.judge_timeout_s,
+            "max_concurrency": most,
+            "start_concurrency": min(20, most),
+        }
+        table.setdefault("endpoint", {})
+        if isinstance(table["endpoint"], dict):
+            table["endpoint"] = limits | table["endpoint"]
+        if run.judge.type != "classifier":  # it does not sample
+            table.setdefault("temperature", 0.0)
     return table
 
 
@@ -355,7 +368,15 @@ def build_single_turn_task(run: RunFile) -> DatasetTask | CapitalsTask:
     dataset = run.rollout.dataset
     if dataset is None:
         return CapitalsTask()
-    return DatasetTask(read_dataset(run.folder / dataset), name=run.env_name, pay=None)
+    rows = read_dataset(run.folder / dataset)
+    held_out = run.evaluation.held_out if run.evaluation.seeds is not None else ()
+    if beyond := [seed for seed in held_out if seed >= len(rows)]:
+        run.refuse(
+            "evaluation.seeds",
+            f"a seed is not a row of the dataset (found {beyond[0]}; allowed: 0 to "
+            f"{len(rows) - 1})",
+        )
+    return DatasetTask(rows, name=run.env_name, pay=None)
 
 
 def find_group_grader(spec: RewardSpec) -> str | None:
@@ -372,20 +393,21 @@ def check_run_machine(run: RunFile) -> None:
 
 
 def dry_run_samples(
-    run: RunFile, spec: RewardSpec, task: DatasetTask | CapitalsTask | None
+    run: RunFile,
+    spec: RewardSpec,
+    task: DatasetTask | CapitalsTask | None,
+    most: int = _MAX_EPISODES,
 ) -> tuple[list[Sample], list[str]]:
     """Rollouts of full length and their groups: an upper bound of what is judged.
 
     Groups are whole where ``spec`` compares them, else one rollout stands for each. Prompts are
     those of ``task``; without one they have the sizes assumed above. Replies take all of
-    ``max_tokens``, episodes all of ``max_turns``.
+    ``max_tokens``, episodes all of ``max_turns``. ``most``: how many prompts.
     """
     if task is None:
         episodes = [_longest_episode(run)]
     else:
-        episodes = [
-            task.begin(seed) for seed in range(min(task.size or _MAX_EPISODES, _MAX_EPISODES))
-        ]
+        episodes = [task.begin(seed) for seed in range(min(task.size or most, most))]
         for episode in episodes:
             episode.messages.append(_filler_message("assistant", run.rollout.max_tokens))
     samples: list[Sample] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,9 +21,12 @@ import adjudge
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
+from adjudge.judges.endpoint.connections import own_calls
+from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
 from adjudge.runs.spending import FolderSpending
+from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.environments import DatasetTask, Episode, Policy, Task
@@ -53,6 +56,7 @@ from adjudge_lab.rl.policy import (
 )
 from adjudge_lab.rl.report import write_training_report
 from adjudge_lab.rl.rewards import (
+    ServedJudge,
     check_run_machine,
     check_service_libraries,
     fetch_service_calls,
@@ -84,7 +88,8 @@ def summarise_training(
 
     ``first`` and ``last`` are means over the first and last tenth of the steps: the judge's reward
     (``reward``, scaled and combined as it was trained on), the environment's return (``env``), the
-    judge's normalised score (``judge``), the gold, and the length in tokens.
+    judge's normalised score (``judge``), the gold, and the length in tokens. ``covered``: the
+    shares of the rollouts that each of these means is of.
     """
     gold = run.sentinel.gold
     quantities = {
@@ -118,6 +123,10 @@ def summarise_training(
         "gold": gold,
         "first": {name: pair[0] for name, pair in pairs.items()},
         "last": {name: pair[1] for name, pair in pairs.items()},
+        "covered": {
+            name: [mean([_covered(row, mean_of) for row in part]) for part in _ends(rows)]
+            for name, mean_of in _MEANS.items()
+        },
         "samples": {
             when: mean([one.reward for one in shown if one.when == when and one.reward is not None])
             for when in ("before", "after")
@@ -137,10 +146,24 @@ def first_and_last_means(
     >>> first_and_last_means([{"x": float(i)} for i in range(30)], "x")
     (1.0, 28.0)
     """
-    tenth = max(1, len(rows) // 10)
-    ends = (rows[:tenth], rows[-tenth:])
-    first, last = (mean([row[key] for row in part if key in row]) for part in ends)
+    first, last = (mean([row[key] for row in part if key in row]) for part in _ends(rows))
     return first, last
+
+
+def _ends(rows: Sequence[dict[str, float]]) -> tuple[Sequence[dict[str, float]], ...]:
+    tenth = max(1, len(rows) // 10)
+    return rows[:tenth], rows[-tenth:]
+
+
+_MEANS = {"reward": "mean_return", "env": "env_return", "judge": "judge_return"}
+_MEANS |= {"gold": "gold", "length": "length"}
+
+
+def _covered(row: Mapping[str, float], name: str) -> float:
+    """The share of a step's rollouts that a mean is of."""
+    if "rollouts" not in row:  # of a trainer that says only what is missing
+        return 1.0 - row.get("judge/missing_frac", 0.0)
+    return row.get(f"rollouts/{name}", 0.0) / row["rollouts"]
 
 
 _log = logging.getLogger("adjudge")
@@ -151,7 +174,8 @@ class TrainingJob:
     """A run file and a folder to run it into.
 
     ``on_progress(stage, done, total)`` hears of each step, ``on_row`` of its metrics, ``on_alarm``
-    of each alarm at once. ``summary`` is what :func:`train_run` found, the content of
+    of each alarm at once, ``on_resume`` of the step after which an interrupted run goes on.
+    ``summary`` is what :func:`train_run` found, the content of
     ``summary.json``.
     """
 
@@ -161,6 +185,7 @@ class TrainingJob:
     on_progress: Callable[[str, int, int], None] = lambda *_: None
     on_row: Callable[[int, StepMetrics], None] = lambda *_: None
     on_alarm: Callable[[SentinelAlarm], None] = lambda _: None
+    on_resume: Callable[[int], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)
 
 
@@ -179,12 +204,16 @@ def train_run(job: TrainingJob) -> dict[str, Any]:
     check_service_libraries(job.run)
     check_sink(job.run.logging.to, beside=job.run.folder)
     folder = TrainingFolder(job.folder, job.run, job.source)
+    if folder.resumed:
+        job.on_resume(folder.step)
     with (
         closing(folder),
+        folder.releases_failed_start(),
         start_run_judge(job.run, job.folder) as (spec, service_url),
+        own_calls(job.run.judge.budget_usd, None) as budget,
         TemporaryDirectory() as scratch,
     ):
-        _TrainingRun(job, folder, spec, service_url, started).go(scratch)
+        _TrainingRun(job, folder, spec, service_url, started, budget).go(scratch)
     return job.summary
 
 
@@ -198,20 +227,30 @@ class _TrainingRun:
         spec: RewardSpec,
         service_url: str | None,
         started: float,
+        budget: SpendCeiling | None = None,
     ) -> None:
         self._job, self._spec, self._service_url = job, spec, service_url
+        self._budget = budget
         self._run = job.run
         self._dir = folder
         self._journal = self._dir.journal(job.run.training.seed)
-        self._scorer = self._held_out_scorer = Scorer(spec, journal=self._journal)
-        if spec.schedules:  # evaluations of one run compare: all have the weights of its last step
-            self._held_out_scorer = Scorer(
-                spec.at_step(job.run.training.steps),
-                graders=self._scorer.graders,
-                journal=self._journal,
-            )
-        report = job.run.report_spec_file
-        self._report = None if report is None else Scorer(report)
+        graders = _build_graders(spec, budget)
+        facts = describe_graders(spec, graders)
+        for place, one in enumerate(facts):
+            if isinstance(graders[one.name], ServedJudge):  # the judge is behind its service
+                facts[place] = msgspec.structs.replace(one, asks_judge=True)
+        folder.update_facts(graders=facts)
+        self._scorer = Scorer(spec, graders=graders, journal=self._journal)
+        self._held_out_scorer = self._scorer
+        if spec.schedules or spec.reward.sample_rate < 1:
+            # Evaluations of one run compare: all is judged, with the weights of the last step.
+            reward = spec.reward.model_copy(update={"sample_rate": 1.0})
+            last = spec.at_step(job.run.training.steps).model_copy(update={"reward": reward})
+            self._held_out_scorer = Scorer(last, graders=graders, journal=self._journal)
+        self._report = None
+        if job.run.report_spec_file is not None:
+            report = RewardSpec.load(job.run.report_spec_file)
+            self._report = Scorer(report, graders=_build_graders(report, budget))
         self._task: Task = build_task(job.run, spec)
         self._times: dict[str, float] = {"imports": time.perf_counter() - started}
         self._started = started
@@ -232,7 +271,7 @@ class _TrainingRun:
 
     def go(self, scratch: str) -> None:
         """Train and write; ``scratch`` is a folder for what the warm start wants to keep."""
-        with FolderSpending(self._dir.path, combine=self._calls_made) as spending:
+        with FolderSpending(self._dir.path, self._budget, combine=self._calls_made) as spending:
             self._go(scratch, spending)
 
     def _go(self, scratch: str, spending: FolderSpending) -> None:
@@ -456,6 +495,10 @@ class _TrainingRun:
         started = time.perf_counter()
         yield
         self._times[name] = self._times.get(name, 0.0) + time.perf_counter() - started
+
+
+def _build_graders(spec: RewardSpec, budget: SpendCeiling | None) -> dict[str, Any]:
+    return spec.build_graders(spec.build_judges(budget=budget))
 
 
 class _TaggedTask:

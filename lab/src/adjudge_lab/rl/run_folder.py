@@ -120,6 +120,7 @@ class TrainingFolder(RunFolder):
             config=source.read_bytes(),
             outputs=_STEP_FILES,
             once=True,
+            leftovers=("state/journal.jsonl", "state", "checkpoints/checkpoint-0"),
         )
 
     def _prepare(self) -> None:

@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from adjudge.config_tables import ConfigFile, ConfigTable
+from adjudge.judges.base import PRESETS
 from adjudge.judges.models.model_files import MODEL_FILES
 from adjudge.mock.behaviours import MockSettings
 from adjudge.rewards.aggregate import CombineMode
@@ -164,8 +165,15 @@ class MockTable(ConfigTable):
         return MockSettings(**told | {name: tuple(told[name]) for name in _MOCK_LISTS})
 
 
+_JUDGE_KEYS = ("model", "base_url", "api_key_env", "price")
+
+
 class RunJudgeTable(JudgedReward):
     """``[judge]``: who judges by what, and how the judge's part J and the environment combine.
+
+    It takes what a table ``[judges.NAME]`` of a reward spec takes, read by the same reader, with
+    ``temperature`` 0 for a server where none is given. ``budget_usd``: the most that the judge may
+    cost in the run's folder.
 
     ``weighted_sum`` is env + ``judge_scale``·J, ``multiply`` env·``judge_scale``·J, ``replace``
     ``judge_scale``·J, with J = ``event_weight``·E + ``outcome_weight``·O; E is the sum over turns,
@@ -177,18 +185,43 @@ class RunJudgeTable(JudgedReward):
     nobody is asked, and the environment's reward is the reward.
     """
 
+    model_config = ConfigDict(extra="allow")
+
     enabled: bool = True
     folder: str | list[str] | None = None
     type: str = "openai"
     model: str = ""
-    base_url: str | None = None
+    base_url: str | list[str] | None = None
     api_key_env: str | None = None
     rubric_id: str | None = None
     rubric_dir: str = "rubrics"
     aggregate: PanelAggregate = "weighted_mean"
     combine_mode: CombineMode = "weighted_sum"
     price: dict[str, float] | None = None
+    budget_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     mock: MockTable | None = None
+
+    @property
+    def has_server(self) -> bool:
+        """Whether the judge's calls go to a server."""
+        return self.type in PRESETS
+
+    def judge_table(self) -> dict[str, Any]:
+        """What is set of the keys that a spec's ``[judges.NAME]`` has."""
+        names = [name for name in _JUDGE_KEYS if getattr(self, name)]
+        return {"type": self.type, **self.model_dump(include={*names, *(self.model_extra or ())})}
+
+    @property
+    def endpoint(self) -> dict[str, Any]:
+        """What the file says of the way to the judge; a table, or its reader complains."""
+        said = (self.model_extra or {}).get("endpoint")
+        return said if isinstance(said, dict) else {}
+
+    @property
+    def base_urls(self) -> list[str]:
+        """The addresses of the file, if it names any."""
+        url = self.base_url
+        return [] if url is None else [url] if isinstance(url, str) else url
 
     @field_validator("folder")
     @classmethod
@@ -421,6 +454,11 @@ class RunFile(ConfigFile):
         """The same run from another seed."""
         training = TrainingTable.model_validate({**self.training.model_dump(), "seed": seed})
         return self.model_copy(update={"training": training})
+
+    def with_budget(self, dollars: float) -> RunFile:
+        """The same run with another ``judge.budget_usd``."""
+        judge = self.judge.model_copy(update={"budget_usd": dollars})
+        return self.model_copy(update={"judge": judge})
 
     @property
     def env_name(self) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
-from adjudge.config import load_toml, suggest_name
+from adjudge.config import load_toml, suggest_name, unknown_key
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable, parse_settings
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.rewards.spec import RewardSpec
@@ -36,6 +38,7 @@ from adjudge_lab.rl.runfile import (
     TINY_BASE,
     UNREACHABLE_URL,
     RunFile,
+    RunJudgeTable,
 )
 from adjudge_lab.rl.sinks import SHIPPED_SINKS, SINK_GROUP
 from adjudge_lab.rl.trainer_settings import (
@@ -47,7 +50,6 @@ from adjudge_lab.rl.verl.settings import check_reserved_settings
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ALLOWED_BEHAVIOURS = ("fixed", "length", "rubric", "criteria")
-_KEYS_OF_FOLDER = ("model", "base_url", "api_key_env", "rubric_id", "price", "mock")
 
 
 def load_run_file(path: Path | str) -> RunFile:
@@ -88,6 +90,7 @@ def check_run_file(run: RunFile) -> None:
 
     What only a real run needs (a key, a rubric's file, a task app, torch) is not looked for.
     """
+    _check_judge_keys(run)
     _check_batches(run)
     _check_trainer_tables(run)
     _check_task(run)
@@ -101,6 +104,7 @@ def check_run_file(run: RunFile) -> None:
     _check_service(run)
     _check_gold(run)
     _check_held_out(run)
+    check_budget(run)
     check_scaffold_rubrics(run)
 
 
@@ -167,6 +171,49 @@ def _check_task(run: RunFile) -> None:
         )
 
 
+_ENDPOINT_LIMITS = {"judge_timeout_s": "deadline_s", "async_semaphore_max": "max_concurrency"}
+"""What ``[training]`` says of the judge's endpoint."""
+
+
+def _check_judge_keys(run: RunFile) -> None:
+    """Refuse keys of ``[judge]`` that no judge has; a judge of the user's own may have any."""
+    own, known = RunJudgeTable.model_fields, {*JudgeTable.model_fields} - {"options"}
+    for key in run.judge.model_extra or () if run.judge.type in SHIPPED_JUDGES else ():
+        if key in EndpointSettings.__struct_fields__ and key not in known:
+            run.refuse(f"judge.{key}", f"belongs to the endpoint. Write endpoint = {{ {key} = … }}")
+        if key not in known and key != "api_key":  # of which the reader of judges has more to say
+            run.refuse(f"judge.{key}", unknown_key(key, sorted({*own, *known})))
+    try:
+        parse_settings(run.judge.endpoint)
+    except ConfigError as error:
+        raise ConfigError(f"{run.where}: judge.{error}") from None
+    for ours, theirs in _ENDPOINT_LIMITS.items():
+        if ours in run.training.model_fields_set and theirs in run.judge.endpoint:
+            run.refuse(f"judge.endpoint.{theirs}", f"is training.{ours}. Leave one of the two out.")
+
+
+def check_budget(run: RunFile) -> None:
+    """Raise :class:`ConfigError` for a budget that could not be held."""
+    judge = run.judge
+    if judge.budget_usd is None:
+        return
+    key = "judge.budget_usd"
+    if not judge.enabled:
+        run.refuse(key, "judge.enabled is false, so nothing is spent. Leave it out.")
+    if run.backend == "verl" or run.services.judge_url is not None:
+        run.refuse(
+            key,
+            "cannot be held where another process asks the judge (backend = 'verl', "
+            "services.judge_url). Limit the judge's key at its provider.",
+        )
+    may_cost = judge.has_server and judge.type != "embedded" and not judge.folders
+    if may_cost and judge.price is None:
+        run.refuse(
+            "judge.price",
+            "is required with a budget. Give US dollars per million tokens: input, output.",
+        )
+
+
 def _check_judge(run: RunFile) -> None:
     judge = run.judge
     if judge.folders:
@@ -175,7 +222,7 @@ def _check_judge(run: RunFile) -> None:
     if uses_only_rules(run):
         _check_rules_only(run)
         return
-    if not judge.model:
+    if judge.has_server and not judge.model:
         run.refuse(
             "judge.model",
             "the judge's model is missing. Give model, or folder (of a trained judge), or "
@@ -199,16 +246,37 @@ def _check_judge(run: RunFile) -> None:
 
 
 def _check_rules_only(run: RunFile) -> None:
-    for name in ("base_url", "api_key_env", "price"):
-        if getattr(run.judge, name) is not None:
+    for name in (*run.judge.judge_table(), *(["budget_usd"] if run.judge.budget_usd else [])):
+        if name != "type":
             run.refuse(
                 f"judge.{name}",
                 "can only be used with a judge, and all [[graders]] are rules. Leave it out.",
             )
 
 
+_OVER_GROUPS = {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}
+"""Settings of TRL under which rewards of several groups are compared."""
+
+
+def _check_drawn_groups(run: RunFile) -> None:
+    judge = run.judge
+    if not judge.enabled or judge.sample_rate == 1:
+        return
+    if judge.undrawn_problem is not None:
+        run.refuse("judge.sample_rate", judge.undrawn_problem)
+    for key, value in _OVER_GROUPS.items():
+        if run.trl.get(key) == value:
+            run.refuse(
+                "judge.sample_rate",
+                f"must be 1 beside trl.{key} = {value!r}, which compares the rewards of several "
+                f"groups, and only the drawn ones have the judge's part (found "
+                f"{judge.sample_rate:g}). Set 1, or leave trl.{key} out.",
+            )
+
+
 def _check_rewards(run: RunFile) -> None:
     judge, rollout = run.judge, run.rollout
+    _check_drawn_groups(run)
     pays = rollout.dataset is None or rollout.env_grader is not None
     if not pays and (not judge.enabled or judge.combine_mode != "replace"):
         mode = (
@@ -362,7 +430,8 @@ def _check_held_out(run: RunFile) -> None:
 def check_trained_judges(run: RunFile) -> None:
     """Raise :class:`ConfigError` for what does not go with ``judge.folder``."""
     judge = run.judge
-    given = [name for name in _KEYS_OF_FOLDER if getattr(judge, name) not in (None, "")]
+    own = [name for name in judge.judge_table() if name != "type"]
+    given = own + [name for name in ("rubric_id", "mock") if getattr(judge, name) is not None]
     if given:
         run.refuse(f"judge.{given[0]}", "the judge's folder sets this value. Leave it out.")
     if judge.event_weight:

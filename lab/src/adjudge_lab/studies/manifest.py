@@ -74,8 +74,8 @@ def resolve_settings(run: RunFile, root: Path | None = None) -> dict[str, Any]:
     data["judge"]["folder"] = [
         _relative_path(run.folder / one, root) for one in run.judge.folders
     ] or None
-    if run.judge.base_url is not None:
-        data["judge"]["base_url"] = _LOGIN.sub("//", run.judge.base_url)
+    if urls := [_LOGIN.sub("//", url) for url in run.judge.base_urls]:
+        data["judge"]["base_url"] = urls if len(urls) > 1 else urls[0]
     base = run.folder / run.model.base
     if base.is_dir() or Path(run.model.base).is_absolute():
         data["model"]["base"] = _relative_path(base, root)
@@ -433,7 +433,7 @@ def _judge_host(run: RunFile) -> str | None:
     judge, preset = run.judge, PRESETS.get(run.judge.type)
     if judge.base_url == MOCK_BASE_URL:
         return MOCK_BASE_URL
-    address = judge.base_url or (preset.base_url if preset is not None else "")
+    address = next(iter(judge.base_urls), "" if preset is None else preset.base_url)
     try:
         return urlsplit(address).hostname
     except ValueError:

@@ -214,6 +214,8 @@ _GIVEN = {
 }
 _PURPOSE = {LanguageEnum.EN: "Purpose: ", LanguageEnum.ZH: "目的："}
 _IMPORTANCE = {LanguageEnum.EN: "importance {:g}", LanguageEnum.ZH: "重要程度 {:g}"}
+_EXAMPLE = {LanguageEnum.EN: "Example", LanguageEnum.ZH: "示例"}
+_SCORE = {LanguageEnum.EN: "score", LanguageEnum.ZH: "得分"}
 _FAULT = {LanguageEnum.EN: "fault", LanguageEnum.ZH: "缺陷"}
 _SCALE = {LanguageEnum.EN: "from {:g} to {:g}", LanguageEnum.ZH: "{:g} 到 {:g}"}
 _NOT_APPLICABLE = " [N/A allowed]"
@@ -261,6 +263,10 @@ def format_criteria(
         words = _importance(one, language, all_same=len(worths) == 1) if weighed else ""
         allowed = _NOT_APPLICABLE if one.na_allowed and not weighed else ""
         lines.append(f"{number}. {words}{_one_line(one.text)}{allowed}")
+    for example in rubric.examples:
+        score = "" if example.score is None else f" ({_SCORE[language]} {example.score:g})"
+        reason = f" [{_one_line(example.reason)}]" if example.reason else ""
+        lines.append(f"{_EXAMPLE[language]}{score}: {_one_line(example.text)}{reason}")
     return "\n".join(lines)
 
 

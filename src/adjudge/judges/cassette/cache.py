@@ -250,7 +250,7 @@ class ReplyCache:
             self.forget(key)
         elif (data := self._write(key, failure, call)) is not None:
             self._report.failures += 1
-            if "stream_only" not in failure.metadata:  # then it is asked again, as a stream
+            if not {"stream_only", "no_temperature"} & failure.metadata.keys():  # it is asked again
                 self._failed[key] = came, data
 
     def forget(self, key: str) -> None:

@@ -61,7 +61,8 @@ class EndpointKey:
 class Connection:
     """An open endpoint, who opened it, and what was learnt about its models.
 
-    ``models`` are those that are asked here, ``stream_only`` those that answered only streams.
+    ``models`` are those that are asked here, ``stream_only`` those that answered only streams,
+    ``own_temperature`` those that refused temperature 0.
     ``classifiers``: what was found out about a classifier's server, by model.
     """
 
@@ -70,6 +71,7 @@ class Connection:
     own_cache: ReplyCache | None = None
     closed: bool = False
     stream_only: set[str] = field(default_factory=set)
+    own_temperature: set[str] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
     classifiers: dict[str, dict[str, str]] = field(default_factory=dict)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +44,8 @@ from adjudge.prompts.fence import PROCESS_KEY
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
+
+_log = logging.getLogger("adjudge")
 
 _ELSEWHERE = {
     "api_key": "Name an environment variable in api_key_env; a model object never holds a key",
@@ -109,6 +112,17 @@ class _OwnWire:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "(key)") if self._key else text
+
+
+class _OwnTemperature:
+    """A wire for a server that has one temperature only: the request names none."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire, self.reply = wire, wire.reply
+
+    def request(self, call: ChatCall) -> HttpRequest:
+        sampling = {key: one for key, one in call.sampling.items() if key != "temperature"}
+        return self._wire.request(msgspec.structs.replace(call, sampling=sampling))
 
 
 class HttpChatModel(ChatModel):
@@ -283,25 +297,39 @@ class HttpChatModel(ChatModel):
     async def ask(self, call: ChatCall) -> Reply:
         """Send a call on the running loop, whichever it is; :meth:`answer` does on the engine's.
 
-        A server that says it only streams is asked once more for a stream, and remembered.
+        A server that says it only streams is asked once more for a stream, and one that refuses
+        temperature 0 without a temperature; both are remembered.
         """
         line = self._lines.get(asyncio.get_running_loop())
         key = None if self._replays() else self._key()
         if line is None or line.key != key or line.connection.closed:
             line = await self._connect(key)
         connection = line.connection
-        wire = line.plain
-        if line.streaming is not None and self.model in connection.stream_only:
-            wire = line.streaming
-        try:
-            return await connection.endpoint.ask(call, wire, price=self.price)
-        except GradingFailure as failure:
-            if line.streaming is None or wire is line.streaming:
-                raise
-            if "stream_only" not in failure.metadata:
-                raise
-        connection.stream_only.add(self.model)
-        return await connection.endpoint.ask(call, line.streaming, price=self.price)
+        while True:
+            streams = line.streaming is not None and self.model in connection.stream_only
+            wire = line.streaming if line.streaming is not None and streams else line.plain
+            own = call.sampling.get("temperature") == 0 and self.model in connection.own_temperature
+            if own:
+                wire = _OwnTemperature(wire)
+            try:
+                return await connection.endpoint.ask(call, wire, price=self.price)
+            except GradingFailure as failure:
+                said = failure.metadata
+                if "stream_only" in said and line.streaming is not None and not streams:
+                    connection.stream_only.add(self.model)
+                elif "no_temperature" in said and call.sampling.get("temperature") == 0 and not own:
+                    self._leave_temperature(connection)
+                else:
+                    raise
+
+    def _leave_temperature(self, connection: Connection) -> None:
+        if self.model not in connection.own_temperature:
+            connection.own_temperature.add(self.model)
+            _log.warning(
+                "%s: the judge refuses temperature 0. It is asked without one from now on, so its "
+                "replies may differ from call to call",
+                self.model,
+            )
 
     async def _connect(self, key: str | None) -> LoopBinding:
         connection = await connect(self._endpoint_key, key)

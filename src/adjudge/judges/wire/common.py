@@ -240,6 +240,8 @@ def response_failure(response: HttpResponse) -> GradingFailure:
     said = complaint.message.lower()
     if response.status in (400, 422) and any(phrase in said for phrase in _STREAM_PHRASES):
         metadata["stream_only"] = True
+    if response.status in (400, 422) and "temperature" in f"{said} {complaint.names}":
+        metadata["no_temperature"] = True
     what = f"the server answered {response.status}"
     if 300 <= response.status < 400:
         what += ", a redirect; redirects are not followed, so correct base_url"

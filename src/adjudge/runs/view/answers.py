@@ -54,6 +54,8 @@ _CHARTS = (
     _Chart("Groups without spread, share", (("zero spread", "zero_std_frac"),), 0.0, 1.0),
     _Chart("Judge’s score without spread, share of groups",
            (("zero spread", "judge/zero_std_frac"),), 0.0, 1.0),
+    _Chart("Drawn for judging, share of rollouts",
+           (("drawn", "judge/drawn_frac"),), 0.0, 1.0),
     _Chart("Correlation of reward and length in groups",
            (("correlation", "judge/len_corr_group"),), -1.0, 1.0),
     _Chart("Entropy of the policy", (("entropy", "entropy"),), 0.0),

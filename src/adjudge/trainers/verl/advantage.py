@@ -36,13 +36,20 @@ STOCK_ESTIMATOR = "grpo"
 """Gets the group's mean instead, which inflates the others by a logged factor."""
 
 
-def check_estimator(name: str | None) -> None:
+def check_estimator(name: str | None, spec: RewardSpec | None = None) -> None:
     """Refuse estimators under which a group's mean is no neutral reward; ``None`` is unknown.
 
-    GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number.
-    Raises :class:`~adjudge.errors.ConfigError`.
+    GAE and REINFORCE++ learn from a reward's level, so an imputed mean would be a made-up number,
+    and under the ``sample_rate`` of ``spec`` groups with and without a judge's part would be
+    compared. Raises :class:`~adjudge.errors.ConfigError`.
     """
     if name not in {None, ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR}:
+        if spec is not None and spec.reward.sample_rate < 1:
+            raise ConfigError(
+                f"{spec.where}: reward.sample_rate: must be 1 with algorithm.adv_estimator = "
+                f"{name!r}, which compares the rewards of several groups (found "
+                f"{spec.reward.sample_rate:g}). Set 1, or use {ADJUDGE_ESTIMATOR!r}."
+            )
         raise ConfigError(
             "algorithm.adv_estimator: cannot leave a missing reward out"
             f"{suggest_name(str(name), [ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR])} (found {name!r}; "

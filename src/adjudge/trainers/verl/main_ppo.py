@@ -8,13 +8,17 @@ known, and the trainer is verl's with :class:`.trainer.JudgeTrainerMixin` (0.6.1
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import ConfigError
+from adjudge.errors import AdjudgeError, ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.rewards.reducer import RewardReducer
 from adjudge.trainers.scoring import SPEC_VARIABLE, load_spec
-from adjudge.trainers.verl.reward_sources import configured_spec
+from adjudge.trainers.verl.reward_sources import configured_spec, refuse_verl_schedules
 from adjudge.trainers.verl.step_metrics import make_metrics_trainer
 from adjudge.trainers.verl.trainer import make_judge_trainer
 from adjudge.trainers.verl.versions import installed_verl, parse_release
@@ -96,26 +100,41 @@ def main(runner: type | None = None) -> None:
         )
 
     def train(config: Any) -> None:
-        check_spec_file(config)
-        if old:
-            made = runner or make_task_runner()
-        else:
-            _prepare(config)
-            made = runner or make_metrics_runner(use_v1=config.trainer.use_v1)
-        main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(made))
+        with ends_in_a_sentence():
+            check_spec_file(config)
+            if old:
+                made = runner or make_task_runner()
+            else:
+                _prepare(config)
+                made = runner or make_metrics_runner(use_v1=config.trainer.use_v1)
+            main_ppo.run_ppo(config, task_runner_class=ray.remote(num_cpus=1)(made))
 
     folder = str(Path(main_ppo.__file__).with_name("config"))
     hydra.main(config_path=folder, config_name="ppo_trainer", version_base=None)(train)()
 
 
-def check_spec_file(config: Any) -> None:
-    """Read the spec before Ray starts: verl itself builds reward managers after the models.
+@contextmanager
+def ends_in_a_sentence() -> Iterator[None]:
+    """Say an error of ours as ``adjudge`` does, and end: Hydra and Ray would print their traces."""
+    try:
+        yield
+    except AdjudgeError as error:  # from an actor it is one of Ray's, made of ours
+        sys.stderr.write(f"adjudge: {getattr(error, 'cause', error)}\n")
+        stopped = isinstance(error, JudgeUnavailable | JudgeAuthError)
+        raise SystemExit(3 if stopped else 2) from None
 
-    Raises :class:`~adjudge.errors.ConfigError` where it cannot be read. An address is not asked.
+
+def check_spec_file(config: Any) -> None:
+    """Check the spec before Ray starts: verl itself builds reward managers after the models.
+
+    Raises :class:`~adjudge.errors.ConfigError` where no run could use it. An address is not asked.
     """
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
     if spec and not str(spec).startswith(("http://", "https://")):
-        load_spec(str(spec))
+        loaded = load_spec(str(spec))
+        loaded.refuse_undrawn()
+        refuse_verl_schedules(loaded)
+        RewardReducer(loaded, loaded.build_graders())
 
 
 def _prepare(config: Any) -> None:

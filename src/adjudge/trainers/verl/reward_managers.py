@@ -141,12 +141,13 @@ class JudgeRewardManager:
         config = find_calling_config()
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
-        if isinstance(self.source, Scorer):
-            refuse_verl_schedules(self.source.spec)
+        own_spec = self.source.spec if isinstance(self.source, Scorer) else None
+        if own_spec is not None:
+            refuse_verl_schedules(own_spec)
         self.reader = RowReader(tokenizer, reward_fn_key, find_response_limit(config))
         self.adv_estimator = adv_estimator or configured_estimator(config)
-        if not (isinstance(self.source, Scorer) and raises_on_missing(self.source.spec)):
-            check_estimator(self.adv_estimator)
+        if own_spec is None or not raises_on_missing(own_spec):
+            check_estimator(self.adv_estimator, own_spec)
         self.metrics: dict[str, float] = {}
         self.collected: list[tuple[list[Sample], dict[str, float]]] | None = None
         self._keys: list[str] = list(getattr(self.source, "info_keys", ()))

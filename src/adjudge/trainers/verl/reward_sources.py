@@ -114,7 +114,9 @@ def compute_result_metrics(
 
 def make_recorded_scorer(spec: Any) -> Scorer:
     """The spec's scorer; it records where ``ADJUDGE_RECORD`` names a folder."""
-    return Scorer(spec, record=open_recorder())
+    scorer = Scorer(spec, record=open_recorder())
+    scorer.spec.refuse_undrawn()
+    return scorer
 
 
 def make_reward_source(
@@ -465,7 +467,7 @@ def _check_missing(
     always_there = spec is not None and raises_on_missing(spec)
     if channel is MissingRewardChannel.LOOP_061:
         if not always_there:
-            check_estimator(configured_estimator(config))
+            check_estimator(configured_estimator(config), spec)
         return
     if (config["reward"].get("reward_model") or {}).get("enable"):
         raise ConfigError(

@@ -63,7 +63,7 @@ class JudgeTrainerMixin:
         if isinstance(self.reward_fn, JudgeRewardManager) and not (
             spec and raises_on_missing(spec)
         ):
-            check_estimator(configured_estimator(self.config))
+            check_estimator(configured_estimator(self.config), spec)
         self._dumped: list[Any] | None = None
 
     def init_workers(self) -> None:

@@ -37,6 +37,9 @@ from adjudge_lab.rl.runfile import RunFile
 _SUMMARY = "summary.json"
 
 
+_STAGE_FILES = (_SUMMARY, "run.json")
+
+
 class ChainFolder(RunFolder):
     """``path``, claimed for ``chain`` (read from ``source``), or taken up again where it stopped.
 
@@ -50,8 +53,9 @@ class ChainFolder(RunFolder):
             {"kind": "chain", "label": chain.label, "seed": chain.seed},
             {"seed": "another seed"},
             config=source.read_bytes(),
-            # The summary of a stage would be taken for what this chain made of it.
-            outputs=[f"{stage.name}/{_SUMMARY}" for stage in chain.stages],
+            # The summary of a stage would be taken for what this chain made of it; a stage that has
+            # no result has given its own claim back.
+            outputs=[f"{one.name}/{file}" for one in chain.stages for file in _STAGE_FILES],
             once=True,
         )
 
@@ -173,7 +177,10 @@ def run_chain(job: ChainJob) -> dict[str, Any]:
             check_service_libraries(stage.file)
         elif stage.kind == "evaluate":
             check_serving_libraries()
-    with closing(ChainFolder(job.folder, job.chain, job.source)) as folder:
+    with (
+        closing(ChainFolder(job.folder, job.chain, job.source)) as folder,
+        folder.releases_failed_start(),
+    ):
         found = []
         for number, stage in enumerate(stages, start=1):
             known = read_json_object(stage.folder / _SUMMARY)

@@ -329,7 +329,7 @@ def run_verl_judge(
     warn_overrides(judge)
     tokenizer = load_tokenizer(judge)
     folder = folder.resolve()
-    with closing(JudgeFolder(folder, judge, source)) as claimed:
+    with closing(JudgeFolder(folder, judge, source)) as claimed, claimed.releases_failed_start():
         plan = _make_plan(judge, write_judge_files(judge, folder, tokenizer), folder)
         if (claimed.checkpoints / LATEST_CHECKPOINT_FILE).exists():
             claimed.checkpoint = claimed.checkpoints  # verl goes on by itself
@@ -338,6 +338,7 @@ def run_verl_judge(
         _python, _m, *argv = plan.command
         before = time.perf_counter()
         if code := launch(argv, plan.environment):
+            claimed.release()
             return code
         now = time.perf_counter()
         seconds = {"data": before - started, "training": now - before, "total": now - started}

@@ -114,19 +114,17 @@ def _sum_problem(run: RunFile, spec: RewardSpec) -> str | None:
     return None
 
 
-def build_verl_spec(run: RunFile, spec: RewardSpec, *, every_rollout: bool) -> dict[str, Any]:
+def build_verl_spec(run: RunFile, spec: RewardSpec) -> dict[str, Any]:
     """``spec``, the reward spec of a single-turn run, as plain data for a file anywhere.
 
-    Paths are absolute, and the environment's reward is part of it. ``every_rollout`` leaves
-    ``sample_rate`` out, for a verl that has no groups. Raises
-    :class:`~adjudge.errors.ConfigError`.
+    Paths are absolute, and the environment's reward is part of it, for which every rollout is
+    judged. Raises :class:`~adjudge.errors.ConfigError`.
     """
     judge = run.judge
     data = spec.model_dump(mode="json", exclude_none=True, exclude_unset=True)
     data["graders"] = [_with_absolute_paths(run, one) for one in data["graders"]]
     reward = data["reward"]
-    if every_rollout:
-        reward.pop("sample_rate", None)
+    reward.pop("sample_rate", None)
     if not judge.enabled:
         payer = _with_absolute_paths(run, {**_payer_entry(run, spec), "weight": 1.0})
         others = [
@@ -214,11 +212,6 @@ class VerlRows:
         held_out, size = run.evaluation.held_out, self._task.size
         if size is not None and run.evaluation.seeds is None:
             held_out = [seed for seed in held_out if seed < size]
-        if size is not None and (beyond := [seed for seed in held_out if seed >= size]):
-            run.refuse(
-                "evaluation.seeds",
-                f"a seed is not a row of the dataset (found {beyond[0]}; allowed: 0 to {size - 1})",
-            )
         self.held_out = held_out
         self.count = prompts_per_step(run) * (
             run.training.steps + int(run.training.pipeline_async_enabled)  # one batch ahead

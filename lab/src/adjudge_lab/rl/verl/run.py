@@ -175,7 +175,7 @@ def write_verl_files(run: RunFile, folder: Path, spec: RewardSpec) -> VerlFiles:
 
 def format_verl_spec(run: RunFile, spec: RewardSpec) -> str:
     """The reward spec's file."""
-    return format_toml(build_verl_spec(run, spec, every_rollout=verl_version() != "0.6.1"))
+    return format_toml(build_verl_spec(run, spec))
 
 
 def run_verl(run: RunFile, folder: Path, *, launch: LaunchFunction) -> int:
