@@ -198,9 +198,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
         return _grade(job, budget, started, keep_rows=keep_rows)
 
 
-def _grade(
-    job: GradingJob, budget: SpendCeiling | None, started: float, *, keep_rows: bool
-) -> GradedRun:
+def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: bool) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
     tally = Tally(None)
@@ -214,7 +212,12 @@ def _grade(
             if job.cassette is not None and not job.cassette.replays:
                 journal.before_flush = job.cassette.flush
         spending = opened.enter_context(
-            FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
+            FolderSpending(
+                job.folder,
+                budget if job.engine is None else None,
+                tally,
+                combine=partial(_combine_calls, job.engine),
+            )
         )
         keeper = None
         if folder is not None and job.most_transcripts:

@@ -293,7 +293,7 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
         return _run(job, budget)
 
 
-def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
+def _run(job: ProbeJob, budget: SpendCeiling) -> list[ProbeFinding]:
     started = time.perf_counter()
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
     tally = Tally(len(prepared.questions))

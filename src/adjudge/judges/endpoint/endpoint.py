@@ -55,7 +55,7 @@ from adjudge.judges.endpoint.limits import (
 from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
 from adjudge.judges.endpoint.settings import BudgetDecision, EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.wire.common import parse_retry_after
+from adjudge.judges.wire.common import hide_key, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
 
@@ -335,7 +335,10 @@ class Endpoint:
                 call.wants = ""
             elif server is not None:
                 lane.popleft()
-                self._launch(call, server, now)
+                try:
+                    self._launch(call, server, now)
+                except OSError as error:  # its reservation cannot be kept, so nothing is sent
+                    self._fail(call, error)
             elif failure is not None:
                 self._fail(call, failure)
             else:
@@ -363,6 +366,7 @@ class Endpoint:
         return not dropped and self._hedges.available and now >= self._limit.cooling_until
 
     def _launch(self, call: Call, server: Replica, now: float) -> None:
+        self._cost.take(call.reserved)
         hedge = call.wants == "hedges"
         if hedge:
             call.hedges += 1
@@ -373,7 +377,6 @@ class Endpoint:
             self._stats.count_again(call.wants)
         call.wants = ""
         self._limit.take()
-        self._cost.take(call.reserved)
         server.in_flight += 1
         server.sends += 1
         send = Send(call, server, hedge, server.detector.begin(), self._timer_time(now))
@@ -394,7 +397,14 @@ class Endpoint:
         self._stats.sends += 1
         call = send.call
         send.response = await self._transport.post(send.server.url, call.request)
-        return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
+        try:
+            reply = _check_made(call.wire.reply(call.chat_call, send.response), Reply)
+            outcome = hide_key(reply, call.request)
+        except GradingFailure as failure:
+            outcome = hide_key(failure, call.request)
+        if isinstance(outcome, GradingFailure):
+            raise outcome
+        return outcome
 
     def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
         call = send.call

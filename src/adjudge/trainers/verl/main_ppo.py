@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import ConfigError
+from adjudge.hosts import is_address
 from adjudge.trainers.scoring import SPEC_VARIABLE, load_spec
 from adjudge.trainers.verl.reward_sources import configured_spec
 from adjudge.trainers.verl.step_metrics import make_metrics_trainer
@@ -114,7 +115,7 @@ def check_spec_file(config: Any) -> None:
     Raises :class:`~adjudge.errors.ConfigError` where it cannot be read. An address is not asked.
     """
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
-    if spec and not str(spec).startswith(("http://", "https://")):
+    if spec and not is_address(str(spec)):
         load_spec(str(spec))
 
 
