@@ -253,7 +253,7 @@ class Journal:
             )
 
     def forget(self, graders: Collection[str]) -> int:
-        """Take the results of ``graders`` out of the file, so that they are asked again; their count.
+        """Take the results of ``graders`` out of the file, to ask them again; their count.
 
         For a run that resumes: before anything is put. Failures that are kept stay.
         """
