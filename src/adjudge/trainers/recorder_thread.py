@@ -109,7 +109,7 @@ class _SharedLog:
 
     @staticmethod
     def _find_last(lines: Iterator[bytes], new: int) -> int:
-        """The highest number among ``new`` bytes from the end; somebody else may write rows, too."""
+        """The highest number among ``new`` bytes from the end; others may write rows, too."""
         last, read = -1, 0
         for count, line in enumerate(lines):
             read += len(line) + 1
