@@ -2,7 +2,7 @@
 
     python -m benchmarks.budget_kills --kills 1000 --seed 1
 
-A judge in another process counts what it answers, at random cost within what was reserved. A run is
+A judge of this process counts what it answers, at random cost within what was reserved. A run is
 a forked process, killed after a random time and resumed in its folder until its budget is spent.
 ``paid <= booked <= budget`` is checked while the run works, after each kill and at its end, where
 ``summary.json`` must know of every kill and of every call. Exits with 1 where one fails.
@@ -11,17 +11,17 @@ a forked process, killed after a random time and resumed in its folder until its
 from __future__ import annotations
 
 import argparse
-import http.server
 import json
-import multiprocessing
 import os
 import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+
+from benchmarks.train_resume import CountingJudge, Question, counting_judge
 
 from adjudge import RewardSpec
 from adjudge.runs.grading import GradingJob, grade_rollouts
@@ -39,71 +39,38 @@ patience_s = 0.0
 [judges.main]
 type = "vllm"
 model = "m"
-base_url = "http://127.0.0.1:{port}/v1"
+base_url = "{url}"
 max_tokens = 100
 temperature = 1.0
 price = {{ input = 10.0, output = 30.0 }}
 endpoint = {{ max_concurrency = {concurrency}, start_concurrency = {concurrency} }}
 """
-_fork = multiprocessing.get_context("fork")
 
 
-class Judge:
-    """A server in a process of its own; ``paid`` and ``requests`` count what it answered."""
+class PaidJudge(CountingJudge):
+    """Counts what it is paid, at once with the answer; ``answering``: how many it works on."""
 
     def __init__(self, seed: int) -> None:
-        self.paid, self.requests = _fork.Value("d", 0.0), _fork.Value("q", 0)
-        self.open, self._port = _fork.Value("q", 0), _fork.Value("i", 0)
-        self._process = _fork.Process(target=self._serve, args=(seed,), daemon=True)
-        self._process.start()
-        while not self._port.value:
-            time.sleep(0.01)
-        self.port = self._port.value
+        super().__init__()
+        self.paid, self.answering, self._rng = 0.0, 0, random.Random(seed)
+        self._lock = threading.Lock()
 
-    def _serve(self, seed: int) -> None:
-        rng, judge = random.Random(seed), self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                with judge.open.get_lock():
-                    judge.open.value += 1
-                    judge.requests.value += 1
-                time.sleep(rng.choice((0.0, 0.002, 0.02, 0.1)))
-                prompt = json.loads(body)["messages"][-1]["content"]
-                reads, writes = rng.randint(1, len(prompt)), rng.randint(1, 100)
-                usage = {"prompt_tokens": reads, "completion_tokens": writes}
-                message = {"role": "assistant", "content": '{"reason": "r", "score": 0.5}'}
-                choice = {"index": 0, "message": message, "finish_reason": "stop"}
-                reply = json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
-                with judge.open.get_lock():
-                    judge.paid.value += (reads * 10.0 + writes * 30.0) / 1e6
-                    judge.open.value -= 1
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(reply)))
-                self.end_headers()
-                self.wfile.write(reply)
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing."""
-
-        class Server(http.server.ThreadingHTTPServer):
-            request_queue_size = 256
-
-            def handle_error(self, *_: Any) -> None:
-                """A client was killed."""
-
-        server = Server(("127.0.0.1", 0), Handler)
-        self._port.value = server.server_address[1]
-        server.serve_forever()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
+    def reply(self, body: bytes) -> tuple[Question, bytes]:
+        """The question and its answer."""
+        prompt = json.loads(body)["messages"][-1]["content"]
+        question = Question(prompt, time.time())
+        with self._lock:
+            self.answering += 1
+            self.questions.append(question)
+        time.sleep(self._rng.choice((0.0, 0.002, 0.02, 0.1)))
+        reads, writes = self._rng.randint(1, len(prompt)), self._rng.randint(1, 100)
+        message = {"role": "assistant", "content": '{"reason": "r", "score": 0.5}'}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": reads, "completion_tokens": writes}
+        with self._lock:
+            self.paid += (reads * 10.0 + writes * 30.0) / 1e6
+            self.answering -= 1
+        return question, json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
 
 
 def booked(folder: Path) -> float:
@@ -133,24 +100,24 @@ def start_run(folder: Path, budget_usd: float) -> int:
     os._exit(0)
 
 
-def play_folder(judge: Judge, rng: random.Random, folder: Path, most_kills: int) -> int:
+def play_folder(judge: PaidJudge, rng: random.Random, folder: Path, most_kills: int) -> int:
     """Kill and resume one run until it ends; how often it was killed."""
     budget, kills, counted = rng.choice((0.02, 0.1, 0.5)) * rng.uniform(0.5, 1.5), 0, 0
     rows = [{"prompt": f"p{i // 4}", "response": f"{i} " + "x" * rng.randrange(400)}
             for i in range(rng.choice((20, 200, 600)))]  # fmt: skip
     (folder / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    spec = SPEC.format(port=judge.port, concurrency=rng.choice((1, 4, 20, 64)))
+    spec = SPEC.format(url=judge.url, concurrency=rng.choice((1, 4, 20, 64)))
     (folder / "spec.toml").write_text(spec)
-    before, asked = judge.paid.value, judge.requests.value
+    before, asked = judge.paid, len(judge.questions)
 
     def check() -> None:
-        paid = judge.paid.value - before  # before the file is read: both only grow
+        paid = judge.paid - before  # before the file is read: both only grow
         found = booked(folder)
         if not paid - 1e-9 <= found <= budget + 1e-9:
             sys.exit(f"{folder}: paid {paid:.6f}, booked {found:.6f}, budget {budget:.6f}")
 
     while True:
-        child, asked_before = start_run(folder, budget), judge.requests.value
+        child, asked_before = start_run(folder, budget), len(judge.questions)
         end = time.monotonic() + (
             rng.choice((0.15, 0.5, 1.6)) * rng.random() if kills < most_kills else 600
         )
@@ -164,22 +131,22 @@ def play_folder(judge: Judge, rng: random.Random, folder: Path, most_kills: int)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         time.sleep(0.01)
-        while judge.open.value:
+        while judge.answering:
             time.sleep(0.005)
         kills += 1
-        counted += judge.requests.value > asked_before
+        counted += len(judge.questions) > asked_before
         check()
     if status:
         sys.exit(f"{folder}: ended with {status}: {(folder / 'err.txt').read_text()[-500:]}")
     check()
     summary = json.loads((folder / "out" / "summary.json").read_text())["spending"]
-    requests = judge.requests.value - asked
+    requests = len(judge.questions) - asked
     # A run that had written its last numbers when it was killed is no killed one.
     known = counted <= summary["invocations"] - 1 and summary["killed"] <= kills
     again = sum(one[n] for one in summary["endpoints"] for n in ("retries", "hedges", "timeouts"))
     if not (known and requests <= summary["calls"] + again):
         sys.exit(f"{folder}: {kills} kills ({counted} with calls), {requests} requests: {summary}")
-    paid = judge.paid.value - before
+    paid = judge.paid - before
     print(f"{kills:4} kills, {requests:5} requests, {summary['calls']:5} calls, paid {paid:.4f}, "
           f"booked {summary['cost_usd']:.4f}, budget {budget:.4f}", flush=True)  # fmt: skip
     return kills
@@ -192,13 +159,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rng, kills = random.Random(given.seed), 0
-    judge = Judge(given.seed)
-    try:
+    with counting_judge(PaidJudge(given.seed)) as judge:
         while kills < given.kills:
             with tempfile.TemporaryDirectory() as folder:
                 kills += play_folder(judge, rng, Path(folder), min(40, given.kills - kills))
-    finally:
-        judge.close()
     print(f"{kills} kills: paid <= booked <= budget at every look")
 
 
