@@ -171,7 +171,8 @@ class FolderSpending:
 
     def _book_journal(self, path: Path) -> None:
         """Book a killed invocation with what its results cost beyond all that is booked."""
-        if self._earlier[-1].ended if self._earlier else self._budget is None:
+        is_bounded = self._budget is not None and self._budget.ceiling is not None
+        if self._earlier[-1].ended if self._earlier else not is_bounded:
             return
         booked = sum(one.booked_usd for one in self._earlier)
         rows = iter_rows(path, _JournalLine, first=2, checked=True, damaged=[])
@@ -222,10 +223,12 @@ class FolderSpending:
 
     def _room(self, budget: SpendCeiling) -> tuple[float, int]:
         """How far spending and sends may go after a write; never beyond the ceiling."""
-        spent, total = budget.spent - self._charged, budget.spent - self._charged + budget.reserved
+        reserved = budget.reserved  # before what is spent, which a call that ends changes first
+        spent = budget.spent - self._charged
+        total = spent + reserved
         if self._now.ended or not budget.sends:
             return total, budget.sends
-        more = max(budget.reserved, spent / 32)
+        more = max(reserved, spent / 32)
         if budget.ceiling is not None:
             more = max(0.0, min(more, budget.ceiling - self._charged - total - 1e-9))
         return total + more, budget.sends + max(budget.out, budget.sends // 32)

@@ -184,9 +184,9 @@ class SpendCeiling:
 
     def release(self, estimate: float, cost: float) -> None:
         """Turn the reservation of ``estimate`` into what the call did cost."""
+        self.spent += cost  # first: who reads both from another thread never finds too little
         self.out -= 1
         self.reserved = max(0.0, self.reserved - estimate) if self.out else 0.0
-        self.spent += cost
         with suppress(OSError):  # it stops the next send
             self.on_change()
 
