@@ -77,9 +77,6 @@ def test_no_door_prints_the_password_of_an_address(address: str, tmp_path: Path)
         ["grade", address, "-s", spec, "-o", out],
         ["grade", dump, "-s", spec, "--draws", address],
         ["doctor", spec],
-        ["doctor", address],
-        ["probe", address],
-        ["audit", address],
         [address],
     ):
         said = CliRunner().invoke(command_line(), words)
