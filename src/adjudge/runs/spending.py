@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -279,9 +280,13 @@ def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     entries: list[EndpointCounts] = [entry for one in invocations for entry in one.endpoints]
     for entry in entries:
-        key = (*entry["base_urls"], "", *entry["models"])
-        before = found.get(key)
-        found[key] = dict(entry) if before is None else before | _add_counters(before, entry)
+        names = {name: entry[name] for name in ("base_urls", "models")}
+        total = found.setdefault((*entry["base_urls"], "", *entry["models"]), names)
+        for name in _counter_names():
+            if isinstance(entry[name], Mapping):
+                total[name] = dict(Counter(total.get(name, {})) + Counter(entry[name]))
+            else:
+                total[name] = total.get(name, 0) + entry[name]
     return list(found.values())
 
 
@@ -289,15 +294,3 @@ def _counter_names() -> tuple[str, ...]:
     from adjudge.judges.endpoint.stats import COUNTERS  # noqa: PLC0415  (where a judge was asked)
 
     return COUNTERS
-
-
-def _add_counters(one: EndpointCounts, other: EndpointCounts) -> dict[str, Any]:
-    added: dict[str, Any] = {}
-    for name in _counter_names():
-        ours, theirs = one[name], other[name]
-        if isinstance(ours, Mapping):
-            kinds = dict.fromkeys([*ours, *theirs])
-            added[name] = {kind: ours.get(kind, 0) + theirs.get(kind, 0) for kind in kinds}
-        else:
-            added[name] = ours + theirs
-    return added
