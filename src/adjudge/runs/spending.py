@@ -229,7 +229,7 @@ class FolderSpending:
         total = spent + reserved
         if self._now.ended or not budget.sends:
             return total, budget.sends
-        more = max(reserved, spent / 32)
+        more = max(reserved / 4, spent / 32)
         if budget.ceiling is not None:
             more = max(0.0, min(more, budget.ceiling - self._charged - total - 1e-9))
         return total + more, budget.sends + max(budget.out, budget.sends // 32)
