@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RUN = """
 version = 1
@@ -120,10 +120,12 @@ class CountingJudge:
         return question, json.dumps(answer).encode()
 
 
+JudgeT = TypeVar("JudgeT", bound=CountingJudge)
+
+
 @contextmanager
-def counting_judge() -> Iterator[CountingJudge]:
-    """A judge on a port of its own."""
-    judge = CountingJudge()
+def counting_judge(judge: JudgeT) -> Iterator[JudgeT]:
+    """``judge`` on a port of its own."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

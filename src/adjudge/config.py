@@ -51,7 +51,7 @@ def load_toml(path: Path | str, *, keep_references: bool = False) -> dict[str, A
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None  # it may be secret
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
     try:
@@ -219,7 +219,7 @@ def read_env_file(path: Path | str) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None  # its message has the bytes
     found: dict[str, str] = {}

@@ -148,8 +148,35 @@ def is_final(kind: ErrorKind, metadata: Mapping[str, Any]) -> bool:
     return moved or (kind is ErrorKind.UNSUPPORTED and status >= 400)
 
 
+_WORD = re.compile(r"\S+")
+_SCHEME = re.compile(r"(?i)https?:/{1,2}|[\"'(\[]*")
+_QUERY = re.compile(r"\?[^\s#'\")]+")
+
+
+def redact_addresses(text: str) -> str:
+    """``text`` without the users, passwords and queries of the addresses in it.
+
+    >>> redact_addresses("HTTP://any:secret@host/v1?key=secret: user:secret@host, a@b.org, why?")
+    'HTTP://[redacted]@host/v1?[redacted] [redacted]@host, a@b.org, why?'
+    """
+    return _WORD.sub(_redact_word, text) if "@" in text or "://" in text else text
+
+
+def _redact_word(found: re.Match[str]) -> str:
+    word = found[0]
+    user, at, rest = word.rpartition("@")
+    is_user = bool(at) and (":" in user or "//" in user)
+    if is_user:
+        scheme = _SCHEME.search(user)
+        word = f"{user[: scheme.end() if scheme else 0]}[redacted]@{rest}"
+    return _QUERY.sub("?[redacted]", word) if is_user or "://" in word else word
+
+
 class AdjudgeError(Exception):
-    """Base of all exceptions raised on purpose by adjudge."""
+    """Base of all exceptions raised on purpose by adjudge; no message has an address's password."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(redact_addresses(one) if isinstance(one, str) else one for one in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default rebuilds from ``args`` (the message) and so loses keyword attributes.

@@ -7,6 +7,7 @@ over, or ends the reading. Lines that cost money carry a checksum.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 import os
@@ -30,11 +31,23 @@ _log = logging.getLogger("adjudge")
 UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """What encoding raises for a value that JSON cannot hold."""
 
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _CHECKSUM = b',"c":"%08x"}'
 _CHECKSUM_MARK, _CHECKSUM_BYTES = b',"c":"', len(_CHECKSUM % 0)
 _NAMED_LINES = 5
 _BLOCK = 1 << 16
 _TABLE_BATCH = 50_000
+
+
+@contextmanager
+def full_disk_names(path: Path) -> Iterator[None]:
+    """Let an error of writing that names no file, as that of a full disk, name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _WRITE_ERRORS:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -48,7 +61,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     part = path.with_name(f".{path.name}.part")
     _remove(part)
     try:
-        yield part
+        with full_disk_names(path):
+            yield part
     except BaseException:  # an interruption, too
         _remove(part)
         raise
@@ -257,7 +271,7 @@ class JsonlLog:
 
     def append_lines(self, lines: bytes) -> None:
         """Append whole lines that are encoded already, as :func:`encode_checked_line` does."""
-        with self.path.open("ab") as file:
+        with full_disk_names(self.path), self.path.open("ab") as file:
             file.write(lines)
 
     def rewrite(self, rows: Iterable[Mapping[str, Any] | msgspec.Struct]) -> None:

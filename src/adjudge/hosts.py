@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Which texts are addresses, and which hosts are this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import re
 _HOST = re.compile(
     r"(?:\[(?P<ip6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?"
 )
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` begins with ``http://`` or ``https://``, in any case."""
+    return text.lower().startswith(("http://", "https://"))
 
 
 def is_loopback(host: str) -> bool:

@@ -109,6 +109,9 @@ HOSTILE: dict[str, tuple[int | None, str, tuple[bytes, ...]]] = {
     "very deep metadata": (400, "invalid_input", (nested(600),)),
     "a deep unknown field": (413, "invalid_input", (nested(20_000, "other"),)),
     "deep enough": (200, "", (nested(60),)),
+    "two hosts": (400, "invalid_input", (with_head("host: a.example\r\ncontent-length: 2\r\n"),)),
+    "garbage behind a request": (400, "invalid_input", (request(GOOD) + b"\0garbage\r\n\r\n",)),
+    "garbage behind two": (400, "invalid_input", (request(GOOD) * 2 + b"GET / HTTP/9.9\r\n\r\n",)),
     "a list": (422, "invalid_input", (request(b"[]"),)),
     "no completion": (422, "invalid_input", (request(b'{"prompt": "p"}'),)),
     "a wrong type": (422, "invalid_input", (judged(answer_type=7),)),
@@ -237,6 +240,26 @@ def test_a_slow_sender_is_not_waited_for(
 def test_a_bad_item_is_named(service: RunningService) -> None:
     _, body = answer(service.port, HOSTILE["a broken item"][2][0])
     assert "$.requests[1].prompt" in json.loads(body)["error"]["message"]
+
+
+def test_what_is_refused_leaves_no_trace_in_the_log(tmp_path: Path) -> None:
+    settings = msgspec.json.encode(SETTINGS).decode()
+    words = [
+        "sh",
+        "-c",
+        f'exec "$@" 2> {tmp_path / "log"}',
+        "sh",
+        sys.executable,
+        BACKEND,
+        settings,
+    ]
+    with (
+        mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
+        start_service_process(words) as (running, _),
+    ):
+        for name in ("two hosts", "garbage behind a request", "garbage behind two"):
+            answer(running.port, *HOSTILE[name][2])
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_pipelined_requests_are_answered_in_order(service: RunningService) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import traceback
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli.main import command_line
 from adjudge.errors import ConfigError
 from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
+from adjudge.trainers.scoring import load_spec
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,54 @@ def test_unusable_addresses_are_refused_without_showing_secrets(url: str, proble
     with pytest.raises(ConfigError, match=problem) as caught:
         normalize_url(url)
     assert "s3cret" not in str(caught.value)
+
+
+ADDRESSES = [
+    "http://user:s3cret@127.0.0.1:9/v1",
+    "HTTP://user:s3cret@127.0.0.1:9/v1",
+    "hTTps://üser:s3cret@127.0.0.1:9/v1",
+    "http://user:s3cret@s3cret@127.0.0.1:9/v1",
+    "http://user:s3cret/s3cret@127.0.0.1:9/v1",
+    "http://user:s3cret@127.0.0.1:9/v1?key=s3cret",
+    "user:s3cret@127.0.0.1:9/v1",
+    "//user:s3cret@127.0.0.1:9/v1",
+    "//s3cret@127.0.0.1:9/v1",
+    "ftp://user:s3cret@127.0.0.1:9/v1",
+    "http:/user:s3cret@127.0.0.1",
+    "http://user:s3cret@[::1",
+]
+SPEC = """
+[[graders]]
+name = "j"
+type = "llm"
+template = "{response} {reply_form}"
+score_range = [0, 1]
+[judges.main]
+type = "vllm"
+model = "m"
+base_url = "ADDRESS"
+"""
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_door_prints_the_password_of_an_address(address: str, tmp_path: Path) -> None:
+    (tmp_path / "dump.jsonl").write_text('{"prompt": "p", "response": "r", "score": 1}\n')
+    (tmp_path / "s.toml").write_text(SPEC.replace("ADDRESS", address))
+    dump, spec, out = (str(tmp_path / name) for name in ("dump.jsonl", "s.toml", "out"))
+    for words in (
+        ["grade", dump, "-s", spec, "-o", out],
+        ["grade", dump, "-s", address, "-o", out],
+        ["grade", address, "-s", spec, "-o", out],
+        ["grade", dump, "-s", spec, "--draws", address],
+        ["doctor", spec],
+        [address],
+    ):
+        said = CliRunner().invoke(command_line(), words)
+        assert said.exit_code != 0, words
+        assert "s3cret" not in said.output + said.stderr, words
+    with pytest.raises(ConfigError) as caught:
+        load_spec(address)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_usable_addresses_lose_their_slash() -> None:

@@ -1,5 +1,6 @@
 """Files written in one piece, and logs that grow by whole lines, whatever kill or disk does."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ from adjudge.files import (
     iter_rows,
     write_json,
 )
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    def full() -> Iterator[bytes]:
+        yield b"1"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        JsonlLog(Path("/dev/full")).append_lines(b"x" * 100_000)
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.jsonl'"):
+        atomic_write(tmp_path / "a.jsonl", full())
+    assert not list(tmp_path.iterdir())
 
 
 def test_bytes_and_pieces_and_new_folders(tmp_path: Path) -> None:

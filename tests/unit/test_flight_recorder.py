@@ -392,7 +392,16 @@ def test_the_judges_reward_is_no_environments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "foreign",
-    [b'{"index":-7}', b'{"index":"x"}', b'{"index":0}', b"[1, 2]", b"", b"\0" * 70_000, b'{"ind'],
+    [
+        b'{"index":-7}',
+        b'{"index":"x"}',
+        b'{"index":0}',
+        b'{"index":0,"reward":1}\n' * 3,
+        b"[1, 2]",
+        b"",
+        b"\0" * 70_000,
+        b'{"ind',
+    ],
 )
 def test_a_foreign_last_row_does_not_number_the_rows_anew(tmp_path: Path, foreign: bytes) -> None:
     recorded(tmp_path, steps=1)

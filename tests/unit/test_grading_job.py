@@ -1,11 +1,14 @@
+import contextlib
 import json
 import re
+import sqlite3
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.mock_provider import start_mock_here
 
 from adjudge import RewardSpec
 from adjudge.datasets import files
@@ -261,6 +264,30 @@ def test_a_judge_that_is_not_recorded_is_named(
     assert grade_rollouts(one).rewards == [0.5, 0.5]
     [said] = [message for message in caplog.messages if "neither recorded" in message]
     assert "judges.main: type 'half_judge:Half' is neither recorded nor replayed" in said
+
+
+@pytest.mark.parametrize("lost", ["all", "some"])
+def test_a_resumed_run_completes_its_cassette(tmp_path: Path, lost: str) -> None:
+    """The first part ran without the cassette, or it lost what a kill or a full disk took."""
+    cassette = tmp_path / "c.sqlite"
+    grader = {"name": "g", "type": "llm", "template": "{response}", "score_range": [0.0, 1.0]}
+
+    def grade(folder: str, url: str, **kept: Path | None) -> list[float | None]:
+        one = job(tmp_path, rows(20, 4))
+        judge = {"type": "vllm", "model": "m", "base_url": url, "temperature": 1.0}
+        one.spec = RewardSpec.from_dict({"graders": [grader], "judges": {"main": judge}})
+        one.folder = tmp_path / folder
+        one.use_cassette(**{"record": None, "replay": None, **kept})
+        return list(grade_rollouts(one).rewards)
+
+    with start_mock_here() as url:
+        grade("out", url, record=cassette if lost == "some" else None)
+        if lost == "some":
+            with contextlib.closing(sqlite3.connect(cassette)) as file, file:
+                file.execute("DELETE FROM calls WHERE key > '8'")
+        recorded = grade("out", url, record=cassette)
+    assert grade("again", url, replay=cassette) == recorded
+    assert None not in recorded
 
 
 def test_an_example_of_what_is_missing_names_its_grader_once(tmp_path: Path) -> None:

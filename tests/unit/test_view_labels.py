@@ -112,6 +112,17 @@ def test_a_label_is_written_with_what_the_run_says_of_its_sample(folder: Path) -
     assert len(LabelLog(folder).read()) == 3
 
 
+@pytest.mark.parametrize("grader", [None, "quality"])
+@pytest.mark.parametrize("score", [1e6, -1e6, 1e308, "Infinity"])
+def test_a_score_off_the_scale_is_refused(folder: Path, grader: str | None, score: Any) -> None:
+    async def use(session: aiohttp.ClientSession, server: ViewServer) -> None:
+        sent = body_of(generation=server.reading.generation, grader=grader, score=score)
+        assert (await post(session, server, sent))[0] == 400
+
+    served(folder, use)
+    assert not LabelLog(folder).read()
+
+
 def test_a_label_that_cannot_be_written_says_why(folder: Path) -> None:
     (folder / "labels.jsonl").symlink_to(folder / "elsewhere")
 

@@ -184,6 +184,24 @@ def test_a_name_that_is_not_this_machine_is_refused(folder: Path, host: str | No
     served(folder, use)
 
 
+@pytest.mark.parametrize(
+    "head", ["Host: localhost\r\nHost: evil.example", "Host: localhost\r\nhost: localhost", "X: y",
+             "Host: localhost\r\n\r\n\0garbage"],
+)  # fmt: skip
+def test_a_request_that_is_malformed_is_refused_without_a_trace(
+    folder: Path, head: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(_: aiohttp.ClientSession, server: ViewServer) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"GET /api/overview HTTP/1.1\r\n{head}\r\n\r\n".encode())
+        answer = await reader.read(12)
+        writer.close()
+        return answer
+
+    assert served(folder, use)[8:] == b" 400"
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("host", ["localhost:8123", "127.0.0.1", "[::1]:5", "LOCALHOST"])
 def test_a_tunnel_with_a_port_of_its_own_is_answered(folder: Path, host: str) -> None:
     assert asked(folder, "/api/overview", Host=host)[0][0] == 200

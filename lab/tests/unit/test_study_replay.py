@@ -203,6 +203,14 @@ def test_no_prompt_is_asked_twice(tmp_path: Path) -> None:
         replay_dump(ReplayJob(dump=dump, folder=tmp_path / "out"))
 
 
+@pytest.mark.parametrize("scheme", ["http://", "HTTP://", "hTTps://", "", "//"])
+def test_the_password_of_an_address_is_not_printed(scheme: str) -> None:
+    for name in ("127.0.0.1:9/v1#m", "127.0.0.1:9/v1"):
+        with pytest.raises(ConfigError) as caught:
+            find_replay_judge(f"{scheme}user:s3cret@{name}")
+        assert "s3cret" not in str(caught.value)
+
+
 def test_judges_are_found(tmp_path: Path) -> None:
     spec = tmp_path / "reward.toml"
     spec.write_text(

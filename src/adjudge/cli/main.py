@@ -34,6 +34,7 @@ from adjudge.errors import (
     MissingRewardError,
     RolloutError,
     RunFolderError,
+    redact_addresses,
 )
 
 CORE_COMMANDS = {
@@ -118,6 +119,7 @@ Turn rollouts into rewards: rules, rubrics and LLM judges, with honest failures.
 
 Example: adjudge grade rollouts.jsonl --spec reward.toml -o runs/first
 """
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # which typer gives no name of its own
 _EXIT_CODES = """\
 Exit codes: 0 done; 1 a threshold was missed, or something was found; 2 bad input; 3 judge
 unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 by SIGTERM.
@@ -152,6 +154,10 @@ class _Program(CommandGroup):
         except (JudgeUnavailable, JudgeAuthError) as error:
             unpaid = getattr(error, "kind", None) is ErrorKind.BUDGET
             _stop(4 if unpaid else 3, str(error))
+            _stop(3, str(error))
+        except _USAGE_ERROR as error:
+            error.message = redact_addresses(error.message)
+            raise
         except OSError as error:
             _stop(2, f"{error.filename or 'a file'}: {error.strerror or error}")
         except Terminated:
@@ -162,7 +168,7 @@ class _Program(CommandGroup):
 
 def _stop(code: int, message: str) -> NoReturn:
     for line in message.splitlines():
-        errors().print(f"[bold red]adjudge:[/] {clean(line)}")
+        errors().print(f"[bold red]adjudge:[/] {clean(redact_addresses(line))}")
     raise typer.Exit(code)
 
 

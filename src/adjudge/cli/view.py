@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from adjudge.cli.console import clean, errors
+from adjudge.errors import redact_addresses
 from adjudge.runs.view.server import ViewServer, ViewSettings, serve_view
 
 
@@ -53,7 +54,8 @@ def view(
     writes.
     """
     if not run.exists():
-        errors().print(f"{clean(run)}: does not exist yet; the page waits for it")
+        name = clean(redact_addresses(str(run)))
+        errors().print(f"{name}: does not exist yet; the page waits for it")
     elif run.is_dir() and not (run / "run.json").exists() and not any(run.glob("*.jsonl")):
         errors().print(f"{clean(run)}: holds no run yet; the page waits for one")
     settings = ViewSettings(run, host, port, author or _user_name(), read_only)

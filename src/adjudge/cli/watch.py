@@ -11,7 +11,7 @@ import typer
 
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary
-from adjudge.errors import ConfigError, RunFolderError
+from adjudge.errors import ConfigError, RunFolderError, redact_addresses
 from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import STOP_FILE, RunRecords
@@ -76,7 +76,7 @@ def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
     """Until the run is over, or is to be."""
     reader = RunReader(run, budget=0)  # says whether the run goes on; its samples are not read
     if not run.exists():
-        errors().print(f"{clean(run)}: does not exist yet; waiting for it")
+        errors().print(f"{clean(redact_addresses(str(run)))}: does not exist yet; waiting for it")
     while True:
         reader.refresh()
         over = reader.state in ("done", "stopped")

@@ -347,7 +347,8 @@ class RewardSpec(ConfigFile):
         ``cache`` takes the place of every cache that the tables name; ``budget`` is for all calls
         together, beside each endpoint's own ceiling; judges whose calls may cost then need a price.
         """
-        for name, table in self.judges.items() if budget is not None else ():
+        is_bounded = budget is not None and budget.ceiling is not None
+        for name, table in self.judges.items() if is_bounded else ():
             if table.may_cost and table.price is None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "

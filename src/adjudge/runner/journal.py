@@ -14,7 +14,7 @@ import time
 import weakref
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
@@ -27,6 +27,7 @@ from adjudge.errors import ErrorKind, RunFolderError
 from adjudge.files import (
     UNENCODABLE,
     JsonlLog,
+    atomic_write,
     encode_checked_line,
     iter_lines,
     iter_placed_rows,
@@ -73,6 +74,14 @@ def sample_key(fields: Mapping[str, Any]) -> str | None:
     except UNENCODABLE:
         return None
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def _is_answer_of(graders: Collection[str], line: bytes) -> bool:
+    try:
+        row = _line.decode(line)
+        return row.g in graders and not isinstance(_result.decode(row.r), GraderError)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 def _key(line: _Line) -> _Key:
@@ -242,6 +251,26 @@ class Journal:
                 f"{self.path} was written under another spec (hash {spec}, now {self.spec_hash}). "
                 "Give another output folder, or restore the spec."
             )
+
+    def forget(self, graders: Collection[str]) -> int:
+        """Take the results of ``graders`` out of the file, to ask them again; their count.
+
+        For a run that resumes: before anything is put. Failures that are kept stay.
+        """
+        count = 0
+
+        def kept() -> Iterator[bytes]:
+            nonlocal count
+            for number, line in iter_lines(self.path):
+                if number > 1 and _is_answer_of(graders, line):
+                    count += 1
+                else:
+                    yield line + b"\n"
+
+        if len(self):
+            atomic_write(self.path, kept())
+            self._open()
+        return count
 
     def take(self, sample: str, grader: str, draw: int) -> GraderResult | None:
         """A result found on opening, given out once, or ``None``."""

@@ -198,9 +198,7 @@ def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
         return _grade(job, budget, started, keep_rows=keep_rows)
 
 
-def _grade(
-    job: GradingJob, budget: SpendCeiling | None, started: float, *, keep_rows: bool
-) -> GradedRun:
+def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: bool) -> GradedRun:
     graders = job.spec.build_graders(job.spec.build_judges(job.cassette, budget))
     check_machine(job.spec, graders)
     tally = Tally(None)
@@ -211,11 +209,17 @@ def _grade(
         if job.folder is not None:
             folder = opened.enter_context(_open_folder(job, job.folder, graders))
             journal = Journal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
-            if job.cassette is not None and not job.cassette.replays:
-                journal.before_flush = job.cassette.flush
         spending = opened.enter_context(
-            FolderSpending(job.folder, budget, tally, combine=partial(_combine_calls, job.engine))
+            FolderSpending(
+                job.folder,
+                budget if job.engine is None else None,
+                tally,
+                combine=partial(_combine_calls, job.engine),
+            )
         )
+        if journal is not None:
+            judged = {entry.name for entry in job.spec.graders if job.spec.asks_judge(entry)}
+            resume_recording(job.cassette, journal, judged)
         keeper = None
         if folder is not None and job.most_transcripts:
             keeper = _open_keeper(job, folder, counted.sizes, opened)
@@ -258,6 +262,26 @@ def _grade(
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
     return run
+
+
+def resume_recording(
+    cassette: ReplyCache | None, journal: Journal, graders: Collection[str]
+) -> None:
+    """Make a run with ``--record`` ask its cassette, so that this has every call at the end.
+
+    The journal of a resumed run may know results of calls that were not recorded.
+    """
+    if cassette is None or cassette.replays:
+        return
+    journal.before_flush = cassette.flush
+    if count := journal.forget(graders):
+        _log.warning(
+            "%s: %d results are asked again, for their calls must be in %s. Those that are there "
+            "already cost nothing.",
+            journal.path.parent,
+            count,
+            cassette.path,
+        )
 
 
 def _combine_calls(

@@ -165,9 +165,7 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
     if budget is not None:
         parts.append(f"{found['left_usd']:.4f} USD of the budget of {budget:g} USD are left")
     if killed := found["killed"]:
-        parts.append(
-            f"{killed:,} earlier killed, so what was sent in the last second of each is not counted"
-        )
+        parts.append(f"{killed:,} earlier killed")
     return "; ".join(parts)
 
 

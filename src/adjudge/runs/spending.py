@@ -1,26 +1,33 @@
 """What the judges of a run folder cost, in this invocation and in those before it.
 
 ``spending.json`` has an entry an invocation, with what its endpoints counted: calls that failed,
-were sent again or were cancelled included. It is written once a second while calls are made, so a
-kill takes with it what was sent in its last second. Calls that were out then are known from their
-reservations, where there is a budget.
+were sent again or were cancelled included. It is written once a second while calls are made.
+
+A kill makes no call free where the run has a :class:`SpendCeiling`. Before a send goes out, its
+reservation is in the file: room for some more sends is written at a time, so that few sends wait
+for a write. What a killed invocation cost at most is then ``cost_usd + reserved_usd``, at every
+moment. What the results in the journal cost is the least that the folder is booked with.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 
 from adjudge.errors import RunFolderError
-from adjudge.files import write_json
+from adjudge.files import iter_rows, write_json
 from adjudge.judges.endpoint.connections import start_call_counter
 from adjudge.runner.progress import Tally
+from adjudge.runs.folder import JOURNAL_FILE
+from adjudge.types import Provenance
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import SpendCeiling
@@ -42,19 +49,33 @@ class Invocation(msgspec.Struct, kw_only=True):
     """One process's calls. ``ended``: it wrote its last numbers, so nothing was out any more.
 
     ``cost_usd``: what is known of its cost; ``reserved_usd``: the most that calls cost which were
-    out when this was written.
+    out when this was written, or went out before it was written again. ``uncounted``: those of
+    these sends that ``endpoints`` do not have.
     """
 
     started: str
     ended: bool = False
     cost_usd: _Amount = 0.0
     reserved_usd: _Amount = 0.0
+    uncounted: _Count = 0
     endpoints: list[dict[str, list[str] | _Count | _Amount | dict[str, _Count | _Amount]]] = []
 
     @property
     def booked_usd(self) -> float:
         """Its cost; of one that was killed with the calls that were out."""
         return self.cost_usd + (0.0 if self.ended else self.reserved_usd)
+
+    def count(self, name: str) -> Any:
+        """The sum of a counter over its endpoints."""
+        return sum(entry[name] for entry in self.endpoints)
+
+
+class _Result(msgspec.Struct):
+    provenance: Provenance | None = None
+
+
+class _JournalLine(msgspec.Struct):
+    r: _Result
 
 
 class FolderSpending:
@@ -83,14 +104,19 @@ class FolderSpending:
         self._charged = 0.0
         self._now = Invocation(started=datetime.now(UTC).isoformat(timespec="seconds"))
         self._written: bytes | None = None
+        self._held_usd, self._held_sends = 0.0, 0
+        """How far spending and sends may go until the file is written again."""
+        self._writing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="adjudge-spending", daemon=True)
 
     def __enter__(self) -> Self:
         if self._path is not None:
             self._earlier = _read_invocations(self._path)
+            self._book_journal(self._path.with_name(JOURNAL_FILE))
             if self._budget is not None:
                 self._charge_earlier(self._budget)
+                self._budget.on_change = partial(self._hold, self._budget)
             self._thread.start()
         return self
 
@@ -98,9 +124,18 @@ class FolderSpending:
         if self._path is not None:
             self._stop.set()
             self._thread.join()
-            self._count(self.read())
-            self._now.ended = True
-            self._write()
+            table = self.read()
+            with self._writing:
+                self._count(table)
+                self._now.ended = True
+                self._write()
+
+    def _hold(self, budget: SpendCeiling) -> None:
+        """Write, where spending and sends have come to what is in the file."""
+        with self._writing:
+            total = budget.spent - self._charged + budget.reserved
+            if budget.sends > self._held_sends or total > self._held_usd:
+                self._write()
 
     def read(self) -> list[dict[str, Any]]:
         """The table of calls of this invocation, once those that were cancelled have ended."""
@@ -112,7 +147,8 @@ class FolderSpending:
         Money is ``None`` where replies had no price and nothing else is known. ``killed``: how many
         earlier invocations could not write their last numbers. ``endpoints``: all invocations'.
         """
-        self._count(table)
+        with self._writing:
+            self._count(table)
         everyone = [*self._earlier, self._now]
         endpoints = _merge_endpoints(everyone)
         earlier, now = sum(one.booked_usd for one in self._earlier), self._now.cost_usd
@@ -121,7 +157,8 @@ class FolderSpending:
         return {
             "invocations": len(everyone),
             "killed": sum(not one.ended for one in self._earlier),
-            "calls": sum(one["calls"] for one in endpoints),
+            "calls": sum(one["calls"] for one in endpoints)
+            + sum(one.uncounted for one in self._earlier),
             "input_tokens": sum(one["input_tokens"] for one in endpoints),
             "output_tokens": sum(one["output_tokens"] for one in endpoints),
             "unpriced": sum(one["unpriced"] for one in endpoints),
@@ -132,6 +169,20 @@ class FolderSpending:
             "left_usd": None if ceiling is None else max(0.0, ceiling - earlier - now),
             "endpoints": endpoints,
         }
+
+    def _book_journal(self, path: Path) -> None:
+        """Book a killed invocation with what its results cost beyond all that is booked."""
+        is_bounded = self._budget is not None and self._budget.ceiling is not None
+        if self._earlier[-1].ended if self._earlier else not is_bounded:
+            return
+        booked = sum(one.booked_usd for one in self._earlier)
+        rows = iter_rows(path, _JournalLine, first=2, checked=True, damaged=[])
+        paid = (row.r.provenance.paid for row in rows if row.r.provenance is not None)
+        results = sum(usage.cost_usd or 0.0 for usage in paid if usage is not None)
+        if results > booked:
+            if not self._earlier:
+                self._earlier.append(Invocation(started=self._now.started))
+            self._earlier[-1].cost_usd += results - booked
 
     def _charge_earlier(self, budget: SpendCeiling) -> None:
         spent = self._charged = sum(one.booked_usd for one in self._earlier)
@@ -151,22 +202,45 @@ class FolderSpending:
         counted: float = sum(one["cost_usd"] for one in table)
         if self._budget is not None:  # exact; endpoints may count the calls of others, too
             counted = self._budget.spent - self._charged
-            self._now.reserved_usd = self._budget.reserved
         self._now.cost_usd = max(counted, 0.0 if self._tally is None else self._tally.cost_usd)
 
     def _write(self) -> None:
-        if self._path is None or not (self._now.endpoints or self._now.cost_usd or self._earlier):
+        """Write, with room for more sends; under the lock."""
+        now, budget, held = self._now, self._budget, (0.0, 0)
+        if budget is not None:
+            held = self._room(budget)
+            now.cost_usd = max(now.cost_usd, held[0] if now.ended else budget.spent - self._charged)
+            now.reserved_usd = max(0.0, held[0] - now.cost_usd)
+            now.uncounted = 0 if now.ended else max(0, held[1] - now.count("sends"))
+        if self._path is None or not (
+            now.endpoints or now.cost_usd or now.uncounted or self._earlier
+        ):
             return
-        data = msgspec.json.encode(self._now)
+        data = msgspec.json.encode(now)
         if data != self._written:
-            write_json(self._path, {"invocations": [*self._earlier, self._now]})
+            write_json(self._path, {"invocations": [*self._earlier, now]})
             self._written = data
+        self._held_usd, self._held_sends = held
+
+    def _room(self, budget: SpendCeiling) -> tuple[float, int]:
+        """How far spending and sends may go after a write; never beyond the ceiling."""
+        reserved = budget.reserved  # before what is spent, which a call that ends changes first
+        spent = budget.spent - self._charged
+        total = spent + reserved
+        if self._now.ended or not budget.sends:
+            return total, budget.sends
+        more = max(reserved / 4, spent / 32)
+        if budget.ceiling is not None:
+            more = max(0.0, min(more, budget.ceiling - self._charged - total - 1e-9))
+        return total + more, budget.sends + max(budget.out, budget.sends // 32)
 
     def _run(self) -> None:
         while not self._stop.wait(WRITE_EVERY_S):
-            self._count(self.read())
+            table = self.read()
             try:
-                self._write()
+                with self._writing:
+                    self._count(table)
+                    self._write()
             except OSError as error:  # the run's last numbers will be written, or stop it
                 _log.warning("%s: cannot be written: %s", self._path, error)
 
@@ -206,9 +280,13 @@ def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     entries: list[EndpointCounts] = [entry for one in invocations for entry in one.endpoints]
     for entry in entries:
-        key = (*entry["base_urls"], "", *entry["models"])
-        before = found.get(key)
-        found[key] = dict(entry) if before is None else before | _add_counters(before, entry)
+        names = {name: entry[name] for name in ("base_urls", "models")}
+        total = found.setdefault((*entry["base_urls"], "", *entry["models"]), names)
+        for name in _counter_names():
+            if isinstance(entry[name], Mapping):
+                total[name] = dict(Counter(total.get(name, {})) + Counter(entry[name]))
+            else:
+                total[name] = total.get(name, 0) + entry[name]
     return list(found.values())
 
 
@@ -216,15 +294,3 @@ def _counter_names() -> tuple[str, ...]:
     from adjudge.judges.endpoint.stats import COUNTERS  # noqa: PLC0415  (where a judge was asked)
 
     return COUNTERS
-
-
-def _add_counters(one: EndpointCounts, other: EndpointCounts) -> dict[str, Any]:
-    added: dict[str, Any] = {}
-    for name in _counter_names():
-        ours, theirs = one[name], other[name]
-        if isinstance(ours, Mapping):
-            kinds = dict.fromkeys([*ours, *theirs])
-            added[name] = {kind: ours.get(kind, 0) + theirs.get(kind, 0) for kind in kinds}
-        else:
-            added[name] = ours + theirs
-    return added

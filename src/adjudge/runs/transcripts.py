@@ -255,7 +255,7 @@ class TranscriptStore:
     def _guard(self, read: Callable[[], Any]) -> Any:
         try:
             return read()
-        except (sqlite3.Error, zlib.error, ValueError, msgspec.MsgspecError) as error:
+        except (sqlite3.Error, zlib.error, ValueError, TypeError, msgspec.MsgspecError) as error:
             raise RunFolderError(f"{self.path}: is damaged: {error}") from None
 
     # --- the file ---------------------------------------------------------------------------------

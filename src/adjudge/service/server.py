@@ -73,6 +73,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._lingering = 0
         self._refusal = (400, ErrorKind.INVALID_INPUT, "this is not an HTTP/1.1 request")
         self._task: asyncio.Task[None] | None = None
+        self._answering: RequestResponseCycle | None = None
         self._clock: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._idle_since = self._looked_at = 0.0
@@ -133,6 +134,9 @@ class GuardedProtocol(HttpToolsProtocol):
         ):
             self._refusal = _HEAD_TOO_LONG
             raise ValueError("the head is too long")  # reaches send_400_response by the parser
+        if sum(name == b"host" for name, _ in headers) > 1:
+            self._refusal = _TWO_HOSTS
+            raise ValueError("two hosts")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -166,9 +170,19 @@ class GuardedProtocol(HttpToolsProtocol):
             b"%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (_STATUS_LINES[status], len(body), body)
         )
+        self._abandon()
         self._linger()
 
+    def _abandon(self) -> None:
+        """Answer nothing more: this connection is at its end, whatever was asked before."""
+        self.pipeline.clear()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            if self._task is not None:
+                self._task.cancel()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
         task = self.loop.create_task(cycle.run_asgi(_DisconnectGuard(cycle, app)))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -285,6 +299,7 @@ _HEAD_TOO_LONG = (
     ErrorKind.INVALID_INPUT,
     f"the head has more than {MAX_HEADER_BYTES} bytes or {MAX_HEADER_LINES} lines",
 )
+_TWO_HOSTS = (400, ErrorKind.INVALID_INPUT, "the request names two hosts")
 _REQUEST_TOO_SLOW = (408, ErrorKind.TIMEOUT, "the request did not arrive in time")
 
 

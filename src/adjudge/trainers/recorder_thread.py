@@ -44,6 +44,7 @@ _WINDOW = 256
 _ROWS_AT_ONCE, _YIELD_S = 8, 0.001
 _IDLE_S = 1.0
 _TAIL_BYTES = 1 << 16
+_LINES_LOOKED_AT = 4_096
 
 _log = logging.getLogger("adjudge")
 
@@ -102,10 +103,20 @@ class _SharedLog:
         whole = size - len(next(lines))
         if whole < size:
             os.ftruncate(handle, whole)
-        if self._numbered:  # the last line may be somebody else's
-            found = (index for line in lines if (index := _decode_index(line)) is not None)
-            self._next = max(self._next, next(found, -1) + 1)
+        if self._numbered:
+            self._next = max(self._next, self._find_last(lines, whole - self._size) + 1)
         return whole
+
+    @staticmethod
+    def _find_last(lines: Iterator[bytes], new: int) -> int:
+        """The highest number among ``new`` bytes from the end; others may write rows, too."""
+        last, read = -1, 0
+        for count, line in enumerate(lines):
+            read += len(line) + 1
+            last = max(last, _decode_index(line, -1))
+            if last >= 0 and (read >= new or count >= _LINES_LOOKED_AT):
+                break
+        return last
 
     def _write(self, handle: int, size: int, data: bytes) -> None:
         """``data`` in whole, or nothing of it."""
@@ -138,11 +149,11 @@ class _Indexed(msgspec.Struct):
 _indexed = msgspec.json.Decoder(_Indexed)
 
 
-def _decode_index(line: bytes) -> int | None:
+def _decode_index(line: bytes, default: int) -> int:
     try:
         return _indexed.decode(line).index
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        return default
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
+from adjudge.hosts import is_address
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.summary import MissingWatch, answer_properties
@@ -64,7 +65,7 @@ def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -
         raise ConfigError(
             f"no reward spec is given. Pass one, or name its file in {SPEC_VARIABLE}."
         )
-    if isinstance(path, str) and path.startswith(("http://", "https://")):
+    if isinstance(path, str) and is_address(path):
         from adjudge.client.grader import make_service_spec  # noqa: PLC0415  (who has a file needs none)
 
         return make_service_spec(path)

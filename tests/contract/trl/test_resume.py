@@ -24,7 +24,7 @@ STEPS = 7
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[CountingJudge]:
-    with counting_judge() as judge:
+    with counting_judge(CountingJudge()) as judge:
         yield judge
 
 

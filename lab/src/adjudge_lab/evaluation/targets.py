@@ -20,6 +20,7 @@ import msgspec
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
+from adjudge.hosts import is_address
 from adjudge.installation import LAB, install_command
 from adjudge.judges.base import ChatModel
 from adjudge.judges.endpoint.settings import EndpointSettings
@@ -257,7 +258,7 @@ def find_policy_target(
     """
     if base_url is not None:
         return _endpoint_target(f"{base_url}#{name}", name, api_key_env)
-    if name.startswith(("http://", "https://")):
+    if is_address(name):
         return _endpoint_target(name, name, api_key_env)
     if api_key_env is not None:
         raise ConfigError(

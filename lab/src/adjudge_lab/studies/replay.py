@@ -28,6 +28,7 @@ from adjudge.errors import (
     GradingFailure,
 )
 from adjudge.files import atomic_write
+from adjudge.hosts import is_address
 from adjudge.judges.base import ChatModel, Reply
 from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec
@@ -64,7 +65,7 @@ def find_replay_judge(
     """
     place, _, chosen = name.partition("#")
     sampling = dict(sampling or {})
-    if place.startswith(("http://", "https://")):
+    if is_address(place):
         if not chosen:
             raise ConfigError(f"--judge {name}: the model's name is missing. Use {place}#MODEL.")
         kind = "vllm" if api_key_env is None else "openai"

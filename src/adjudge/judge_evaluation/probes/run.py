@@ -63,6 +63,7 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
+from adjudge.runs.grading import resume_recording
 from adjudge.runs.judge_calls import estimate_calls
 from adjudge.runs.spending import FolderSpending
 from adjudge.types import GraderError, GraderResult, Sample
@@ -293,7 +294,7 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
         return _run(job, budget)
 
 
-def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
+def _run(job: ProbeJob, budget: SpendCeiling) -> list[ProbeFinding]:
     started = time.perf_counter()
     prepared = prepare_probes(job, job.spec.build_judges(job.cassette, budget))
     tally = Tally(len(prepared.questions))
@@ -316,6 +317,7 @@ def _run(job: ProbeJob, budget: SpendCeiling | None) -> list[ProbeFinding]:
         FolderSpending(job.folder, budget, tally) as spending,
     ):
         journal = ProbeJournal(folder.path / JOURNAL_FILE, folder.facts["spec_hash"])
+        resume_recording(job.cassette, journal, main)
         answers = run_blocking(_ask_questions(job, prepared, journal, tally))
         _check_answers(job, answers)
         prepared.bench.set_answers(answers)

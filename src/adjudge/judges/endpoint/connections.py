@@ -219,18 +219,14 @@ async def aclose_one(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def own_calls(
-    budget_usd: float | None, cassette: ReplyCache | None
-) -> Generator[SpendCeiling | None]:
-    """A run's own ceiling of spending, in US dollars, for code outside the engine's loop.
+def own_calls(budget_usd: float | None, cassette: ReplyCache | None) -> Generator[SpendCeiling]:
+    """A run's own account of spending, in US dollars, for code outside the engine's loop.
 
     At the end the connections of the ceiling and the cassette are closed, and the cassette.
     """
-    budget = None
-    if budget_usd is not None:
-        from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
+    from adjudge.judges.endpoint.settings import SpendCeiling  # noqa: PLC0415
 
-        budget = SpendCeiling(budget_usd)
+    budget = SpendCeiling(budget_usd)
     owned = [owner for owner in (budget, cassette) if owner is not None]
     try:
         yield budget

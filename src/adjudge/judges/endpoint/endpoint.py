@@ -57,7 +57,7 @@ from adjudge.judges.endpoint.limits import (
 from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
-from adjudge.judges.wire.common import parse_retry_after
+from adjudge.judges.wire.common import hide_key, parse_retry_after
 from adjudge.text import encode_exactly
 from adjudge.types import Provenance
 
@@ -340,8 +340,12 @@ class Endpoint:
             if server is None:
                 return
             lane.popleft()
-            call.first_sends += 1
-            self._launch(call, server, now, call.why)
+            try:
+                self._launch(call, server, now, call.why)
+            except OSError as error:  # its reservation cannot be kept, so nothing is sent
+                self._fail(call, error)
+            else:
+                call.first_sends += 1
 
     def _choose(self, call: Call, now: float) -> Replica | None:
         """Where a call may be sent now; raises ``GradingFailure`` where it never may be."""
@@ -357,8 +361,8 @@ class Endpoint:
         return server if server is not None and self._cost.admits(call.reserved, now) else None
 
     def _launch(self, call: Call, server: Replica, now: float, why: str) -> None:
-        self._limit.take()
         self._cost.take(call.reserved)
+        self._limit.take()
         server.in_flight += 1
         server.sends += 1
         send = Send(call, server, why, server.detector.begin(), self._timer_time(now))
@@ -374,7 +378,14 @@ class Endpoint:
         self._stats.count_send(send.why)
         call = send.call
         send.response = await self._transport.post(send.server.url, call.request)
-        return _check_made(call.wire.reply(call.chat_call, send.response), Reply)
+        try:
+            reply = _check_made(call.wire.reply(call.chat_call, send.response), Reply)
+            outcome = hide_key(reply, call.request)
+        except GradingFailure as failure:
+            outcome = hide_key(failure, call.request)
+        if isinstance(outcome, GradingFailure):
+            raise outcome
+        return outcome
 
     def _on_end(self, send: Send, task: asyncio.Task[Reply]) -> None:
         call = send.call
@@ -623,11 +634,11 @@ class Endpoint:
         if send is not call.sends[-1] or call.hedges >= _MAX_HEDGES or not self._hedges.available:
             return
         call.avoid = send.server
-        with contextlib.suppress(GradingFailure):  # the first copy may still be answered
+        with contextlib.suppress(GradingFailure, OSError):  # the first copy may still be answered
             if (server := self._choose(call, now)) is not None:
+                self._launch(call, server, now, "hedges")
                 call.hedges += 1
                 self._hedges.spend()
-                self._launch(call, server, now, "hedges")
 
 
 def pick_replica(

@@ -22,6 +22,7 @@ import msgspec
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall
 from adjudge.judges.endpoint.settings import (
+    BYTES_PER_TOKEN,
     EndpointSettings,
     Price,
     SpendCeiling,
@@ -185,17 +186,27 @@ class SendCost:
             *((RateBucket(rate), place) for place, rate in rates if rate),
         ]
         self._stats = stats
+        self._dearest = 0.0
+        """The most that a reply cost which cost more than its reservation."""
 
     def estimate(self, call: ChatCall, price: Price | None) -> Reservation:
-        """The reservation of one send; raises where a ceiling is to hold without a price."""
-        if price is None and any(place == 0 for _, place in self._gates):
+        """The reservation of one send: the most that it may cost.
+
+        No tokenizer makes more tokens than a text has bytes. Raises where a ceiling is to hold
+        without a price.
+        """
+        if price is None and any(
+            isinstance(gate, SpendCeiling) and gate.ceiling is not None for gate, _ in self._gates
+        ):
             unknown = "a spend ceiling is set and the price of this model is unknown"
             raise GradingFailure(ErrorKind.BUDGET, unknown)
         if price is None and not self._gates:
             return 0.0, 1, 0
         reads, writes = estimate_tokens(call.messages, call.sampling)
-        dollars = 0.0 if price is None else (reads * price.input + writes * price.output) / 1e6
-        return dollars, 1, reads + writes
+        dollars = 0.0
+        if price is not None:
+            dollars = (reads * BYTES_PER_TOKEN * price.input + writes * price.output) / 1e6
+        return max(dollars, self._dearest), 1, reads + writes
 
     def admits(self, reserved: Reservation, now: float) -> bool:
         """Whether one more send may go out now; raises ``GradingFailure`` where none ever may."""
@@ -231,6 +242,8 @@ class SendCost:
             usage = msgspec.structs.replace(usage, cost_usd=cost)
         self._stats.spent(usage, cost)
         tokens = usage.input_tokens + usage.output_tokens
+        if cost is not None and cost > reserved[0]:  # without a limit, or the server ignores it
+            self._dearest = max(self._dearest, cost)
         self.book(reserved, reserved[0] if cost is None else cost, tokens)
         return usage
 

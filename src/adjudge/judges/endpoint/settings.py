@@ -6,7 +6,8 @@ Money: what a call may cost, what it did cost, and a ceiling that holds while ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -133,21 +134,26 @@ class SpendCeiling:
     """A ceiling in dollars: reserve before sending, settle after.
 
     ``spent + reserved`` never passes ``ceiling``, so what was really spent passes it at most by
-    what calls cost beyond their reservations.
+    what calls cost beyond their reservations. ``None`` is no ceiling. ``on_change`` is called after
+    every change, so before a send goes out; where it raises ``OSError``, nothing is sent.
     """
 
-    def __init__(self, ceiling: float) -> None:
-        if not ceiling >= 0:  # of NaN, nothing is ever affordable
+    def __init__(self, ceiling: float | None) -> None:
+        if ceiling is not None and not ceiling >= 0:  # of NaN, nothing is ever affordable
             raise ConfigError(f"budget_usd: must be 0 or more (found {ceiling!r})")
         self.ceiling = ceiling
         self.spent = 0.0
         self.reserved = 0.0
+        self.sends = self.out = 0
+        self.on_change: Callable[[], None] = _do_nothing
 
     def admits(self, estimate: float, _now: float = 0.0) -> bool:
         """Whether there is room now: calls that are out may cost less than their reservations.
 
         Raises ``GradingFailure`` where there never will be.
         """
+        if self.ceiling is None:
+            return True
         left = self.ceiling - self.spent - estimate
         if left < 0:
             raise GradingFailure(ErrorKind.BUDGET, "the spend ceiling is reached")
@@ -157,8 +163,18 @@ class SpendCeiling:
     def reserve(self, estimate: float) -> None:
         """Set ``estimate`` aside for a call that is sent now."""
         self.reserved += estimate
+        self.sends += 1
+        self.out += 1
+        self.on_change()
 
     def release(self, estimate: float, cost: float) -> None:
         """Turn the reservation of ``estimate`` into what the call did cost."""
-        self.reserved = max(0.0, self.reserved - estimate)
-        self.spent += cost
+        self.spent += cost  # first: who reads both from another thread never finds too little
+        self.out -= 1
+        self.reserved = max(0.0, self.reserved - estimate) if self.out else 0.0
+        with suppress(OSError):  # it stops the next send
+            self.on_change()
+
+
+def _do_nothing() -> None:
+    """Nobody keeps what changes."""

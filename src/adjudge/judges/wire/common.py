@@ -36,7 +36,7 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import HttpResponse
+from adjudge.judges.base import HttpRequest, HttpResponse, Reply
 from adjudge.messages import content_text
 
 _encoder = msgspec.json.Encoder()
@@ -193,9 +193,43 @@ _BY_STATUS = {
     425: ErrorKind.SERVER_ERROR,
     429: ErrorKind.RATE_LIMITED,
 }
+_REDACTED = "[redacted]"
+_REPLY_TEXTS = ("text", "reasoning", "model", "finish_reason")
 _SECRET = re.compile(
     r"(?i)\bbearer\s+\S+|\b(?:sk|gsk|pk|rk)[-_][\w*.-]+|\bkey\s?[:=]\s?\S+|[\w*-]{28,}"
 )
+
+
+_SECRET_HEADER = re.compile(r"auth|key|token|secret")
+_SHORTEST_SECRET = 8
+"""What is shorter stands for no key at all (``EMPTY``), and may be a word of a reply."""
+
+
+def hide_key(outcome: Reply | GradingFailure, request: HttpRequest) -> Reply | GradingFailure:
+    """``outcome`` without the key of ``request``, which some servers repeat.
+
+    Log-probabilities of a text that had the key are left out, for the key is in their tokens.
+    """
+    keys = [
+        value.rpartition(" ")[2]
+        for name, value in request.headers.items()
+        if _SECRET_HEADER.search(name.lower())
+    ]
+    for key in keys:
+        if len(key) < _SHORTEST_SECRET:
+            continue
+        if isinstance(outcome, GradingFailure):
+            metadata = outcome.metadata
+            if key in repr(metadata):
+                metadata = {"status": metadata.get("status")}
+            said = str(outcome).replace(key, _REDACTED)
+            outcome = GradingFailure(outcome.kind, said, metadata, provenance=outcome.provenance)
+            continue
+        texts = {name: getattr(outcome, name) or "" for name in _REPLY_TEXTS}
+        if any(key in text for text in texts.values()):
+            clean = {name: text.replace(key, _REDACTED) for name, text in texts.items() if text}
+            outcome = msgspec.structs.replace(outcome, **clean, logprobs=None)
+    return outcome
 
 
 class ProviderError(msgspec.Struct, frozen=True):
@@ -357,7 +391,7 @@ def _own_text(message: object) -> str:
 def _quote_error(complaint: ProviderError) -> str:
     """``: "what the server said"``, on one line, without keys, at most 200 characters."""
     printable = "".join(c if c.isprintable() else " " for c in complaint.message)
-    words = " ".join(_SECRET.sub("[redacted]", printable).split())
+    words = " ".join(_SECRET.sub(_REDACTED, printable).split())
     if not words:
         return ""
     return f": {words[:_QUOTE]}…" if len(words) > _QUOTE else f": {words}"

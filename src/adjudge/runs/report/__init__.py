@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from adjudge.files import atomic_write
 from adjudge.report.elements import format_integer
 from adjudge.report.page import (
     SafeHtml,
@@ -99,7 +100,7 @@ def write_grading_report(
         ),
         rows=embed_json({**_columns(summary, names, rows), "stories": stories or {}}),
     )
-    path.write_text(html, encoding="utf-8", newline="\n")
+    atomic_write(path, html.encode())
 
 
 def _sections(

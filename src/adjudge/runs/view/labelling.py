@@ -10,6 +10,7 @@ group and the judge's score are taken from the run, not from the request.
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -116,6 +117,7 @@ class LabelDesk:
         known = {name for name, _ in self._targets()}
         if asked.grader is not None and asked.grader not in known:
             raise RequestRefused(400, "grader: the run has no such grader")
+        self._check_score(asked)
         over: dict[str, Any] = {}
         if asked.over is not None:
             rollouts = self.reading.rollouts
@@ -142,6 +144,30 @@ class LabelDesk:
             )
         except ValueError as error:
             raise RequestRefused(400, str(error)) from None
+
+    def _check_score(self, asked: LabelRequest) -> None:
+        """Refuse a score outside the grader's scale.
+
+        Of a scale that nobody states, as the reward's, what the run has tells: a score may lie as
+        far outside as the run's numbers lie apart.
+        """
+        facts = self.reading.graders.get(asked.grader or "")
+        if asked.score is None or not math.isfinite(asked.score):
+            return  # a label says what is wrong with it
+        if facts is not None and facts.range is not None and not facts.mapper:
+            low, high = facts.range
+            low, high = -math.inf if low is None else low, math.inf if high is None else high
+        else:
+            (seen,) = (one for one in self._scales() if one["grader"] == asked.grader)
+            if seen["low"] is None:
+                return
+            apart = max(seen["high"] - seen["low"], abs(seen["low"]), abs(seen["high"]), 1.0)
+            low, high = seen["low"] - apart, seen["high"] + apart
+        if not low <= asked.score <= high:
+            raise RequestRefused(
+                400,
+                f"score: is not on the scale (found {asked.score:g}; allowed {low:g} to {high:g})",
+            )
 
     def _place(self, row: int) -> dict[str, Any]:
         """What names the sample of a row: key, index, step, group."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback, is_loopback_header
@@ -69,6 +71,15 @@ _ASSETS = {
     },
 }
 _MAX_NUMBER = 2**53
+
+
+def _is_own_error(record: logging.LogRecord) -> bool:
+    """Whether it is no malformed request, which aiohttp refuses and would report as an error."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_server_log = logging.getLogger("adjudge.view")
+_server_log.addFilter(_is_own_error)
 
 
 class _Question(NamedTuple):
@@ -130,7 +141,7 @@ class ViewServer:
         app.router.add_get("/api/labels", self._labels)
         app.router.add_get("/api/labels/queue", self._label_queue)
         app.router.add_post("/api/labels", self._write_label)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, logger=_server_log)
         await self._runner.setup()
         listener = self._listen()
         self.port = listener.getsockname()[1]

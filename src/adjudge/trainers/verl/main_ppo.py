@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.errors import AdjudgeError, ConfigError, JudgeAuthError, JudgeUnavailable
+from adjudge.hosts import is_address
 from adjudge.rewards.reducer import RewardReducer
 from adjudge.trainers.scoring import SPEC_VARIABLE, load_spec
 from adjudge.trainers.verl.reward_sources import configured_spec, refuse_verl_schedules
@@ -130,7 +131,7 @@ def check_spec_file(config: Any) -> None:
     Raises :class:`~adjudge.errors.ConfigError` where no run could use it. An address is not asked.
     """
     spec = configured_spec(config) or os.environ.get(SPEC_VARIABLE)
-    if spec and not str(spec).startswith(("http://", "https://")):
+    if spec and not is_address(str(spec)):
         loaded = load_spec(str(spec))
         loaded.refuse_undrawn()
         refuse_verl_schedules(loaded)

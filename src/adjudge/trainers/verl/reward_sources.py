@@ -34,6 +34,7 @@ from adjudge.errors import (
     JudgeAuthError,
     JudgeUnavailable,
 )
+from adjudge.hosts import is_address
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.metrics import batch_metrics
 from adjudge.trainers.progress import TrainerProgress
@@ -430,7 +431,7 @@ def make_group_service(config: Any, spec: Any = None) -> GroupService | None:
     """
     address = spec or configured_spec(config) or os.environ.get(SPEC_VARIABLE) or ""
     url = str(address).rstrip("/")
-    if not (detect_channel(config).is_v1 and url.startswith(("http://", "https://"))):
+    if not (detect_channel(config).is_v1 and is_address(url)):
         return None
     info = fetch_service_info(url, patience_s=_PATIENCE_S)
     if info is None:
