@@ -1,14 +1,15 @@
-"""Is the final answer of a response the reference answer: the grader and its comparisons.
+"""Is the final answer of a response the reference answer: the grader, in one order.
 
-There is one comparison for each answer type that needs no process of its own. Each takes the text
-in which the answer stands and the reference of the sample, and returns an :class:`AnswerMatch`. A
-reference that is not of the type raises ``GradingFailure(invalid_input)``; a text without an answer
-of the type is a wrong answer, and the finding says so.
+The answer is found as a text (:mod:`.finding`), read as its type says (:mod:`.choices`,
+:mod:`.quantities`, :mod:`.structures`, :mod:`.likeness`) and compared; maths by
+:mod:`.comparison`. A reference that is not of the type raises
+``GradingFailure(invalid_input)``; a text without an answer of the type is a wrong answer.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,25 +17,38 @@ from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.answers.arithmetic import MAX_DIGITS, to_latex
-from adjudge.graders.answers.extraction import (
+from adjudge.graders.answers.choices import read_boolean, read_letter, read_letter_behind
+from adjudge.graders.answers.comparison import (
+    DIFFERS,
+    EQUAL_SYMBOLIC,
+    EQUAL_TEXT,
+    EQUAL_VALUE,
+    NO_ANSWER,
+    REASONS,
+    UNDECIDED,
+    compare,
+    find_last_expression,
+)
+from adjudge.graders.answers.expressions import MAX_DIGITS, ExpressionTooLarge
+from adjudge.graders.answers.finding import (
     CANDIDATE_CHARS,
-    REGEX_FLAGS,
     SEARCHED_CHARS,
+    find_last_mark,
+    find_last_marked,
+    strip_wrappers,
+    without_end_tokens,
+)
+from adjudge.graders.answers.likeness import (
+    REGEX_FLAGS,
     Box,
     best_ocr_similarity,
     compile_pattern,
-    equal_ignoring_case,
     find_last_box,
-    find_last_marked,
-    find_last_math,
     intersection_over_union,
-    read_boolean,
     read_box,
-    read_letter,
-    strip_wrappers,
 )
-from adjudge.graders.answers.numbers import (
+from adjudge.graders.answers.normal_text import normalize
+from adjudge.graders.answers.quantities import (
     ParsedNumber,
     find_last_number,
     numbers_match,
@@ -55,14 +69,16 @@ from adjudge.types import GraderScore
 
 
 class AnswerMatch(NamedTuple):
-    """A score in [0, 1], the answer that was read (``None``: nothing found) and a reason."""
+    """A score in [0, 1], the answer that was read (``None``: nothing found), how it was decided.
+
+    ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``, ``no_answer``
+    or ``undecided``.
+    """
 
     score: float
     answer: str | None
+    decision: str
     reason: str
-
-
-_MATHS_DIGITS = 1e-5
 
 
 def compare_number(
@@ -73,11 +89,11 @@ def compare_number(
     A ``marked`` answer must be one number as a whole; else the text may end on one.
     """
     references = [_reference_number(one) for one in _each(reference)]
-    number = read_number(text) or (None if marked else find_last_number(text))
+    number = read_number(text) if marked else read_number(text, prose=True) or find_last_number(text)
     if number is None:
         return _nothing("number")
     equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
-    return _equality(equal, number.text)
+    return _decided(equal, number.text)
 
 
 def compare_letter(text: str, reference: Any) -> AnswerMatch:
@@ -87,7 +103,7 @@ def compare_letter(text: str, reference: Any) -> AnswerMatch:
         for one in _texts(reference)
     ]
     letter = read_letter(text)
-    return _nothing("option letter") if letter is None else _equality(letter in letters, letter)
+    return _nothing("option letter") if letter is None else _decided(letter in letters, letter)
 
 
 def compare_boolean(text: str, reference: Any) -> AnswerMatch:
@@ -98,7 +114,7 @@ def compare_boolean(text: str, reference: Any) -> AnswerMatch:
     said = read_boolean(text)
     if said is None:
         return _nothing("yes, no, true or false")
-    return _equality(said is wanted, "true" if said else "false")
+    return _decided(said is wanted, "true" if said else "false")
 
 
 def compare_box(text: str, reference: Any) -> AnswerMatch:
@@ -108,24 +124,21 @@ def compare_box(text: str, reference: Any) -> AnswerMatch:
     if box is None:
         return _nothing("box of four numbers")
     overlap = max(intersection_over_union(box, one) for one in boxes)
-    return AnswerMatch(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
+    return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
 def compare_any(text: str, reference: Any) -> AnswerMatch:
     """1 when ``text`` equals any reference; case, white space around and LaTeX wrappers aside."""
-    wanted = read_reference_texts(reference)
-    equal = any(
-        equal_ignoring_case(text, one)
-        or equal_ignoring_case(strip_wrappers(text), strip_wrappers(one))
-        for one in wanted
-    )
-    return _equality(equal, text)
+    wanted = {_folded(one) for one in read_reference_texts(reference)}
+    wanted |= {_folded(strip_wrappers(one)) for one in wanted}
+    equal = bool({_folded(text), _folded(strip_wrappers(text))} & wanted)
+    return _decided(equal, text, EQUAL_TEXT)
 
 
 def compare_exact(text: str, reference: Any) -> AnswerMatch:
     """1 when ``text`` equals any reference, surrounding white space aside."""
     wanted = [one.strip() for one in read_reference_texts(reference)]
-    return _equality(text.strip() in wanted, text)
+    return _decided(text.strip() in wanted, text, EQUAL_TEXT)
 
 
 @cache
@@ -141,9 +154,7 @@ def compare_json(text: str, reference: Any) -> AnswerMatch:
 
     found = find_json_text(text)
     result = _json_match().evaluate(found or "", reference)
-    return (
-        _nothing("JSON value") if found is None else AnswerMatch(result.score, found, result.reason)
-    )
+    return _nothing("JSON value") if found is None else _alike(result.score, found, result.reason)
 
 
 COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
@@ -157,28 +168,6 @@ COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
 """The types whose comparison has no parameters."""
 
 
-def compare_numerically(answer: str, references: list[str]) -> bool | None:
-    """Whether numbers are equal, for maths; ``None`` where more than arithmetic is needed.
-
-    Here 5% is 0.05 and never 5. Numbers closer than 0.00001 that differ are left to the symbolic
-    check, which rounds; so are two equations, which may have two names on the left.
-    """
-    number = _maths_number(answer)
-    if number is None:
-        return None
-    others = [one for one in references if not ("=" in one and "=" in answer)]
-    known = [one for one in map(_maths_number, others) if one is not None]
-    if any(numbers_match(number, one, 0.0, 0.0) for one in known):
-        return True
-    close = any(numbers_match(number, one, 0.0, _MATHS_DIGITS) for one in known)
-    return None if close or len(known) < len(references) else False
-
-
-def _maths_number(text: str) -> ParsedNumber | None:
-    number = read_number(text, symbols=True)
-    return number and number._replace(percent=False)
-
-
 def read_reference_texts(reference: Any) -> list[str]:
     r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds stands for it."""
     return [find_last_marked(one) or one for one in _texts(reference)]
@@ -188,6 +177,10 @@ def raise_unusable_reference(wanted: str, reference: Any) -> Any:
     """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
     found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).strip().casefold()
 
 
 def _each(reference: Any) -> list[Any]:
@@ -212,7 +205,7 @@ def _is_plain_number(reference: Any) -> bool:
 
 
 _PLAIN_NUMBER = re.compile(
-    r"\s*[-+]?(0|[1-9]\d{0,2}(,\d{3})+|[1-9]\d*)?(\.\d+)?(?<=\d)\s*", re.ASCII
+    r"\s*[-+]?(?:(0|[1-9]\d{0,2}(,\d{3})+|[1-9]\d*)?(\.\d+)?(?<=\d)|[1-9]\d*/[1-9]\d*)\s*", re.ASCII
 )
 
 
@@ -243,12 +236,17 @@ def _reference_boxes(reference: Any) -> list[Box]:
     return [one for one in boxes if one is not None]
 
 
-def _equality(equal: bool, answer: str) -> AnswerMatch:
-    return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+def _decided(equal: bool, answer: str, decision: str = EQUAL_VALUE) -> AnswerMatch:
+    decision = decision if equal else DIFFERS
+    return AnswerMatch(float(equal), answer, decision, REASONS[decision])
+
+
+def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
+    return AnswerMatch(score, answer, EQUAL_VALUE if score == 1.0 else DIFFERS, reason)
 
 
 def _nothing(wanted: str) -> AnswerMatch:
-    return AnswerMatch(0.0, None, f"no answer found: no {wanted}")
+    return AnswerMatch(0.0, None, NO_ANSWER, f"no answer found: no {wanted}")
 
 
 AnswerType = Literal[
@@ -267,25 +265,18 @@ AnswerType = Literal[
 _TYPES = frozenset(get_args(AnswerType)) - {"auto"}
 
 _MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
-_VERIFY = "adjudge.graders.answers.math_equality:verify"
-_SEARCH = "adjudge.graders.answers.extraction:search_patterns"
-_OCR = "adjudge.graders.answers.extraction:best_ocr_similarity"
+_VERIFY = "adjudge.graders.answers.symbolic:verify"
+_SEARCH = "adjudge.graders.answers.likeness:search_patterns"
+_OCR = "adjudge.graders.answers.likeness:best_ocr_similarity"
 
 # Types whose candidate is looked for near the end when nothing marks the answer.
 _SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
 _HASHED = frozenset({"NUMBER", "MATH_EXPRESSIONS", "ANY"})
 # Beyond this many character pairs (some 10 ms) an edit distance leaves the event loop.
 _OCR_PAIRS = 1_000_000_000
-# A short text without words is an expression as it stands: "x + 3", not its last number.
-_PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
-_EXPRESSION_CHARS = 200
 _MATHS_CHARS = 10_000
 # Ordinary patterns take time with the square of the text: half a second for this many.
 _PATTERN_CHARS = 10_000
-# Before a formula: it is not the answer, or only one of several.
-_DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
-_DENIED_CHARS = 20
-
 
 @dataclass(eq=False, repr=False)
 class AnswerGrader(ParametricRule):
@@ -368,9 +359,14 @@ class AnswerGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._found(
-                AnswerMatch(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True
+                AnswerMatch(0.0, None, NO_ANSWER, NO_FINAL_TEXT), False, facts, unclosed_think=True
             )
-        marked = find_last_marked(text[-SEARCHED_CHARS:], hashes=kind in _HASHED)
+        text = without_end_tokens(text)
+        mark = find_last_mark(text[-SEARCHED_CHARS:], kind in _HASHED)
+        marked = mark and mark.text.strip()
+        if mark and kind == "MULTIPLE_CHOICE":
+            behind = text[-SEARCHED_CHARS:][mark.start + len(mark.text) :]
+            marked = read_letter_behind(mark.text, behind) or marked
         if marked is None and kind in _SOUGHT:
             text = text[-CANDIDATE_CHARS:]
         sought = text if marked is None else marked
@@ -398,7 +394,7 @@ class AnswerGrader(ParametricRule):
         if kind == "NUMBER":
             return compare_number(text, marked, reference, self.rel_tol, self.abs_tol)
         if kind == "MATH_EXPRESSIONS":
-            return await self._maths(text if marked else _last_expression(text), reference)
+            return await self._maths(text if marked else find_last_expression(text), reference)
         if kind == "OCRTEXT":
             return await self._ocr(text, reference)
         if kind == "REGEX":
@@ -408,20 +404,35 @@ class AnswerGrader(ParametricRule):
     async def _maths(self, answer: str | None, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
         if not answer:
-            return AnswerMatch(0.0, None, "no answer found: no expression")
+            return _nothing("expression")
         if len(answer) > _MATHS_CHARS:
             message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
-        equal = compare_numerically(answer, references)
-        if equal is None:
-            require_package(
-                _MATHS_OWNER, "math_verify"
-            )  # a row may ask for it, where the spec does not
-            verdict = await self._in_process(_VERIFY, answer=answer, references=references)
-            if not verdict["parsed"]:
-                return AnswerMatch(0.0, answer, "the answer is not a mathematical expression")
-            equal = verdict["correct"]
-        return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+        require_package(_MATHS_OWNER, "math_verify")  # a row may ask for it, where the spec does not
+        try:
+            found = [compare(answer, one) for one in references]
+        except ExpressionTooLarge:
+            message = "the answer is an expression that is too long or too large to compute"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message) from None
+        decisions = [one.decision for one in found]
+        equal = next((one for one in decisions if one in (EQUAL_TEXT, EQUAL_VALUE)), None)
+        if equal:
+            return AnswerMatch(1.0, answer, equal, REASONS[equal])
+        asked = [text for text, one in zip(references, found, strict=True) if one.decision is None]
+        unread = [text for text, one in zip(references, found, strict=True) if not one.reference_reading]
+        said = None
+        if asked:
+            texts = {"answer": normalize(answer), "references": [normalize(one) for one in asked]}
+            said = await self._in_process(_VERIFY, **texts)
+            if said:
+                return AnswerMatch(1.0, answer, EQUAL_SYMBOLIC, REASONS[EQUAL_SYMBOLIC])
+            if said is not None:
+                unread = [text for text in unread if text not in asked]
+        if unread:
+            message = f"the reference is not a mathematical expression: {unread[0][:100]!r}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+        decision = UNDECIDED if said is None and {UNDECIDED, None} & set(decisions) else DIFFERS
+        return AnswerMatch(0.0, answer, decision, REASONS[decision])
 
     async def _ocr(self, text: str, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
@@ -430,7 +441,7 @@ class AnswerGrader(ParametricRule):
             score = await self._in_process(_OCR, **payload)
         else:
             score = best_ocr_similarity(payload)
-        return AnswerMatch(score, text, f"edit similarity {score:.3g}")
+        return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
         patterns = [self.pattern] if self.pattern else _patterns(reference)
@@ -441,8 +452,9 @@ class AnswerGrader(ParametricRule):
         sought = {"patterns": patterns, "flags": self.flags, "text": text, "start": start}
         found = await self._in_process(_SEARCH, **sought)
         if found is None:
-            return AnswerMatch(0.0, text, "the pattern does not occur")
-        return AnswerMatch(1.0, text, f"the pattern matches {shorten_text(found, 80)!r}")
+            return AnswerMatch(0.0, text, DIFFERS, "the pattern does not occur")
+        reason = f"the pattern matches {shorten_text(found, 80)!r}"
+        return AnswerMatch(1.0, text, EQUAL_TEXT, reason)
 
     async def _in_process(self, function: str, **payload: Any) -> Any:
         # Most answers are compared here, so that no process is needed.
@@ -457,22 +469,9 @@ class AnswerGrader(ParametricRule):
     ) -> GraderScore:
         answer = None if finding.answer is None else shorten_text(finding.answer)
         extracted = marked and finding.answer is not None
-        metadata = {"answer": answer, "extracted": extracted, **facts, **more}
+        metadata = {"answer": answer, "extracted": extracted, "decision": finding.decision}
+        metadata |= {**facts, **more}
         return self._score(finding.score, finding.reason, **metadata)
-
-
-def _last_expression(text: str) -> str | None:
-    """The expression in a text without marker: all of it, its last formula or its last number."""
-    text = to_latex(strip_wrappers(text))
-    if len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
-        return text
-    formula, digits = find_last_math(text), find_last_number(text)
-    if formula is not None and read_number(formula.text, symbols=True) is None:
-        if _DENIED.search(text, max(0, formula.start - _DENIED_CHARS), formula.start):
-            return None
-        if digits is None or formula.start + len(formula.text) > digits.start:
-            return formula.text
-    return digits.text if digits else None
 
 
 def _patterns(reference: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 An answer is read as a whole, so everything in it is one of a few kinds of :class:`AnswerItem`.
 Words that change nothing ("apples", "the total") are open and so not listed; those that do are
-listed here. A number is what :mod:`adjudge.graders.answers.arithmetic` reads, with a scale word, a
+listed here. A number is what :mod:`adjudge.graders.answers.expressions` reads, with a scale word, a
 unit and words around it that do not change it. Two different numbers are a hedge, and a hedge is no
 number; so is one with something left over that may change it: "at least 5", "5x", "2024-05-14",
 "x^2 = 4".
@@ -16,13 +16,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.answers.arithmetic import (
-    MAX_EXPONENT,
-    ArithmeticLimitExceeded,
-    read_value,
-    to_latex,
-)
-from adjudge.graders.answers.extraction import strip_wrappers
+from adjudge.graders.answers.expressions import MAX_EXPONENT, ExpressionTooLarge, read_value
+from adjudge.graders.answers.finding import strip_wrappers
+from adjudge.graders.answers.normal_text import to_latex
 
 
 class ParsedNumber(NamedTuple):
@@ -61,13 +57,24 @@ class AnswerItem(NamedTuple):
 _SIGNED_MONEY = re.compile(r"([-+])(\\?[$€£¥₹])")
 _LOOSE_SIGN = re.compile(r"\A(\s*)([-+])(\s+)(?=[\d.\\$])")
 _EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|_{1,2}|`)(?=[^\s*_`])([^*_`]*)(?<!\s)\1(?![\w(*])")
-_TEXT = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*)\}")
+_TEXT = re.compile(
+    r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}"
+)
+_QUOTIENT = re.compile(r"\\frac\s*\{\s*([A-Za-z]+)\s*\}\s*\{\s*([A-Za-z]+)(\^\d)?\s*\}")
 _SPOKEN = (
     (re.compile(r"\b(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE), "-"),
     (re.compile(r"\bplus\s+(?=[\d.\\])", re.IGNORECASE), "+"),
     (re.compile(r"\b(?:times|multiplied by)\s+(?=[\d.\\])", re.IGNORECASE), "*"),
     (re.compile(r"\bdivided by\s+(?=[\d.\\])", re.IGNORECASE), "/"),
+    (re.compile(r"(?<=\d)\sand\s(?=\d{1,3}/\d{1,3}(?![\d/.]))"), " "),
+    (re.compile(r"\\mu(?![A-Za-z])\s?"), "μ"),
+    (re.compile(r"\\Omega(?![A-Za-z])"), "Ω"),
 )
+_DECIMAL_COMMA = re.compile(
+    r"(?<![\d.,])(\d+),(?=\d\d?\s?(?:[€£]|EUR|[Ee]uros?\b|kr\b|zł|CHF|kg\b|km\b|cm\b|m\b))|(?<=€)(\d+),(?=\d\d\b)"
+)
+# A numeral that ends a sentence with an exclamation mark.
+_EXCLAIMED = re.compile(r"(?<=\d)!(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
 
 # What stands at one place of the text, tried in the order of _next and _mark.
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
@@ -88,7 +95,7 @@ _WORD = re.compile(
 _PHRASE = re.compile(
     r"(?P<change>(?:more|less|fewer|greater|larger|smaller|higher|lower|other)\s+than\b"
     r"|(?:or|and)\s+(?:more|less|fewer|higher|lower|greater|above|below|up|over)\b"
-    r"|(?:at\s+(?:least|most)|up\s+to|between)\b"
+    r"|(?:at\s+(?:least|most)|up\s+to|between|times\s+(?:as|more|less|larger|the|that))\b"
     r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
     r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|(?:<(?!<)|>|\||\^))"
     r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
@@ -112,7 +119,7 @@ _NOT = re.compile(r"not|never|cannot|\w*n['’]t")
 _CHANGES = re.compile(
     r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
     r"thousandth|millionth)s?|twice|double|triple|thrice|squared|cubed|factorial|root|negative|"
-    r"minus|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
+    r"minus|plus|times|inverse|reciprocal|power|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
     r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
 )
@@ -132,9 +139,15 @@ _SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "mln": 10**6, 
 _SHORT_SCALES |= {"bn": 10**9, "tn": 10**12, "千": 10**3, "万": 10**4, "萬": 10**4}
 _SHORT_SCALES |= {"亿": 10**8, "億": 10**8, "百": 100}
 _COUNTED = "|".join([*_COUNTS, *_SCALES])
+_PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
+_PARTS |= {"halve": 2, "eighth": 8, "ninth": 9, "tenth": 10}
 _COUNTING = re.compile(
     r"(?<!\w)(?P<less>(?:minus|negative)\s)?"
-    rf"(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})s?\b))*+(?:{_COUNTED})s?\b)",
+    rf"(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})\b))*+(?:{_COUNTED})\b)",
+    re.IGNORECASE,
+)
+_FRACTION_WORDS = re.compile(
+    rf"(?:\sand\s|(?<!\w))(an?|{'|'.join(_COUNTS)})[-\s]({'|'.join(_PARTS)})s?\b(?!\s+(?:of|an?|the)\b)",
     re.IGNORECASE,
 )
 _SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
@@ -147,15 +160,22 @@ _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
 |s sec second|min minute|h hr hrs hour|day|week|month|year yr yrs|Hz hertz|J joule|kJ kilojoule
 |W watt|kW kilowatt|V volt|N newton|Pa pascal|mol mole|GB gigabyte|MB megabyte|kB KB kilobyte
 |° degree deg|rad radian|$ dollar USD|€ euro EUR|£ GBP|¥ yen JPY|cent ¢|ha hectare|acre
-|mi/h mph|km/h kph kmh|px pixel|dB decibel|eV"""
+|mi/h mph|km/h kph kmh|px pixel|dB decibel|eV|K kelvin|C coulomb|T tesla|F farad fahrenheit
+|A amp ampere|H henry|Ω ohm|kΩ kilohm|Wb weber|lm lumen|lx lux|cd candela|bar|atm|cal calorie
+|kcal kilocalorie|rpm|ppm|knot kn|u|Bq|Sv|Gy|S siemens|unit"""
 _UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
-_METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal)")
+_METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal|F|C|K|T|H|Ω|Wb|Sv)")
+_CAPITALS = frozenset("KCTFAHSu")  # units only where LaTeX says so, beside numbers that letters multiply
 _DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
 _CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
-_UNIT = re.compile(r"\s*-?(square|cubic|sq)?\s*([A-Za-z]+|[$€£¥₹¢])(?![\w(])", re.IGNORECASE)
-_UNIT_POWER = re.compile(r"\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
-_UNIT_JOIN = re.compile(r"\s*(?:(/|per\b)|(\*|\\cdot(?![A-Za-z])))")
-_POWERS = {"squared": "2", "square": "2", "sq": "2", "cubed": "3", "cubic": "3"}
+_UNIT = re.compile(
+    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])", re.IGNORECASE
+)
+_UNIT_POWER = re.compile(
+    r"\s*\}*\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)"
+)
+_UNIT_JOIN = re.compile(r"\s*(?:(/\s*(\(?)|per\b)|(\*|\\cdot(?![A-Za-z])))|(?=\s+(?:[A-Z]|[a-z]{1,3})\b)")
+_POWERS = {"squared": 2, "square": 2, "sq": 2, "cubed": 3, "cubic": 3}
 
 
 def find_affirmed_items(
@@ -163,7 +183,7 @@ def find_affirmed_items(
 ) -> Iterator[AnswerItem]:
     """The items of ``text``, without those that are denied: "5, not 6" leaves 5.
 
-    ``text`` as :func:`~adjudge.graders.answers.arithmetic.to_latex` returns it. With ``worded``,
+    ``text`` as :func:`~adjudge.graders.answers.normal_text.to_latex` returns it. With ``worded``,
     "twelve" is a number; with ``symbols``, a letter at a numeral is a factor, not a unit.
     """
     denied = pending = False
@@ -180,10 +200,14 @@ def find_affirmed_items(
 def _prepared(text: str) -> str:
     """``text`` with plain signs for spoken ones and blanks for markup; of the same length."""
     text = _LOOSE_SIGN.sub(r"\1\3\2", _SIGNED_MONEY.sub(r"\2\1", text))
-    text = _EMPHASIS.sub(_blanked, _TEXT.sub(_blanked, text))
+    text = _QUOTIENT.sub(_divided, _EMPHASIS.sub(_blanked, _TEXT.sub(_blanked, text)))
     for spoken, sign in _SPOKEN:
         text = spoken.sub(lambda match: sign.rjust(len(match[0])), text)  # noqa: B023
-    return text
+    return _DECIMAL_COMMA.sub(lambda match: match[0][:-1] + ".", text)
+
+
+def _divided(match: re.Match[str]) -> str:
+    return f"{match[1]}/{match[2]}{match[3] or ''}".rjust(len(match[0]))
 
 
 def _blanked(match: re.Match[str]) -> str:
@@ -198,7 +222,7 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[AnswerItem]:
     while at < len(text):
         try:
             kind, number, end = _next(text, at, before, worded)
-        except ArithmeticLimitExceeded:
+        except ExpressionTooLarge:
             yield AnswerItem("broken")
             return
         if number is not None:
@@ -211,12 +235,17 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[AnswerItem]:
 
 def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, ParsedNumber | None, int]:
     """The kind of what stands at ``at`` (empty: nothing), its number, and its end."""
+    if worded and (part := _FRACTION_WORDS.match(text, at)) is not None:
+        return "value", ParsedNumber(_part(part), False, at, part[0]), part.end()
     if worded and (words := _COUNTING.match(text, at)) is not None:
-        count = _counted(words["words"].lower())
+        count, end = _counted(words["words"].lower()), words.end()
         if count is None:
-            return "broken", None, words.end()
-        value = Fraction(-count if words["less"] else count)
-        return "value", ParsedNumber(value, False, at, words[0]), words.end()
+            return "broken", None, end
+        value = Fraction(count)
+        if (part := _FRACTION_WORDS.match(text, end)) is not None and part[0][:1].isspace():
+            value, end = value + _part(part), part.end()
+        number = ParsedNumber(-value if words["less"] else value, False, at, text[at:end])
+        return "value", number, end
     if (text[at] not in "+-" or before not in ("value", "name", "broken")) and _VALUE.match(
         text, at
     ):
@@ -262,7 +291,11 @@ def _measured(
         value, end = value * _SCALES[scale[1].lower()], scale.end()
     if (scale := _SHORT_SCALE.match(text, end)) is not None and not symbols:
         value, end = value * _SHORT_SCALES[scale[1]], scale.end()
-    unit, end = _unit(text, end, money)
+    unit, after = _unit(text, end, money)
+    if not (symbols and unit in _CAPITALS and "\\" not in text):
+        end = after
+    else:
+        unit = ""
     if not unit and (sign := _MONEY_BEFORE.search(text, max(0, number.start - 4), number.start)):
         unit = _UNITS.get(sign[1], sign[1]) if sign[1] != "$" or money else ""
     if end == start and (ordinal := _ORDINAL.match(text, end)) is not None:
@@ -275,31 +308,56 @@ def _measured(
     return number._replace(value=value, unit=unit), end, "value"
 
 
+def read_unit(text: str) -> str:
+    """The unit that all of ``text`` is, such as ``m*s^-2``; empty for anything else.
+
+    >>> read_unit("m/s^2") == read_unit("m s^{-2}") == "m*s^-2"
+    True
+    """
+    text = _prepared(to_latex(text)).strip(" .")
+    unit, end = _unit(text, 0, True)
+    return unit if end and not text[end:].strip(" {}") else ""
+
+
 def _unit(text: str, end: int, money: bool) -> tuple[str, int]:
     """The known unit behind a number, such as ``m/s^2``, and where it ends; empty without one."""
     if (degrees := _DEGREES.match(text, end)) is not None:
         scale = _CELSIUS.match(text, degrees.end())
         return ("°" + scale[1].upper(), scale.end()) if scale else ("°", degrees.end())
-    unit, place, join = "", end, ""
+    powers: dict[str, int] = {}
+    place, sign, grouped = end, 1, False
     while (word := _UNIT.match(text, place)) is not None:
-        short = _known_unit(word[2])
+        short = _known_unit(re.sub(r"\s", "", word[2]))
         if short is None or (short == "$" and word[2] == "$" and not money):
             break
-        unit, end = unit + join + short, word.end()
+        end = word.end()
         power = _UNIT_POWER.match(text, end)
-        written = word[1] or (power and next(filter(None, power.groups()))) or ""
-        unit += _POWERS.get(written.lower(), written)
+        written = word[1] or (power and next(filter(None, power.groups()))) or "1"
+        exponent = _POWERS.get(written.lower()) or int(written)
+        powers[short] = powers.get(short, 0) + sign * exponent
         end = power.end() if power else end
+        if grouped and text[end : end + 1] == ")":
+            end, sign, grouped = end + 1, 1, False
         if (joined := _UNIT_JOIN.match(text, end)) is None:
             break
-        place, join = joined.end(), "/" if joined[1] else "*"
-    return unit, end
+        if joined[1]:
+            sign, grouped = -1, joined[2] == "("
+        elif not grouped:
+            sign = 1
+        place = joined.end()
+    names = [name + (f"^{power}" if power != 1 else "") for name, power in sorted(powers.items())]
+    return "*".join(names), end
 
 
 def _known_unit(word: str) -> str | None:
     lower = word.lower() if len(word) > 2 else word
     known = _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
     return known or (word if _METRIC.fullmatch(word) else None)
+
+
+def _part(match: re.Match[str]) -> Fraction:
+    """What "three quarters" is."""
+    return Fraction(_COUNTS.get(match[1].lower(), 1), _PARTS[match[2].lower()])
 
 
 def _counted(words: str) -> int | None:
@@ -335,12 +393,15 @@ _BULLET = re.compile(r"\A(\s*)[-*•](\s)")
 _DIGIT = re.compile(r"\d|\\(?:pi|sqrt)", re.ASCII)
 
 
-def read_number(text: str, *, symbols: bool = False) -> ParsedNumber | None:
+def read_number(
+    text: str, *, symbols: bool = False, prose: bool = False
+) -> ParsedNumber | None:
     r"""The one number that the whole of ``text`` gives; ``None`` without one.
 
     Around it may stand a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do
     not change it. What follows the last "answer is" stands for the whole. With ``symbols`` a
-    letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit.
+    letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit; in ``prose`` the
+    last sign of "It is 5!" is no factorial.
 
     >>> read_number(r"$-\frac{3}{4}$").value
     Fraction(-3, 4)
@@ -352,12 +413,12 @@ def read_number(text: str, *, symbols: bool = False) -> ParsedNumber | None:
     text = text.strip()
     if _SIMPLE.fullmatch(text):
         return ParsedNumber(Fraction(text), False, 0, text)
-    text = strip_wrappers(text)
+    text = strip_wrappers(_EXCLAIMED.sub(".", text) if prose else text)
     if len(text) > _MAX_CHARS:
         return None
     numbers = [
-        _one_number(list(find_affirmed_items(part, worded=True, symbols=symbols)))
-        for part in _CUE.split(to_latex(text))[-_MAX_CUES:]
+        _one_number(list(find_affirmed_items(part, worded=True, symbols=symbols)), symbols)
+        for part in _CUE.split(_EMPHASIS.sub(_blanked, to_latex(text)))[-_MAX_CUES:]
     ]
     last = numbers[-1]
     return last if last and all(one is None or _same(one, last) for one in numbers[1:]) else None
@@ -377,7 +438,7 @@ def find_last_number(text: str) -> ParsedNumber | None:
     >>> find_last_number("5 or 6") is None, find_last_number("x14") is None
     (True, True)
     """
-    text = to_latex(text)
+    text = _EXCLAIMED.sub(".", _EMPHASIS.sub(_blanked, to_latex(text)))
     cues = list(_CUE.finditer(text))[-_MAX_CUES:]
     for cue in reversed(cues):
         clause = _SENTENCE.match(text, cue.end())
@@ -463,8 +524,11 @@ def _unjoined(items: list[AnswerItem], places: list[int], first: bool) -> Parsed
     return items[place].number
 
 
-def _one_number(items: list[AnswerItem]) -> ParsedNumber | None:
-    """The value of items that give one and nothing that may change it."""
+def _one_number(items: list[AnswerItem], strict: bool = False) -> ParsedNumber | None:
+    """The value of items that give one and nothing that may change it.
+
+    ``strict``: "2 + 3 = 6" says nothing, else it says 6.
+    """
     sides: list[tuple[str, list[AnswerItem]]] = [("=", [])]
     for item in items:
         if item.kind in ("=", "≈", "so"):
@@ -484,15 +548,16 @@ def _one_number(items: list[AnswerItem]) -> ParsedNumber | None:
         if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
             return None
         values.append((relation, _merged(numbers)))
-    return _chained(values)
+    return _chained(values, strict)
 
 
-def _chained(values: list[tuple[str, ParsedNumber]]) -> ParsedNumber | None:
+def _chained(values: list[tuple[str, ParsedNumber]], strict: bool) -> ParsedNumber | None:
     """The number that an equation of numbers says: all of them, or what a computation gives."""
     if not values:
         return None
     (_, number), *others = values
-    if len(others) == 1 and others[0][0] != "≈" and number.computed and not others[0][1].computed:
+    computes = len(others) == 1 and number.computed and not others[0][1].computed
+    if computes and others[0][0] != "≈" and not strict:
         return others[0][1]  # "2 + 3 = 6" says 6
     for relation, other in others:
         if relation != "≈" and not _same(number, other):

@@ -1,0 +1,123 @@
+r"""Whether two mathematical answers are one: every step that decides it, in order.
+
+1. The same text, after normalising, whatever it is.
+2. Two numbers, exactly, with their units.
+3. Two structures (lists, intervals, equations, formulas), part by part.
+4. The library for symbols, and only for sums, integrals and limits that are read in full.
+
+What no step decides is ``undecided``: a wrong answer where the reference was read, else a failure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from adjudge.graders.answers import structures
+from adjudge.graders.answers.expressions import ExpressionTooLarge
+from adjudge.graders.answers.finding import MarkedText, find_last_math, strip_wrappers
+from adjudge.graders.answers.normal_text import as_text, normalize, to_latex
+from adjudge.graders.answers.quantities import (
+    ParsedNumber,
+    find_last_number,
+    numbers_match,
+    read_number,
+)
+
+EQUAL_TEXT, EQUAL_VALUE, EQUAL_SYMBOLIC = "equal_text", "equal_value", "equal_symbolic"
+DIFFERS, NO_ANSWER, UNDECIDED = "differs", "no_answer", "undecided"
+
+REASONS = {
+    EQUAL_TEXT: "equal as text",
+    EQUAL_VALUE: "equal",
+    EQUAL_SYMBOLIC: "equal by the symbolic library",
+    DIFFERS: "differs",
+    UNDECIDED: "not shown to be equal",
+}
+
+_LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
+# What the library may be asked about: nothing that it drops or reads as something else.
+_SYMBOLIC = re.compile(r"\\(?:sum|prod|int|iint|oint|lim)(?![A-Za-z])")
+_KNOWN = re.compile(
+    r"(?:[\s\d+*/^_=<>().,|{}\[\]-]|!|(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])"
+    r"|\\(?:frac|sqrt|sum|prod|int|iint|lim|to|infty|pi|sin|cos|tan|cot|sec|csc|ln|log|exp|cdot"
+    r"|times|binom|le|ge|alpha|beta|theta|lambda)(?![A-Za-z]))*"
+)
+
+
+class Comparison(NamedTuple):
+    """How two answers compare: a decision (``None``: ask the library) and what each was read as."""
+
+    decision: str | None
+    reading: str = ""
+    reference_reading: str = ""
+
+
+def compare(answer: str, reference: str) -> Comparison:
+    """The decision about two mathematical answers that needs no library.
+
+    Raises ``ExpressionTooLarge`` for an answer beyond the limits.
+    """
+    said, wanted = normalize(answer), normalize(reference)
+    text = as_text(said)
+    if text.lower() == "nan":  # no value, not even its own
+        return Comparison(DIFFERS, "nan", "nan")
+    if text and text == as_text(wanted):
+        return Comparison(EQUAL_TEXT, "text", "text")
+    numbers = read_number(answer, symbols=True), read_number(reference, symbols=True)
+    if numbers[0] and numbers[1] and not ("=" in answer and "=" in reference):
+        equal = numbers_match(numbers[0], numbers[1], 0.0, 0.0)
+        if equal or not _is_rounded(numbers[1], numbers[0]):
+            return Comparison(EQUAL_VALUE if equal else DIFFERS, "number", "number")
+    label = re.fullmatch(r"\(?([A-J])\)?", as_text(wanted))
+    if label and (labelled := _LABELLED.fullmatch(said)) is not None:
+        equal = labelled[1] == label[1]
+        return Comparison(EQUAL_VALUE if equal else DIFFERS, "label", "label")
+    try:
+        other = structures.read(wanted)
+    except ExpressionTooLarge:
+        other = None
+    one = structures.read(said)
+    kinds = [_kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)]
+    if one and other and structures.are_equal(other, one):
+        return Comparison(EQUAL_VALUE, *kinds)
+    if any(map(_SYMBOLIC.search, (said, wanted))) and all(map(_KNOWN.fullmatch, (said, wanted))):
+        return Comparison(None, *kinds)
+    if not kinds[1]:
+        return Comparison(UNDECIDED, *kinds)
+    return Comparison(DIFFERS if kinds[0] else UNDECIDED, *kinds)
+
+
+def _kind(structure: structures.Structure | None, number: ParsedNumber | None) -> str:
+    return structure.kind if structure else "number" if number else ""
+
+
+def _is_rounded(reference: ParsedNumber, answer: ParsedNumber) -> bool:
+    """Whether the reference may be a decimal that was rounded from what the answer computes."""
+    return "." in reference.text and not reference.computed and answer.computed
+
+
+_EXPRESSION_CHARS = 200
+_PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
+_CUE = re.compile(r"\banswer(?:\s+is\b|\**\s*[:=])[:\s]*", re.IGNORECASE)
+_BOLD = re.compile(r"\*\*([^*\n]{1,200}?)[.:]?\*\*")
+# Before a formula: it is not the answer, or only one of several.
+_DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
+_DENIED_CHARS = 20
+
+
+def find_last_expression(text: str) -> str | None:
+    """The expression in a text without marker: all of it, its last formula or its last number."""
+    text = to_latex(strip_wrappers(text))
+    formula, digits = find_last_math(text), find_last_number(text)
+    for bold in _BOLD.finditer(text):
+        if not _PROSE.search(bold[1]) and (formula is None or bold.start(1) > formula.start):
+            formula = MarkedText(bold.start(1), bold[1])
+    if formula is None and len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
+        return text
+    if formula is not None and read_number(formula.text, symbols=True) is None:
+        if _DENIED.search(text, max(0, formula.start - _DENIED_CHARS), formula.start):
+            return None
+        if digits is None or formula.start + len(formula.text) > digits.start:
+            return formula.text
+    return digits.text if digits else None
