@@ -32,7 +32,9 @@ _CHINESE = tuple(
         ("是", " is "),
     )
 )
-_CHINESE_LETTER = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Z](?![A-Za-z]))|(?<=[A-Z])(?=[\u4e00-\u9fff])")
+_CHINESE_LETTER = re.compile(
+    r"(?<=[\u4e00-\u9fff])(?=[A-Z](?![A-Za-z]))|(?<=[A-Z])(?=[\u4e00-\u9fff])"
+)
 _IS_WRONG = re.compile(r"\s+(?:is\s+)+wrong")
 _CUES = (
     r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)\s?",
@@ -52,11 +54,15 @@ _CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-]|\.\w)"
 _LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
 # "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
 _ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
-_LABEL = re.compile(rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since)\b))|[)\]}}*])")
+_LABEL = re.compile(
+    rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since)\b))|[)\]}}*])"
+)
 # A small letter is an option where it stands alone behind a cue, or as a label.
 _SMALL_LABEL = re.compile(rf"\A{_OPEN}[a-h](?=[).:](?:\s|\Z))")
 _SMALL_CUES = [
-    re.compile(rf"(?i:{cue}){_OPEN}([a-h])(?=[)\]}}*_\"'`$]{{0,4}}(?:[.,;!]?\s*(?:\Z|\n)|\.\s+[A-Z]|\)))")
+    re.compile(
+        rf"(?i:{cue}){_OPEN}([a-h])(?=[)\]}}*_\"'`$]{{0,4}}(?:[.,;!]?\s*(?:\Z|\n)|\.\s+[A-Z]|\)))"
+    )
     for cue in _CUES
 ]
 _BRACKET = re.compile(r"(?<!\w)([A-Z])\)")
@@ -65,9 +71,7 @@ _LETTER_CUES = [re.compile(rf"(?i:{cue}){_OPEN}({_CAPITAL})") for cue in _CUES]
 _LIST = re.compile(rf"\W*[A-Za-z]\b\W*(?:(?:[A-Za-z]|{_BETWEEN})\b\W*)*\b[A-Za-z]\W*")
 _SINGLE = re.compile(r"\b[A-Z]\b")
 _OPTION_OF_TWO = re.compile(r"(?<=[).:])\s+(?:both\s)?[A-Z]\s(?:and|or)\s[A-Z]\W*\Z")
-_GROUP = (
-    r"[A-Z](?![\w'’])(?:[^\w.!?;\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
-)
+_GROUP = r"[A-Z](?![\w'’])(?:[^\w.!?;\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
 _DENIED = re.compile(
     r"\b(?i:(?:not|\w{1,8}n['’]t|never|neither|nor|except|excluding|rather\sthan|instead\sof)\s"
     rf"(?:(?:the|be|it|is|option|choice|answer)\s){{0,3}})\W{{0,4}}{_GROUP}"

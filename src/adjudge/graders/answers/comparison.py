@@ -78,7 +78,9 @@ def compare(answer: str, reference: str) -> Comparison:
     except ExpressionTooLarge:
         other = None
     one = structures.read(said)
-    kinds = [_kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)]
+    kinds = [
+        _kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)
+    ]
     if one and other and structures.are_equal(other, one):
         return Comparison(EQUAL_VALUE, *kinds)
     if any(map(_SYMBOLIC.search, (said, wanted))) and all(map(_KNOWN.fullmatch, (said, wanted))):

@@ -89,7 +89,9 @@ def compare_number(
     A ``marked`` answer must be one number as a whole; else the text may end on one.
     """
     references = [_reference_number(one) for one in _each(reference)]
-    number = read_number(text) if marked else read_number(text, prose=True) or find_last_number(text)
+    number = (
+        read_number(text) if marked else read_number(text, prose=True) or find_last_number(text)
+    )
     if number is None:
         return _nothing("number")
     equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
@@ -278,6 +280,7 @@ _MATHS_CHARS = 10_000
 # Ordinary patterns take time with the square of the text: half a second for this many.
 _PATTERN_CHARS = 10_000
 
+
 @dataclass(eq=False, repr=False)
 class AnswerGrader(ParametricRule):
     r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
@@ -408,7 +411,9 @@ class AnswerGrader(ParametricRule):
         if len(answer) > _MATHS_CHARS:
             message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
-        require_package(_MATHS_OWNER, "math_verify")  # a row may ask for it, where the spec does not
+        require_package(
+            _MATHS_OWNER, "math_verify"
+        )  # a row may ask for it, where the spec does not
         try:
             found = [compare(answer, one) for one in references]
         except ExpressionTooLarge:
@@ -419,7 +424,9 @@ class AnswerGrader(ParametricRule):
         if equal:
             return AnswerMatch(1.0, answer, equal, REASONS[equal])
         asked = [text for text, one in zip(references, found, strict=True) if one.decision is None]
-        unread = [text for text, one in zip(references, found, strict=True) if not one.reference_reading]
+        unread = [
+            text for text, one in zip(references, found, strict=True) if not one.reference_reading
+        ]
         said = None
         if asked:
             texts = {"answer": normalize(answer), "references": [normalize(one) for one in asked]}

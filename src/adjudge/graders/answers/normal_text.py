@@ -83,7 +83,7 @@ _ONE_NAME |= dict.fromkeys(
     "left right middle big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits".split(),
     "",
 )
-_FUNCTIONS = (
+FUNCTIONS = (
     "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|lg|log|exp|max|min|gcd|lcm|mod"
 )
 _BRACED = r"\{((?:[^{}\\]|\\.|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -101,7 +101,10 @@ _RULES: tuple[tuple[re.Pattern[str], Any], ...] = (
         ),
         "",
     ),
-    (re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat)\s*\{\s*\\?(i|j|k)(?:math)?\s*\}"), r"\\word{vec \1}"),
+    (
+        re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat)\s*\{\s*\\?(i|j|k)(?:math)?\s*\}"),
+        r"\\word{vec \1}",
+    ),
     (
         re.compile(r"\\(begin|end)\s*\{(?:array|[bBpvV]?matrix)\}(?:\s*\{[lcr| ]+\})?"),
         r"\\\1{matrix}",
@@ -109,7 +112,7 @@ _RULES: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"\^\s*\{?((?:\s*\\prime)+)\s*\}?"), lambda found: "'" * found[1].count("p")),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\([A-Za-z]+)"), lambda found: _ONE_NAME.get(found[1], found[0])),
-    (re.compile(rf"(?<![\\A-Za-z])(?:{_FUNCTIONS}|pi|infty)(?![A-Za-z])"), r"\\\g<0>"),
+    (re.compile(rf"(?<![\\A-Za-z])(?:{FUNCTIONS}|pi|infty)(?![A-Za-z])"), r"\\\g<0>"),
     (
         re.compile(
             rf"\\frac\s*\{{\s*{_DIFFERENTIAL}\w*\s*\}}\s*\{{\s*{_DIFFERENTIAL}[A-Za-z][^{{}}]*\}}"
@@ -139,7 +142,7 @@ def normalize(text: str) -> str:
 
 def _plain_font(match: re.Match[str]) -> str:
     inner = " ".join(match[1].split())
-    if inner.lstrip("\\") in _FUNCTIONS.split("|"):
+    if inner.lstrip("\\") in FUNCTIONS.split("|"):
         return "\\" + inner.lstrip("\\") + " "
     letters = sum(one.isalpha() for one in re.sub(r"\\[A-Za-z]+", "", inner))
     several = letters > 1 or not inner.isascii()

@@ -165,16 +165,21 @@ _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
 |kcal kilocalorie|rpm|ppm|knot kn|u|Bq|Sv|Gy|S siemens|unit"""
 _UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
 _METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal|F|C|K|T|H|Ω|Wb|Sv)")
-_CAPITALS = frozenset("KCTFAHSu")  # units only where LaTeX says so, beside numbers that letters multiply
+_CAPITALS = frozenset(
+    "KCTFAHSu"
+)  # units only where LaTeX says so, beside numbers that letters multiply
 _DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
 _CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
 _UNIT = re.compile(
-    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])", re.IGNORECASE
+    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])",
+    re.IGNORECASE,
 )
 _UNIT_POWER = re.compile(
     r"\s*\}*\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)"
 )
-_UNIT_JOIN = re.compile(r"\s*(?:(/\s*(\(?)|per\b)|(\*|\\cdot(?![A-Za-z])))|(?=\s+(?:[A-Z]|[a-z]{1,3})\b)")
+_UNIT_JOIN = re.compile(
+    r"\s*(?:(/\s*(\(?)|per\b)|(\*|\\cdot(?![A-Za-z])))|(?=\s+(?:[A-Z]|[a-z]{1,3})\b)"
+)
 _POWERS = {"squared": 2, "square": 2, "sq": 2, "cubed": 3, "cubic": 3}
 
 
@@ -393,9 +398,7 @@ _BULLET = re.compile(r"\A(\s*)[-*•](\s)")
 _DIGIT = re.compile(r"\d|\\(?:pi|sqrt)", re.ASCII)
 
 
-def read_number(
-    text: str, *, symbols: bool = False, prose: bool = False
-) -> ParsedNumber | None:
+def read_number(text: str, *, symbols: bool = False, prose: bool = False) -> ParsedNumber | None:
     r"""The one number that the whole of ``text`` gives; ``None`` without one.
 
     Around it may stand a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do

@@ -3,7 +3,7 @@ r"""What an answer is made of: values, names with values, lists, tuples, sets, i
 :func:`read` takes the normal form of a whole answer apart; :func:`are_equal` compares two of them
 by what they are: sets whatever their order, lists with their repeats, tuples in order, intervals as
 sets of reals, equations up to a factor. Values are compared as
-:mod:`~adjudge.graders.answers.formulas` does.
+:mod:`~adjudge.graders.answers.expressions` does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from adjudge.graders.answers import formulas
-from adjudge.graders.answers.expressions import ExpressionTooLarge
-from adjudge.graders.answers.formulas import Values
+from adjudge.graders.answers import expressions
+from adjudge.graders.answers.expressions import Values, are_close, evaluate, wide
 from adjudge.graders.answers.normal_text import as_text
 from adjudge.graders.answers.quantities import read_unit
 
@@ -43,12 +42,17 @@ _SIGNS = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", "=": "=", r"\ne": 
 _RELATED = r"[=<>]|\\(?:le|ge|ne|in|approx)(?![A-Za-z])"
 _UNITED = r"\\(?:cup|setminus)(?![A-Za-z])"
 _BRACKETED = re.compile(r"(\(|\[|\\\{|\\langle)(.*)(\)|\]|\\\}|\\rangle)", re.DOTALL)
-_BUILT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|\||:)(.*)\\\}", re.DOTALL)
+_BUILT = re.compile(
+    r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|\||:)(.*)\\\}", re.DOTALL
+)
 _MATRIX = re.compile(r"(.*)\\begin\{matrix\}(.*)\\end\{matrix\}[\s)\]]*", re.DOTALL)
 _CASES = re.compile(r"(?:\\\{)?\s*\\begin\{cases\}(.*)\\end\{cases\}\s*", re.DOTALL)
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
 _SMALL = "in is of to it so an at on by or as be we he up do if no my us me go yes odd all one two"
-_UNIT = re.compile(r"(?P<value>.*?[^\s\\])\s*(?P<unit>(?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)", re.DOTALL)
+_UNIT = re.compile(
+    r"(?P<value>.*?[^\s\\])\s*(?P<unit>(?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)",
+    re.DOTALL,
+)
 _DECIMAL = re.compile(r"-?\d*\.(\d{3,})")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")
 _TIME = re.compile(r"\d{1,2}(?:\s?:\s?\d\d){1,2}")
@@ -124,7 +128,10 @@ def _listed(parts: list[tuple[str, str]]) -> Structure | None:
         return None
     if len(items) == 1:
         return items[0]
-    if all(one.kind == "reals" and one.text for one in items) and len({one.text for one in items}) == 1:
+    if (
+        all(one.kind == "reals" and one.text for one in items)
+        and len({one.text for one in items}) == 1
+    ):
         intervals = [one.parts for one in items]
         both = _intersection(*intervals) if len(items) == 2 and "or" not in joined else None
         united = both if both else _union([one for several in intervals for one in several])
@@ -167,7 +174,11 @@ def _equation(operators: list[str], texts: list[str]) -> Structure | None:
     for operator, value in zip(operators[1 if name else 0 :], values[1:], strict=True):
         if operator == "=" and not are_equal(values[0], value):
             left = _all(texts)
-            if len(texts) > 2 or left is None or not all(one.kind == "value" and len(one.parts[0].points) > 1 for one in left[:1]):
+            if (
+                len(texts) > 2
+                or left is None
+                or not all(one.kind == "value" and len(one.parts[0].points) > 1 for one in left[:1])
+            ):
                 return None  # 3 + 4 = 6
             return _relation("=", *left)
         if operator != "=" and not _is_near(values[0], value):
@@ -205,16 +216,20 @@ def _relation(operator: str, left: Structure, right: Structure) -> Structure | N
         return None
     first, second = left.parts[0], right.parts[0]
     places = range(max(len(first.points), len(second.points)))
-    points = tuple(formulas.wide(formulas.at(first, one)) - formulas.wide(formulas.at(second, one)) for one in places)
+    points = tuple(wide(first.at(one)) - wide(second.at(one)) for one in places)
     if operator in (">", r"\ge"):
         operator, points = _SIGNS[operator], tuple(-one for one in points)
     ordered = first.ordered or second.ordered
-    return Structure("relation", (operator, Values(points, first.outside | second.outside, ordered)))
+    return Structure(
+        "relation", (operator, Values(points, False, first.outside | second.outside, ordered))
+    )
 
 
 def _inequality(operators: list[str], texts: list[str]) -> Structure | None:
     """A bare name between bounds as a set of reals; anything else as a relation."""
-    bare = [place for place, text in enumerate(texts) if re.fullmatch(r"[A-Za-z]|\\[a-z]+|\w_\w", text)]
+    bare = [
+        place for place, text in enumerate(texts) if re.fullmatch(r"[A-Za-z]|\\[a-z]+|\w_\w", text)
+    ]
     bounds = _all(texts)
     if bounds is None or r"\approx" in operators:
         return None
@@ -243,14 +258,14 @@ def _inequality(operators: list[str], texts: list[str]) -> Structure | None:
 
 
 def _infinity() -> Any:
-    return formulas.infinity()
+    return expressions.context().inf
 
 
 def _real(one: Structure) -> Any:
     """A value that is one real number, infinity too."""
     if one.kind != "value" or len(one.parts[0].points) > 1:
         return None
-    value = formulas.wide(one.parts[0].points[0])
+    value = wide(one.parts[0].points[0])
     return value.real if value.imag == 0 else None
 
 
@@ -281,7 +296,11 @@ def _single(text: str) -> Structure | None:
     ratio = _split(text, ":")
     if len(ratio) > 1:
         items = _all([one for _, one in ratio])
-        return None if items is None else Structure("ratio", items, text if _TIME.fullmatch(text) else "")
+        return (
+            None
+            if items is None
+            else Structure("ratio", items, text if _TIME.fullmatch(text) else "")
+        )
     if text == r"\emptyset":
         return Structure("set", ())
     if text.replace(" ", "") == r"\mathbb{R}":
@@ -296,15 +315,21 @@ def _flattened(items: tuple[Structure, ...]) -> tuple[Structure, ...]:
 def _formula(text: str) -> Structure | None:
     unit = ""
     if (measured := _UNIT.fullmatch(text)) is not None:
-        unit = read_unit(re.sub(r"\\word|[{}]", " ", re.sub(r"\\frac\s*\{(.*?)\}\s*\{(.*?)\}\s*", r"\1/\2", measured["unit"])))
+        unit = read_unit(
+            re.sub(
+                r"\\word|[{}]",
+                " ",
+                re.sub(r"\\frac\s*\{(.*?)\}\s*\{(.*?)\}\s*", r"\1/\2", measured["unit"]),
+            )
+        )
         text = measured["value"] if unit else text
-    values = formulas.evaluate(text)
+    values = evaluate(text)
     return None if values is None else Structure("value", (values,), text, unit)
 
 
 def _matrix(factor: str, content: str) -> Structure | None:
     rows = [_all(row.split("&")) for row in content.split(r"\\") if row.strip()]
-    scale = formulas.evaluate(factor) if factor not in ("", "(", "[") else None
+    scale = evaluate(factor) if factor not in ("", "(", "[") else None
     if None in rows or not rows or (scale is None and factor not in ("", "(", "[")):
         return None
     if scale is not None:
@@ -325,7 +350,11 @@ def _as_reals(one: Structure) -> tuple[Interval, ...] | None:
         return one.parts
     if one.kind == "set" and one.parts:
         points = [_real(item) for item in one.parts]
-        return None if None in points else tuple(_union([(point, True, point, True) for point in points]))
+        return (
+            None
+            if None in points
+            else tuple(_union([(point, True, point, True) for point in points]))
+        )
     if one.kind != "tuple" or len(one.parts) != 2:
         return None
     low, high = map(_real, one.parts)
@@ -375,14 +404,21 @@ def _intersection(first: Sequence[Interval], second: Sequence[Interval]) -> list
 
 def _without(intervals: Sequence[Interval], point: Any) -> list[Interval]:
     infinity = _infinity()
-    return _intersection(intervals, [(-infinity, False, point, False), (point, False, infinity, False)])
+    return _intersection(
+        intervals, [(-infinity, False, point, False), (point, False, infinity, False)]
+    )
 
 
 # Comparison.
 def are_equal(reference: Structure, answer: Structure) -> bool:
     """Whether two answers are one; a rounded decimal as the reference has a tolerance."""
-    if (reference.kind == "equation") != (answer.kind == "equation") and "relation" not in (reference.kind, answer.kind):
-        reference, answer = (one.parts[1] if one.kind == "equation" else one for one in (reference, answer))
+    if (reference.kind == "equation") != (answer.kind == "equation") and "relation" not in (
+        reference.kind,
+        answer.kind,
+    ):
+        reference, answer = (
+            one.parts[1] if one.kind == "equation" else one for one in (reference, answer)
+        )
     if reference.unit and answer.unit and reference.unit != answer.unit:
         return False
     if "reals" in (reference.kind, answer.kind):
@@ -399,16 +435,25 @@ def are_equal(reference: Structure, answer: Structure) -> bool:
 
 def _same_interval(first: Interval, second: Interval) -> bool:
     ends = zip(first[::2], second[::2], strict=True)
-    return first[1::2] == second[1::2] and all(formulas.are_close(a, b) for a, b in ends)
+    return first[1::2] == second[1::2] and all(are_close(a, b) for a, b in ends)
 
 
 def _equal_named(reference: Structure, answer: Structure) -> bool:
     both = reference.kind == answer.kind
     if both and [name for name, _ in reference.parts] != [name for name, _ in answer.parts]:
         return False
-    if not both and {reference.kind, answer.kind} - {"named"} not in ({"tuple"}, {"list"}, {"matrix"}):
+    if not both and {reference.kind, answer.kind} - {"named"} not in (
+        {"tuple"},
+        {"list"},
+        {"matrix"},
+    ):
         return False
-    return _in_order(*([value for _, value in one.parts] if one.kind == "named" else _items(one) for one in (reference, answer)))
+    return _in_order(
+        *(
+            [value for _, value in one.parts] if one.kind == "named" else _items(one)
+            for one in (reference, answer)
+        )
+    )
 
 
 def _items(one: Structure) -> Sequence[Structure]:
@@ -432,7 +477,7 @@ def _equal_parts(first: Structure, second: Structure) -> bool:
 
 def _equal_values(reference: Structure, answer: Structure) -> bool:
     wanted, said = reference.parts[0], answer.parts[0]
-    if formulas.are_equal(wanted, said):
+    if expressions.are_equal(wanted, said):
         return True
     places = _DECIMAL.fullmatch(reference.text)
     if places is None or _DECIMAL.fullmatch(answer.text) or len(said.points) > 1:
@@ -440,7 +485,7 @@ def _equal_values(reference: Structure, answer: Structure) -> bool:
     value = said.points[0]
     if isinstance(value, Fraction) and 10**400 % value.denominator == 0:
         return False  # as exact as the reference
-    gap = formulas.wide(value) - formulas.wide(wanted.points[0])
+    gap = wide(value) - wide(wanted.points[0])
     return bool(abs(gap) <= 0.5 * 10.0 ** -len(places[1]))
 
 
@@ -451,7 +496,10 @@ def _is_near(first: Structure, second: Structure) -> bool:
 
 def _equal_lists(reference: Structure, answer: Structure) -> bool:
     wanted, said = list(reference.parts), list(answer.parts)
-    if all(one.kind == "words" or one.text.isalpha() for one in wanted) and reference.kind == "list":
+    if (
+        all(one.kind == "words" or one.text.isalpha() for one in wanted)
+        and reference.kind == "list"
+    ):
         return _in_order(wanted, said)
     if "set" in (reference.kind, answer.kind):
         wanted, said = (_distinct(one) for one in (wanted, said))
@@ -480,41 +528,57 @@ def _equal_tuples(reference: Structure, answer: Structure) -> bool:
 
 
 def _equal_matrices(reference: Structure, answer: Structure) -> bool:
-    return len(reference.parts) == len(answer.parts) and all(map(_in_order, reference.parts, answer.parts))
+    return len(reference.parts) == len(answer.parts) and all(
+        map(_in_order, reference.parts, answer.parts)
+    )
 
 
 def _equal_equations(reference: Structure, answer: Structure) -> bool:
     if reference.text == answer.text:
         return are_equal(reference.parts[1], answer.parts[1])
-    sides = [_relation("=", _formula(one.parts[0]) or one, one.parts[1]) for one in (reference, answer)]
+    sides = [
+        _relation("=", _formula(one.parts[0]) or one, one.parts[1]) for one in (reference, answer)
+    ]
     return None not in sides and _equal_relations(*sides)  # type: ignore[arg-type]
 
 
 def _equal_relations(reference: Structure, answer: Structure) -> bool:
     """Whether the differences of the sides are one but for a factor, positive for an inequality."""
-    first, second = (_relation("=", _formula(one.parts[0]) or one, one.parts[1]) if one.kind == "equation" else one for one in (reference, answer))
+    first, second = (
+        _relation("=", _formula(one.parts[0]) or one, one.parts[1])
+        if one.kind == "equation"
+        else one
+        for one in (reference, answer)
+    )
     if first is None or second is None or first.parts[0] != second.parts[0]:
         return False
     wanted, said = first.parts[1], second.parts[1]
     places = range(max(len(wanted.points), len(said.points)))
     if wanted.ordered or said.ordered or len(places) < 2:
         return False
-    pairs = [(formulas.at(wanted, one), formulas.at(said, one)) for one in places]
+    pairs = [(wanted.at(one), said.at(one)) for one in places]
     if any(not a or not b for a, b in pairs):
         return False
     ratio = pairs[0][0] / pairs[0][1]
-    same = all(formulas.are_close(a, b * ratio) for a, b in pairs)
+    same = all(are_close(a, b * ratio) for a, b in pairs)
     return same and (first.parts[0] in ("=", r"\ne") or bool(ratio.imag == 0 and ratio.real > 0))
 
 
 def _equal_ratios(reference: Structure, answer: Structure) -> bool:
     if reference.text or answer.text:  # a time
         return _in_order(reference.parts, answer.parts)
-    wanted, said = (["/".join(f"({one.text})" for one in (first, item)) for first in one.parts[:1] for item in one.parts[1:]] for one in (reference, answer))
+    wanted, said = (
+        [
+            "/".join(f"({one.text})" for one in (first, item))
+            for first in one.parts[:1]
+            for item in one.parts[1:]
+        ]
+        for one in (reference, answer)
+    )
     if len(wanted) != len(said):
         return False
-    pairs = [(formulas.evaluate(a), formulas.evaluate(b)) for a, b in zip(wanted, said, strict=True)]
-    return all(a and b and formulas.are_equal(a, b) for a, b in pairs)
+    pairs = [(evaluate(a), evaluate(b)) for a, b in zip(wanted, said, strict=True)]
+    return all(a and b and expressions.are_equal(a, b) for a, b in pairs)
 
 
 _COMPARED: dict[tuple[str, str], Callable[[Structure, Structure], bool]] = {
@@ -527,7 +591,12 @@ _COMPARED: dict[tuple[str, str], Callable[[Structure, Structure], bool]] = {
     ("matrix", "matrix"): _equal_matrices,
     ("ratio", "ratio"): _equal_ratios,
     **{(one, other): _equal_lists for one in ("set", "list") for other in ("set", "list")},
-    **{(one, other): _equal_tuples for one in ("tuple", "matrix") for other in ("tuple", "matrix") if one != other or one == "tuple"},
+    **{
+        (one, other): _equal_tuples
+        for one in ("tuple", "matrix")
+        for other in ("tuple", "matrix")
+        if one != other or one == "tuple"
+    },
     ("tuple", "list"): _equal_tuples,
     ("list", "tuple"): _equal_tuples,
 }
