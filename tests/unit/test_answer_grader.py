@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +129,22 @@ def test_scores_by_type(
 )
 def test_maths(judge: Judge, response: str, reference: Any, score: float) -> None:
     assert judge.score(response, reference, MATHS) == score
+
+
+TABLE = Path(__file__).parents[1] / "data" / "answers.jsonl"
+
+
+@pytest.mark.parametrize("line", TABLE.read_text("utf-8").splitlines())
+def test_kinds_of_answers(judge: Judge, line: str) -> None:
+    row = json.loads(line)
+    kind = None if row["type"] == "auto" else row["type"]
+    boxed = {rf"The answer is $\boxed{{{one}}}$.": row["boxed"][one] for one in row.get("boxed", ())}
+    for response, score in {**boxed, **row.get("responses", {})}.items():
+        try:
+            found: float | None = judge.score(response, row["reference"], kind)
+        except GradingFailure:
+            found = None
+        assert found == score, (row["kind"], row["reference"], response)
 
 
 def test_plain_numbers_need_no_process(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

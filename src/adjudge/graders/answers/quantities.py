@@ -74,7 +74,7 @@ _DECIMAL_COMMA = re.compile(
     r"(?<![\d.,])(\d+),(?=\d\d?\s?(?:[€£]|EUR|[Ee]uros?\b|kr\b|zł|CHF|kg\b|km\b|cm\b|m\b))|(?<=€)(\d+),(?=\d\d\b)"
 )
 # A numeral that ends a sentence with an exclamation mark.
-_EXCLAIMED = re.compile(r"(?<=\d)!(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
+_EXCLAIMED = re.compile(r"(?<=[\d\s*_])!(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
 
 # What stands at one place of the text, tried in the order of _next and _mark.
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
