@@ -337,7 +337,7 @@ def test_no_answer_is_a_wrong_answer(
     assert result.score == 0
     assert result.metadata["extracted"] is False
     assert result.metadata["answer"] is None
-    assert result.reason.startswith("no answer found")
+    assert result.metadata["decision"] == "no_answer"
 
 
 def test_how_far_from_the_end_an_answer_may_stand(judge: Judge) -> None:

@@ -27,14 +27,6 @@ from adjudge.graders.answers.quantities import (
 EQUAL_TEXT, EQUAL_VALUE, EQUAL_SYMBOLIC = "equal_text", "equal_value", "equal_symbolic"
 DIFFERS, NO_ANSWER, UNDECIDED = "differs", "no_answer", "undecided"
 
-REASONS = {
-    EQUAL_TEXT: "equal as text",
-    EQUAL_VALUE: "equal",
-    EQUAL_SYMBOLIC: "equal by the symbolic library",
-    DIFFERS: "differs",
-    UNDECIDED: "not shown to be equal",
-}
-
 _LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
 # What the library may be asked about: nothing that it drops or reads as something else.
 _SYMBOLIC = re.compile(r"\\(?:sum|prod|int|iint|oint|lim)(?![A-Za-z])")

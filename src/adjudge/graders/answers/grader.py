@@ -24,7 +24,6 @@ from adjudge.graders.answers.comparison import (
     EQUAL_TEXT,
     EQUAL_VALUE,
     NO_ANSWER,
-    REASONS,
     UNDECIDED,
     compare,
     find_last_expression,
@@ -47,7 +46,7 @@ from adjudge.graders.answers.likeness import (
     intersection_over_union,
     read_box,
 )
-from adjudge.graders.answers.normal_text import normalize
+from adjudge.graders.answers.normal_text import as_text, normalize
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
     find_last_number,
@@ -78,7 +77,7 @@ class AnswerMatch(NamedTuple):
     score: float
     answer: str | None
     decision: str
-    reason: str
+    reason: str = ""
 
 
 def compare_number(
@@ -240,7 +239,7 @@ def _reference_boxes(reference: Any) -> list[Box]:
 
 def _decided(equal: bool, answer: str, decision: str = EQUAL_VALUE) -> AnswerMatch:
     decision = decision if equal else DIFFERS
-    return AnswerMatch(float(equal), answer, decision, REASONS[decision])
+    return AnswerMatch(float(equal), answer, decision)
 
 
 def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
@@ -248,7 +247,7 @@ def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
 
 
 def _nothing(wanted: str) -> AnswerMatch:
-    return AnswerMatch(0.0, None, NO_ANSWER, f"no answer found: no {wanted}")
+    return AnswerMatch(0.0, None, NO_ANSWER, f"no {wanted}")
 
 
 AnswerType = Literal[
@@ -422,7 +421,7 @@ class AnswerGrader(ParametricRule):
         decisions = [one.decision for one in found]
         equal = next((one for one in decisions if one in (EQUAL_TEXT, EQUAL_VALUE)), None)
         if equal:
-            return AnswerMatch(1.0, answer, equal, REASONS[equal])
+            return AnswerMatch(1.0, answer, equal)
         asked = [text for text, one in zip(references, found, strict=True) if one.decision is None]
         unread = [
             text for text, one in zip(references, found, strict=True) if not one.reference_reading
@@ -432,14 +431,14 @@ class AnswerGrader(ParametricRule):
             texts = {"answer": normalize(answer), "references": [normalize(one) for one in asked]}
             said = await self._in_process(_VERIFY, **texts)
             if said:
-                return AnswerMatch(1.0, answer, EQUAL_SYMBOLIC, REASONS[EQUAL_SYMBOLIC])
+                return AnswerMatch(1.0, answer, EQUAL_SYMBOLIC)
             if said is not None:
                 unread = [text for text in unread if text not in asked]
         if unread:
             message = f"the reference is not a mathematical expression: {unread[0][:100]!r}"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message)
         decision = UNDECIDED if said is None and {UNDECIDED, None} & set(decisions) else DIFFERS
-        return AnswerMatch(0.0, answer, decision, REASONS[decision])
+        return AnswerMatch(0.0, answer, decision)
 
     async def _ocr(self, text: str, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
@@ -478,7 +477,8 @@ class AnswerGrader(ParametricRule):
         extracted = marked and finding.answer is not None
         metadata = {"answer": answer, "extracted": extracted, "decision": finding.decision}
         metadata |= {**facts, **more}
-        return self._score(finding.score, finding.reason, **metadata)
+        reason = f"{finding.decision}: {finding.reason}" if finding.reason else finding.decision
+        return self._score(finding.score, reason, **metadata)
 
 
 def _patterns(reference: Any) -> list[str]:
@@ -500,3 +500,19 @@ def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
         raise ConfigError(
             f"{owner}: pattern {pattern!r} is not a regular expression: {error}"
         ) from None
+
+
+async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
+    """How an answer compares with a reference: the texts, and the decision by each type."""
+    texts = [find_last_marked(one) or one for one in (answer, reference)]
+    steps: dict[str, dict[str, Any]] = {
+        "text": dict(zip(("answer", "reference"), map(as_text, map(normalize, texts)), strict=True))
+    }
+    for kind in ("NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "ANY"):
+        try:
+            result = await AnswerGrader().aevaluate(answer, reference, kind)
+            said = {one: result.metadata[one] for one in ("answer", "decision")}
+            steps[kind] = {**said, "score": result.score}
+        except GradingFailure as failure:
+            steps[kind] = {"answer": None, "decision": str(failure), "score": None}
+    return steps
