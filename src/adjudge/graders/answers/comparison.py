@@ -29,9 +29,9 @@ DIFFERS, NO_ANSWER, UNDECIDED = "differs", "no_answer", "undecided"
 
 _LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
 # What the library may be asked about: nothing that it drops or reads as something else.
-_SYMBOLIC = re.compile(r"\\(?:sum|prod|int|iint|oint|lim)(?![A-Za-z])")
+_SYMBOLIC = re.compile(r"\\(?:sum|prod|int|iint|lim|begin\{matrix\})(?![A-Za-z])")
 _KNOWN = re.compile(
-    r"(?:[\s\d+*/^_=<>().,|{}\[\]-]|!|(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])"
+    r"(?:[\s\d+*/^_=<>().,|{}\[\]&-]|!|\\\\|\\(?:begin|end)\{matrix\}|(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])"
     r"|\\(?:frac|sqrt|sum|prod|int|iint|lim|to|infty|pi|sin|cos|tan|cot|sec|csc|ln|log|exp|cdot"
     r"|times|binom|le|ge|alpha|beta|theta|lambda)(?![A-Za-z]))*"
 )
@@ -75,11 +75,12 @@ def compare(answer: str, reference: str) -> Comparison:
     ]
     if one and other and structures.are_equal(other, one):
         return Comparison(EQUAL_VALUE, *kinds)
-    if any(map(_SYMBOLIC.search, (said, wanted))) and all(map(_KNOWN.fullmatch, (said, wanted))):
-        return Comparison(None, *kinds)
-    if not kinds[1]:
-        return Comparison(UNDECIDED, *kinds)
-    return Comparison(DIFFERS if kinds[0] else UNDECIDED, *kinds)
+    if all(kinds):
+        return Comparison(DIFFERS, *kinds)
+    asked = any(map(_SYMBOLIC.search, (said, wanted))) and all(
+        map(_KNOWN.fullmatch, (said, wanted))
+    )
+    return Comparison(None if asked else UNDECIDED, *kinds)
 
 
 def _kind(structure: structures.Structure | None, number: ParsedNumber | None) -> str:

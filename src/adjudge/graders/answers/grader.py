@@ -505,12 +505,13 @@ def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
     """How an answer compares with a reference: the texts, and the decision by each type."""
     texts = [find_last_marked(one) or one for one in (answer, reference)]
+    marked = f"<answer>{texts[0]}</answer>"
     steps: dict[str, dict[str, Any]] = {
         "text": dict(zip(("answer", "reference"), map(as_text, map(normalize, texts)), strict=True))
     }
     for kind in ("NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "ANY"):
         try:
-            result = await AnswerGrader().aevaluate(answer, reference, kind)
+            result = await AnswerGrader().aevaluate(marked, reference, kind)
             said = {one: result.metadata[one] for one in ("answer", "decision")}
             steps[kind] = {**said, "score": result.score}
         except GradingFailure as failure:
