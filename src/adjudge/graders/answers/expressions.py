@@ -34,9 +34,9 @@ _ALL_BITS = 200_000  # of all results of one expression together: bounds the tim
 _MAX_MAGNITUDE = 2**40  # of the exponent of a value at a point
 _DIGITS = 80  # of a value at a point
 _ROOT_DIGITS = 100  # of an irrational root in arithmetic
-_SAME = Fraction(1, 10**45)  # relative; equal values agree to this, whatever has cancelled
-_NOTHING = Fraction(1, 10**60)  # relative; a sum that cancels to this is zero
-_ABSORBED = Fraction(1, 10**75)  # relative; a term below this would be lost
+_SAME = 10**45  # times the difference of equal values is less than they are, whatever has cancelled
+_NOTHING = 10**60  # times a sum that is zero is less than its terms
+_ABSORBED = 10**75  # times a term that would be lost is less than the other
 _POINTS = 4
 _PI = Fraction(
     "3.141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825"
@@ -89,14 +89,15 @@ _ATOM = re.compile(
     + r""")(?![A-Za-z])
       | (?P<accent>\\(?:vec|hat|bar|tilde|over\w+|wide\w+|angle|triangle|neg|lnot|Delta|nabla|partial
         |det|deg|arg|Re|Im)(?![A-Za-z])\s*(?:\{[^{}]*\}|[A-Za-z]+'*)?)
-      | (?P<name>\\(?:(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|nu
-        |xi|rho|sigma|tau|phi|chi|psi|omega|Gamma|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi)|ell|hbar
-        |emptyset|math(?:bb|cal)\s*\{\w\})(?![A-Za-z])
-        |[A-Za-z]{4,}|[A-Za-zα-ωΑ-Ω]|[^\W\d_a-zA-Zα-ωΑ-Ω]+)""",
+      | (?P<name>\\(?:math(?:bb|cal)\s*\{\w\}|(?:var)?[a-z]{2,6}ta|(?:var)?phi|[Gg]amma|alpha|iota|kappa
+        |[Ll]ambda|nu|[Xx]i|rho|[Ss]igma|tau|Phi|chi|[Pp]si|[Oo]mega|epsilon|varepsilon|ell|hbar
+        |emptyset)(?![A-Za-z])|[A-Za-z]{4,}|[A-Za-zα-ωΑ-Ω]|[^\W\d_a-zA-Zα-ωΑ-Ω]+)""",
     re.VERBOSE,
 )
 _MARKS = re.compile(r"\s?(?:_\s?(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\\?\w))|('+))")
 _TRANSPOSED = re.compile(r"\s*\^\s*(?:T|\*|\\dagger|\{\s*(?:T|\*|\\dagger)\s*\})(?![A-Za-z])")
+_BELOW, _ABOVE, _CALL = re.compile("_"), re.compile(r"\^"), re.compile(r"\\(?:sin|cos|tan|ln|log)")
+_OF_SEVERAL: dict[str, Any] = {"max": max, "min": min, "gcd": math.gcd, "lcm": math.lcm}
 _INVERSE = re.compile(r"\s*\^\s*\{?\s*-\s*1\s*\}?(?=\s*\()")
 _APPLIED = re.compile(r"[fghFGHP](?![A-Za-z])")
 
@@ -201,7 +202,7 @@ def are_close(first: Any, second: Any, exact: bool = False) -> bool:
         return bool(first == second)
     first, second = wide(first), wide(second)
     finite = map(context().isfinite, (first, second))
-    return all(finite) and bool(abs(first - second) <= wide(_SAME) * max(abs(first), abs(second)))
+    return all(finite) and bool(abs(first - second) * _SAME <= max(abs(first), abs(second)))
 
 
 @cache
@@ -441,7 +442,7 @@ class Reader:
             if above**degree == number.numerator and below**degree == number.denominator:
                 return self.within_limits(Fraction(above, below))
             self.exact = False
-            if max(number.numerator, number.denominator).bit_length() <= _MAX_BITS // 10:
+            if _size(number) <= _MAX_BITS // 10:
                 scale = 10 ** (_ROOT_DIGITS + number.denominator.bit_length() // 3)
                 scaled = number.numerator * scale**degree // number.denominator
                 return self.within_limits(Fraction(_root(scaled, degree), scale))
@@ -456,21 +457,17 @@ class Reader:
     def raised(self, number: Any, exponent: Any) -> Any:
         if isinstance(exponent, Fraction) and exponent.denominator <= 10:
             if exponent.denominator > 1:
-                number, exponent = (
-                    self.root(number, exponent.denominator),
-                    Fraction(exponent.numerator),
-                )
+                number = self.root(number, exponent.denominator)
+                exponent = Fraction(exponent.numerator)
             if isinstance(number, Fraction):
                 power = int(exponent)
                 if not number and power <= 0:
                     raise ExpressionSyntaxError
-                size = max(number.numerator.bit_length(), number.denominator.bit_length())
-                if abs(power) <= MAX_EXPONENT and size * abs(power) <= _MAX_BITS:
+                if abs(power) <= MAX_EXPONENT and _size(number) * abs(power) <= _MAX_BITS:
                     return self.within_limits(number**power)
         if self.point is None:
             raise ExpressionTooLarge if isinstance(exponent, Fraction) else ExpressionSyntaxError
-        self.exact = False
-        base, power = wide(number), wide(exponent)
+        self.exact, base, power = False, wide(number), wide(exponent)
         if not base:
             return Fraction(0)
         whole = isinstance(exponent, Fraction) and exponent.denominator == 1
@@ -481,25 +478,23 @@ class Reader:
 
     def combined(self, sign: str, number: Any, other: Any) -> Any:
         """The result of ``+``, ``-``, ``/``, ``\\mod`` or a product."""
-        if sign == r"\mod" or (sign in ("/", r"\div") and not other):
-            fractions = isinstance(number, Fraction) and isinstance(other, Fraction)
-            return number % other if fractions and other else self.unknown(sign, number, other)
-        if not (isinstance(number, Fraction) and isinstance(other, Fraction)):
+        exact = isinstance(number, Fraction) and isinstance(other, Fraction)
+        if not exact:
             number, other = wide(number), wide(other)
+        if sign in ("/", r"\div", r"\mod"):
+            if not other or (sign == r"\mod" and not exact):
+                return self.unknown(sign, number, other)
+            return self.within_limits(number % other if sign == r"\mod" else number / other)
         if sign not in ("+", "-"):
-            divided = sign in ("/", r"\div")
-            return self.within_limits(number / other if divided else number * other)
-        result = number + other if sign == "+" else number - other
-        if self.exact:
-            return self.within_limits(result)
+            return self.within_limits(number * other)
         low, high = sorted((abs(number), abs(other)))
-        if high != math.inf and abs(result) <= high * (
-            _NOTHING if isinstance(high, Fraction) else wide(_NOTHING)
-        ):
-            return Fraction(0)
-        if not isinstance(high, Fraction) and 0 < low < high * wide(_ABSORBED) < math.inf:
-            raise ExpressionTooLarge
-        return self.within_limits(result)
+        number = number + other if sign == "+" else number - other
+        if not self.exact and high != math.inf:
+            if abs(number) * _NOTHING <= high:
+                return Fraction(0)
+            if not exact and 0 < low * _ABSORBED < high:
+                raise ExpressionTooLarge
+        return self.within_limits(number)
 
     def operator(self, pattern: re.Pattern[str]) -> tuple[int, str] | None:
         """Consume an operator; where reading stood before it, and the operator."""
@@ -533,9 +528,8 @@ class Reader:
         """``number``, if it is no larger than an operand of the next step may be."""
         if not isinstance(number, Fraction):
             return number
-        size = max(number.numerator.bit_length(), number.denominator.bit_length())
-        self.bits += size
-        if size > _MAX_BITS or self.bits > _ALL_BITS:
+        self.bits += _size(number)
+        if _size(number) > _MAX_BITS or self.bits > _ALL_BITS:
             if self.point is None:
                 raise ExpressionTooLarge
             self.exact = False
@@ -552,9 +546,9 @@ class Reader:
         if self.point is None:
             raise ZeroDivisionError
         drawn = sha256(f"{name}({','.join(map(self.key, parts))})".encode()).digest()
-        value = Fraction(int.from_bytes(drawn[:6], "big"), 2**48) * Fraction(3, 10) + Fraction(
-            17, 20
-        )
+        value = Fraction(
+            17 * 2**48 + 6 * int.from_bytes(drawn[:6], "big"), 20 * 2**48
+        )  # 0.85 to 1.15
         return -value if self.point == 2 or (self.point == 3 and drawn[6] % 2) else value
 
     def key(self, number: Any) -> str:
@@ -617,39 +611,27 @@ class Reader:
         return found
 
     def _function(self, name: str) -> Any:
-        base = power = None
-        if self.text.startswith("_", self.skipped()):
-            self.at = self.skipped() + 1
-            base = self.argument()
-        if self.text.startswith("^", self.skipped()):
-            self.at = self.skipped() + 1
-            power = self.argument()
-        if self.text[self.skipped() : self.skipped() + 1] in ("(", "{"):
+        base = self.argument() if self.operator(_BELOW) else None
+        power = self.argument() if self.operator(_ABOVE) else None
+        if self.text.startswith(("(", "{"), self.skipped()):
             values = self.arguments()
         else:
             values = [self.signed()]
-            while self.implied() and not self.text.startswith(
-                ("\\sin", "\\cos", "\\tan", "\\ln", "\\log"), self.skipped()
-            ):
+            while self.implied() and not _CALL.match(self.text, self.skipped()):
                 values = [self.combined("", values[0], self.power())]
         if power == -1 and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
-        if name in ("max", "min", "gcd", "lcm"):
-            whole = all(isinstance(one, Fraction) and one.denominator == 1 for one in values)
-            known = whole or (name in ("max", "min") and not self.names)
-            result: Any = self.unknown(name, *sorted(values, key=self.key))
-            if known:
-                result = {"max": max, "min": min}.get(name, lambda found: None)(map(wide, values))
-                result = (
-                    Fraction(getattr(math, name)(*map(int, values))) if result is None else result
-                )
-            return result
-        self.exact = False
-        result = self.applied(name, base, wide(values[0]))
-        return result if power is None else self.raised(result, power)
+        if name not in _OF_SEVERAL:
+            result = self.applied(name, base, wide(values[0]))
+            return result if power is None else self.raised(result, power)
+        if all(
+            isinstance(one, Fraction) and (name[0] == "m" or one.denominator == 1) for one in values
+        ):
+            return Fraction(_OF_SEVERAL[name](*(values if name[0] == "m" else map(int, values))))
+        return self.unknown(name, *sorted(values, key=self.key))
 
     def applied(self, name: str, base: Any, value: Any) -> Any:
-        own = context()
+        self.exact, own = False, context()
         if name == "exp":
             return self.raised(own.e + 0, value)
         if name in ("ln", "log", "lg"):
@@ -659,10 +641,14 @@ class Reader:
         self.left_domain(name in ("arcsin", "arccos") and abs(value) > 1)
         if abs(value) > 10**30:
             raise ExpressionTooLarge
-        result = own.chop(getattr(own, name.replace("arc", "a"))(value), tol=wide(_NOTHING))
-        if abs(result) * wide(_NOTHING) > 1:  # tan 90°
+        result = own.chop(getattr(own, name.replace("arc", "a"))(value), tol=own.mpf(1) / _NOTHING)
+        if abs(result) > _NOTHING:  # tan 90°
             raise ExpressionSyntaxError
         return result
+
+
+def _size(number: Fraction) -> int:
+    return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
 def _root(number: int, degree: int) -> int:
