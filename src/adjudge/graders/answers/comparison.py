@@ -10,6 +10,7 @@ What no step decides is ``undecided``: a wrong answer where the reference was re
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import NamedTuple
 
@@ -29,9 +30,9 @@ DIFFERS, NO_ANSWER, UNDECIDED = "differs", "no_answer", "undecided"
 
 _LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
 # What the library may be asked about: nothing that it drops or reads as something else.
-_SYMBOLIC = re.compile(r"\\(?:sum|prod|int|iint|lim|begin\{matrix\})(?![A-Za-z])")
+_SYMBOLIC = re.compile(r"\\(?:sum|prod|int|lim)(?![A-Za-z])|\w\s*\\begin\{matrix\}")
 _KNOWN = re.compile(
-    r"(?:[\s\d+*/^_=<>().,|{}\[\]&-]|!|\\\\|\\(?:begin|end)\{matrix\}|(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])"
+    r"(?:[\s\d+*/^_=<>().,|{}\[\]&-]|!|\\\\|\\(?:begin|end)\{matrix\}|(?<![A-Za-z])[A-Za-z]{1,3}(?![A-Za-z_])"
     r"|\\(?:frac|sqrt|sum|prod|int|iint|lim|to|infty|pi|sin|cos|tan|cot|sec|csc|ln|log|exp|cdot"
     r"|times|binom|le|ge|alpha|beta|theta|lambda)(?![A-Za-z]))*"
 )
@@ -65,22 +66,22 @@ def compare(answer: str, reference: str) -> Comparison:
     if label and (labelled := _LABELLED.fullmatch(said)) is not None:
         equal = labelled[1] == label[1]
         return Comparison(EQUAL_VALUE if equal else DIFFERS, "label", "label")
-    try:
+    other = one = None
+    with contextlib.suppress(ExpressionTooLarge, RecursionError):
         other = structures.read(wanted)
-    except ExpressionTooLarge:
-        other = None
-    one = structures.read(said)
+    try:
+        one = structures.read(said)
+    except RecursionError:
+        raise ExpressionTooLarge from None
     kinds = [
         _kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)
     ]
     if one and other and structures.are_equal(other, one):
         return Comparison(EQUAL_VALUE, *kinds)
-    if all(kinds):
-        return Comparison(DIFFERS, *kinds)
-    asked = any(map(_SYMBOLIC.search, (said, wanted))) and all(
-        map(_KNOWN.fullmatch, (said, wanted))
-    )
-    return Comparison(None if asked else UNDECIDED, *kinds)
+    both = (said, wanted)
+    if any(map(_SYMBOLIC.search, both)) and all(map(_KNOWN.fullmatch, both)):
+        return Comparison(None, *kinds)
+    return Comparison(DIFFERS if all(kinds) else UNDECIDED, *kinds)
 
 
 def _kind(structure: structures.Structure | None, number: ParsedNumber | None) -> str:

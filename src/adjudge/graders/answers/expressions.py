@@ -91,7 +91,7 @@ _ATOM = re.compile(
         |det|deg|arg|Re|Im)(?![A-Za-z])\s*(?:\{[^{}]*\}|[A-Za-z]+'*)?)
       | (?P<name>\\(?:math(?:bb|cal)\s*\{\w\}|(?:var)?[a-z]{2,6}ta|(?:var)?phi|[Gg]amma|alpha|iota|kappa
         |[Ll]ambda|nu|[Xx]i|rho|[Ss]igma|tau|Phi|chi|[Pp]si|[Oo]mega|epsilon|varepsilon|ell|hbar
-        |emptyset)(?![A-Za-z])|[A-Za-z]{4,}|[A-Za-zα-ωΑ-Ω]|[^\W\d_a-zA-Zα-ωΑ-Ω]+)""",
+        |emptyset|sum|prod|i?int|lim)(?![A-Za-z])|[A-Za-z]{4,}|[A-Za-zα-ωΑ-Ω]|[^\W\d_a-zA-Zα-ωΑ-Ω]+)""",
     re.VERBOSE,
 )
 _MARKS = re.compile(r"\s?(?:_\s?(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\\?\w))|('+))")
@@ -587,6 +587,7 @@ class Reader:
         while (mark := _MARKS.match(self.text, self.at)) is not None:
             self.at = mark.end()
             name += mark[3] or "_" + as_text(mark[1] or mark[2])
+        self.ordered |= name[1:4] in ("sum", "pro", "int", "iin", "lim")
         if name in ("e", "i"):
             self.exact = self.exact and name == "i"
             return context().e + 0 if name == "e" else context().mpc(0, 1)

@@ -318,7 +318,7 @@ class AnswerGrader(ParametricRule):
     * JSON: the same value; the order of keys does not count, 1 equals 1.0.
 
     ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
-    ``deadline_s`` (2): processor seconds in a process for each part of a check: the reference, the
+    ``deadline_s`` (1): processor seconds in a process for each part of a check: the reference, the
     answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
     takes longer, or a mathematical or marked REGEX one of more than 10,000 characters, is wrong: 0,
     with ``cause = "candidate"`` in metadata.
@@ -339,7 +339,7 @@ class AnswerGrader(ParametricRule):
     view: View = "final"
     rel_tol: UnitNumber = 0.0
     abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
-    deadline_s: Annotated[float, Between(0.01, 600.0)] = 2.0
+    deadline_s: Annotated[float, Between(0.01, 600.0)] = 1.0
     pattern: str = ""
     flags: str = ""
 

@@ -56,6 +56,7 @@ _UNIT = re.compile(
     r"(.*?[^\s\\])\s*((?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)", re.DOTALL
 )
 _QUOTIENT = re.compile(r"\\frac\s*\{(.*?)\}\s*\{(.*?)\}")
+_MAX_PARTS = 200
 _DECIMAL = re.compile(r"-?\d*\.(\d{3,})")
 
 
@@ -114,6 +115,9 @@ def _tokens(separators: str) -> re.Pattern[str]:
 
 
 def _all(texts: Iterable[str]) -> tuple[Structure, ...] | None:
+    texts = list(texts)
+    if len(texts) > _MAX_PARTS:
+        raise expressions.ExpressionTooLarge
     found = tuple(map(read, texts))
     return None if None in found else found  # type: ignore[return-value]
 
