@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.answers.expressions import MAX_EXPONENT, ExpressionTooLarge, read_value
+from adjudge.graders.answers.expressions import ExpressionTooLarge, read_value
 from adjudge.graders.answers.finding import strip_wrappers
 from adjudge.graders.answers.normal_text import to_latex
+from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
 
 
 class ParsedNumber(NamedTuple):
@@ -123,65 +124,11 @@ _CHANGES = re.compile(
     r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
 )
-_SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
-
-# Counting words, scales and units.
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-)
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_COUNTS = {word: value for value, word in enumerate(_ONES.split())}
-_COUNTS |= {word: 10 * value for value, word in enumerate(_TENS.split(), 2)}
-_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-_SCALES |= {"trillion": 10**12, "dozen": 12, "lakh": 10**5, "crore": 10**7}
-_SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "mln": 10**6, "B": 10**9}
-_SHORT_SCALES |= {"bn": 10**9, "tn": 10**12, "千": 10**3, "万": 10**4, "萬": 10**4}
-_SHORT_SCALES |= {"亿": 10**8, "億": 10**8, "百": 100}
-_COUNTED = "|".join([*_COUNTS, *_SCALES])
-_PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
-_PARTS |= {"halve": 2, "eighth": 8, "ninth": 9, "tenth": 10}
-_COUNTING = re.compile(
-    r"(?<!\w)(?P<less>(?:minus|negative)\s)?"
-    rf"(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})\b))*+(?:{_COUNTED})\b)",
-    re.IGNORECASE,
-)
-_FRACTION_WORDS = re.compile(
-    rf"(?:\sand\s|(?<!\w))(an?|{'|'.join(_COUNTS)})[-\s]({'|'.join(_PARTS)})s?\b(?!\s+(?:of|an?|the)\b)",
-    re.IGNORECASE,
-)
-_SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _MONEY_BEFORE = re.compile(r"([$€£¥₹])\s?\Z")
-_SHORT_SCALE = re.compile(rf"({'|'.join(_SHORT_SCALES)})(?![A-Za-z0-9])")
 _ORDINAL = re.compile(r"(?:\^\s*\{?\s*)?(?:st|nd|rd|th)(?![A-Za-z])")
-_SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
-|km kilometer kilometre|inch inches|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
-|kg kilogram kilo|lb lbs pound|oz ounce|ml mL milliliter millilitre|L l liter litre|ms millisecond
-|s sec second|min minute|h hr hrs hour|day|week|month|year yr yrs|Hz hertz|J joule|kJ kilojoule
-|W watt|kW kilowatt|V volt|N newton|Pa pascal|mol mole|GB gigabyte|MB megabyte|kB KB kilobyte
-|° degree deg|rad radian|$ dollar USD|€ euro EUR|£ GBP|¥ yen JPY|cent ¢|ha hectare|acre
-|mi/h mph|km/h kph kmh|px pixel|dB decibel|eV|K kelvin|C coulomb|T tesla|F farad fahrenheit
-|A amp ampere|H henry|Ω ohm|kΩ kilohm|Wb weber|lm lumen|lx lux|cd candela|bar|atm|cal calorie
-|kcal kilocalorie|rpm|ppm|knot kn|u|Bq|Sv|Gy|S siemens|unit"""
-_UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
-_METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal|F|C|K|T|H|Ω|Wb|Sv)")
-_CAPITALS = frozenset(
-    "KCTFAHSu"
-)  # units only where LaTeX says so, beside numbers that letters multiply
-_DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
-_CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
-_UNIT = re.compile(
-    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])",
-    re.IGNORECASE,
-)
-_UNIT_POWER = re.compile(
-    r"\s*\}*\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)"
-)
-_UNIT_JOIN = re.compile(
-    r"\s*(?:(/\s*(\(?)|per\b)|(\*|\\cdot(?![A-Za-z])))|(?=\s+(?:[A-Z]|[a-z]{1,3})\b)"
-)
-_POWERS = {"squared": 2, "square": 2, "sq": 2, "cubed": 3, "cubic": 3}
-
+# In maths, where letters are factors, these are units only beside LaTeX.
+_CAPITALS = frozenset("KCTFAHSu")
+_SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
 
 def find_affirmed_items(
     text: str, *, worded: bool = False, symbols: bool = False
@@ -240,17 +187,11 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[AnswerItem]:
 
 def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, ParsedNumber | None, int]:
     """The kind of what stands at ``at`` (empty: nothing), its number, and its end."""
-    if worded and (part := _FRACTION_WORDS.match(text, at)) is not None:
-        return "value", ParsedNumber(_part(part), False, at, part[0]), part.end()
-    if worded and (words := _COUNTING.match(text, at)) is not None:
-        count, end = _counted(words["words"].lower()), words.end()
-        if count is None:
+    if worded and (said := words_at(text, at)) is not None:
+        value, end = said
+        if value is None:
             return "broken", None, end
-        value = Fraction(count)
-        if (part := _FRACTION_WORDS.match(text, end)) is not None and part[0][:1].isspace():
-            value, end = value + _part(part), part.end()
-        number = ParsedNumber(-value if words["less"] else value, False, at, text[at:end])
-        return "value", number, end
+        return "value", ParsedNumber(value, False, at, text[at:end]), end
     if (text[at] not in "+-" or before not in ("value", "name", "broken")) and _VALUE.match(
         text, at
     ):
@@ -281,7 +222,7 @@ def _word_kind(word: str) -> str:
         return "not"
     if _CHANGES.fullmatch(lower.removeprefix("\\")):
         return "change"
-    short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and _known_unit(word) is None
+    short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and known_unit(word) is None
     return "name" if short or word[0] == "\\" or not re.sub(r"['’]", "", word).isalpha() else "word"
 
 
@@ -289,101 +230,21 @@ def _measured(
     text: str, number: ParsedNumber, end: int, symbols: bool, money: bool
 ) -> tuple[ParsedNumber, int, str]:
     """``number`` with the scale and unit behind it, where they end, and its kind."""
-    touching = text[end : end + 1]
-    glued = touching.isalpha() and text[end - 1].isdigit()
-    start, value = end, number.value
-    while (scale := _SCALE.match(text, end)) and abs(value) < 10**MAX_EXPONENT:
-        value, end = value * _SCALES[scale[1].lower()], scale.end()
-    if (scale := _SHORT_SCALE.match(text, end)) is not None and not symbols:
-        value, end = value * _SHORT_SCALES[scale[1]], scale.end()
-    unit, after = _unit(text, end, money)
-    if not (symbols and unit in _CAPITALS and "\\" not in text):
-        end = after
-    else:
-        unit = ""
+    touching, start = text[end : end + 1], end
+    glued = touching.isalpha() and touching.isascii() and text[end - 1].isdigit()
+    value, end = scaled(number.value, text, end, not symbols)
+    unit, after = unit_at(text, end, money)
+    if symbols and unit in _CAPITALS and "\\" not in text:
+        unit, after = "", end
+    end = after
     if not unit and (sign := _MONEY_BEFORE.search(text, max(0, number.start - 4), number.start)):
-        unit = _UNITS.get(sign[1], sign[1]) if sign[1] != "$" or money else ""
+        unit = (known_unit(sign[1]) or sign[1]) if sign[1] != "$" or money else ""
     if end == start and (ordinal := _ORDINAL.match(text, end)) is not None:
         end = ordinal.end()
-    letter = symbols and len(unit) == 1
-    unknown = glued and touching.isascii() and (end == start or letter)
-    if unknown or _PART.match(text, end):
+    if (glued and (end == start or (symbols and len(unit) == 1))) or _PART.match(text, end):
         broken = _BROKEN.match(text, start)
         return number, broken.end() if broken else end, "broken"
     return number._replace(value=value, unit=unit), end, "value"
-
-
-def read_unit(text: str) -> str:
-    """The unit that all of ``text`` is, such as ``m*s^-2``; empty for anything else.
-
-    >>> read_unit("m/s^2") == read_unit("m s^{-2}") == "m*s^-2"
-    True
-    """
-    text = _prepared(to_latex(text)).strip(" .")
-    unit, end = _unit(text, 0, True)
-    return unit if end and not text[end:].strip(" {}") else ""
-
-
-def _unit(text: str, end: int, money: bool) -> tuple[str, int]:
-    """The known unit behind a number, such as ``m/s^2``, and where it ends; empty without one."""
-    if (degrees := _DEGREES.match(text, end)) is not None:
-        scale = _CELSIUS.match(text, degrees.end())
-        return ("°" + scale[1].upper(), scale.end()) if scale else ("°", degrees.end())
-    powers: dict[str, int] = {}
-    place, sign, grouped = end, 1, False
-    while (word := _UNIT.match(text, place)) is not None:
-        short = _known_unit(re.sub(r"\s", "", word[2]))
-        if short is None or (short == "$" and word[2] == "$" and not money):
-            break
-        end = word.end()
-        power = _UNIT_POWER.match(text, end)
-        written = word[1] or (power and next(filter(None, power.groups()))) or "1"
-        exponent = _POWERS.get(written.lower()) or int(written)
-        powers[short] = powers.get(short, 0) + sign * exponent
-        end = power.end() if power else end
-        if grouped and text[end : end + 1] == ")":
-            end, sign, grouped = end + 1, 1, False
-        if (joined := _UNIT_JOIN.match(text, end)) is None:
-            break
-        if joined[1]:
-            sign, grouped = -1, joined[2] == "("
-        elif not grouped:
-            sign = 1
-        place = joined.end()
-    names = [name + (f"^{power}" if power != 1 else "") for name, power in sorted(powers.items())]
-    return "*".join(names), end
-
-
-def _known_unit(word: str) -> str | None:
-    lower = word.lower() if len(word) > 2 else word
-    known = _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
-    return known or (word if _METRIC.fullmatch(word) else None)
-
-
-def _part(match: re.Match[str]) -> Fraction:
-    """What "three quarters" is."""
-    return Fraction(_COUNTS.get(match[1].lower(), 1), _PARTS[match[2].lower()])
-
-
-def _counted(words: str) -> int | None:
-    """The number that counting words say; ``None`` for words that do not make one."""
-    total, group, last, largest = 0, 0, 100, 10**15
-    for word in re.split(r"[-\s]+(?:and\s+)?", words):
-        scale = _SCALES.get(word.removesuffix("s"))
-        if word in ("a", "an"):
-            group, last = 1, 1
-        elif scale == 100:
-            group, last = (group or 1) * 100, 100
-        elif scale is not None:
-            if scale >= largest:
-                return None
-            total, group, last, largest = total + (group or 1) * scale, 0, 100, scale
-        else:
-            count = _COUNTS[word]
-            if count >= last or (last < 100 and (last < 20 or count > 9)):
-                return None
-            group, last = group + count, count
-    return total + group if words[:2] != "a " or total + group > 1 else None
 
 
 _MAX_CHARS = 2_000  # of an answer that is read as a whole

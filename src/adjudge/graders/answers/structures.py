@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from adjudge.graders.answers import expressions
 from adjudge.graders.answers.expressions import Reader, Values, are_close, context, evaluate, wide
 from adjudge.graders.answers.normal_text import as_text
-from adjudge.graders.answers.quantities import read_unit
+from adjudge.graders.answers.units import read_unit
 
 
 class Structure(NamedTuple):
