@@ -10,14 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.graders.answers.expressions import (
-    MAX_DIGITS,
-    MAX_EXPONENT,
-    ExpressionTooLarge,
-    Reader,
-    read_value,
-)
+from adjudge.graders.answers.expressions import read_value
 from adjudge.graders.answers.normal_text import to_latex
+from adjudge.graders.answers.reader import MAX_DIGITS, MAX_EXPONENT, ExpressionTooLarge, Reader
 
 
 def value(text: str) -> Fraction | None:

@@ -15,7 +15,6 @@ import re
 from typing import NamedTuple
 
 from adjudge.graders.answers import structures
-from adjudge.graders.answers.expressions import ExpressionTooLarge
 from adjudge.graders.answers.finding import MarkedText, find_last_math, strip_wrappers
 from adjudge.graders.answers.normal_text import as_text, normalize, to_latex
 from adjudge.graders.answers.quantities import (
@@ -24,9 +23,7 @@ from adjudge.graders.answers.quantities import (
     numbers_match,
     read_number,
 )
-
-EQUAL_TEXT, EQUAL_VALUE, EQUAL_SYMBOLIC = "equal_text", "equal_value", "equal_symbolic"
-DIFFERS, NO_ANSWER, UNDECIDED = "differs", "no_answer", "undecided"
+from adjudge.graders.answers.reader import ExpressionTooLarge
 
 _LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
 # What the library may be asked about: nothing that it drops or reads as something else.
@@ -42,8 +39,8 @@ class Comparison(NamedTuple):
     """How two answers compare: a decision (``None``: ask the library) and what each was read as."""
 
     decision: str | None
-    reading: str = ""
-    reference_reading: str = ""
+    kind: str = ""
+    reference_kind: str = ""
 
 
 def compare(answer: str, reference: str) -> Comparison:
@@ -54,18 +51,18 @@ def compare(answer: str, reference: str) -> Comparison:
     said, wanted = normalize(answer), normalize(reference)
     text = as_text(said)
     if text.lower() == "nan":  # no value, not even its own
-        return Comparison(DIFFERS, "nan", "nan")
+        return Comparison("differs", "nan", "nan")
     if text and text == as_text(wanted):
-        return Comparison(EQUAL_TEXT, "text", "text")
+        return Comparison("equal_text", "text", "text")
     numbers = read_number(answer, symbols=True), read_number(reference, symbols=True)
     if numbers[0] and numbers[1] and not ("=" in answer and "=" in reference):
         equal = numbers_match(numbers[0], numbers[1], 0.0, 0.0)
         if equal or not _is_rounded(numbers[1], numbers[0]):
-            return Comparison(EQUAL_VALUE if equal else DIFFERS, "number", "number")
+            return Comparison("equal_value" if equal else "differs", "number", "number")
     label = re.fullmatch(r"\(?([A-J])\)?", as_text(wanted))
     if label and (labelled := _LABELLED.fullmatch(said)) is not None:
         equal = labelled[1] == label[1]
-        return Comparison(EQUAL_VALUE if equal else DIFFERS, "label", "label")
+        return Comparison("equal_value" if equal else "differs", "label", "label")
     other = one = None
     with contextlib.suppress(ExpressionTooLarge, RecursionError):
         other = structures.read(wanted)
@@ -77,11 +74,11 @@ def compare(answer: str, reference: str) -> Comparison:
         _kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)
     ]
     if one and other and structures.are_equal(other, one):
-        return Comparison(EQUAL_VALUE, *kinds)
+        return Comparison("equal_value", *kinds)
     both = (said, wanted)
     if any(map(_SYMBOLIC.search, both)) and all(map(_KNOWN.fullmatch, both)):
         return Comparison(None, *kinds)
-    return Comparison(DIFFERS if all(kinds) else UNDECIDED, *kinds)
+    return Comparison("differs" if all(kinds) else "undecided", *kinds)
 
 
 def _kind(structure: structures.Structure | None, number: ParsedNumber | None) -> str:

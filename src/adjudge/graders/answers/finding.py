@@ -10,12 +10,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-SEARCHED_CHARS = 200_000
-"""A final answer stands at the end: markers are looked for in this many characters before it,"""
-
-CANDIDATE_CHARS = 20_000
-"""and an answer without a marker in this many."""
-
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _HASHES = re.compile(r"\s*####\s*([-+]?\$?[\d.,]*\d%?)\.?", re.ASCII)
 _TEX = re.compile(r"(\\(?:boxed|fbox)\s*+\{)|\\.|([{}])", re.DOTALL)

@@ -10,41 +10,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
+from adjudge.graders.answers import likeness
 from adjudge.graders.answers.choices import read_boolean, read_letter, read_letter_behind
-from adjudge.graders.answers.comparison import (
-    DIFFERS,
-    EQUAL_SYMBOLIC,
-    EQUAL_TEXT,
-    EQUAL_VALUE,
-    NO_ANSWER,
-    UNDECIDED,
-    compare,
-    find_last_expression,
-)
-from adjudge.graders.answers.expressions import MAX_DIGITS, ExpressionTooLarge
+from adjudge.graders.answers.comparison import compare, find_last_expression
 from adjudge.graders.answers.finding import (
-    CANDIDATE_CHARS,
-    SEARCHED_CHARS,
     find_last_mark,
     find_last_marked,
     strip_wrappers,
     without_end_tokens,
-)
-from adjudge.graders.answers.likeness import (
-    REGEX_FLAGS,
-    Box,
-    best_ocr_similarity,
-    compile_pattern,
-    find_last_box,
-    intersection_over_union,
-    read_box,
 )
 from adjudge.graders.answers.normal_text import as_text, normalize
 from adjudge.graders.answers.quantities import (
@@ -53,6 +33,7 @@ from adjudge.graders.answers.quantities import (
     numbers_match,
     read_number,
 )
+from adjudge.graders.answers.reader import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
@@ -121,10 +102,10 @@ def compare_boolean(text: str, reference: Any) -> AnswerMatch:
 def compare_box(text: str, reference: Any) -> AnswerMatch:
     """The best intersection over union of the box in ``text`` with any reference box."""
     boxes = _reference_boxes(reference)
-    box = find_last_box(text)
+    box = likeness.find_last_box(text)
     if box is None:
         return _nothing("box of four numbers")
-    overlap = max(intersection_over_union(box, one) for one in boxes)
+    overlap = max(likeness.intersection_over_union(box, one) for one in boxes)
     return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
@@ -133,13 +114,13 @@ def compare_any(text: str, reference: Any) -> AnswerMatch:
     wanted = {_folded(one) for one in read_reference_texts(reference)}
     wanted |= {_folded(strip_wrappers(one)) for one in wanted}
     equal = bool({_folded(text), _folded(strip_wrappers(text))} & wanted)
-    return _decided(equal, text, EQUAL_TEXT)
+    return _decided(equal, text, "equal_text")
 
 
 def compare_exact(text: str, reference: Any) -> AnswerMatch:
     """1 when ``text`` equals any reference, surrounding white space aside."""
     wanted = [one.strip() for one in read_reference_texts(reference)]
-    return _decided(text.strip() in wanted, text, EQUAL_TEXT)
+    return _decided(text.strip() in wanted, text, "equal_text")
 
 
 @cache
@@ -227,42 +208,32 @@ def _given_number(given: float) -> ParsedNumber | None:
     return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
 
 
-def _reference_boxes(reference: Any) -> list[Box]:
-    box = read_box(reference)
-    several: Iterable[Any] = [box] if box else _each(reference)
-    boxes = [one if isinstance(one, tuple) and box else read_box(one) for one in several]
-    for one in boxes:
-        if one is None or one[2] <= one[0] or one[3] <= one[1]:
-            raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
+def _reference_boxes(reference: Any) -> list[likeness.Box]:
+    box = likeness.read_box(reference)
+    boxes = [box] if box else [likeness.read_box(one) for one in _each(reference)]
+    if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
+        raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
     return [one for one in boxes if one is not None]
 
 
-def _decided(equal: bool, answer: str, decision: str = EQUAL_VALUE) -> AnswerMatch:
-    decision = decision if equal else DIFFERS
-    return AnswerMatch(float(equal), answer, decision)
+def _decided(equal: bool, answer: str, decision: str = "equal_value") -> AnswerMatch:
+    return AnswerMatch(float(equal), answer, decision if equal else "differs")
 
 
 def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
-    return AnswerMatch(score, answer, EQUAL_VALUE if score == 1.0 else DIFFERS, reason)
+    return AnswerMatch(score, answer, "equal_value" if score == 1.0 else "differs", reason)
 
 
 def _nothing(wanted: str) -> AnswerMatch:
-    return AnswerMatch(0.0, None, NO_ANSWER, f"no {wanted}")
+    return AnswerMatch(0.0, None, "no_answer", f"no {wanted}")
 
 
+# fmt: off
 AnswerType = Literal[
-    "auto",
-    "NUMBER",
-    "MATH_EXPRESSIONS",
-    "MULTIPLE_CHOICE",
-    "BOOLEAN",
-    "OCRTEXT",
-    "BBOX",
-    "ANY",
-    "EXACT",
-    "REGEX",
-    "JSON",
+    "auto", "NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "OCRTEXT", "BBOX", "ANY",
+    "EXACT", "REGEX", "JSON",
 ]
+# fmt: on
 _TYPES = frozenset(get_args(AnswerType)) - {"auto"}
 
 _MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
@@ -270,6 +241,10 @@ _VERIFY = "adjudge.graders.answers.symbolic:verify"
 _SEARCH = "adjudge.graders.answers.likeness:search_patterns"
 _OCR = "adjudge.graders.answers.likeness:best_ocr_similarity"
 
+# A final answer stands at the end: a mark is looked for in this many characters before it, and an
+# answer without a mark in this many.
+_SEARCHED_CHARS = 200_000
+_CANDIDATE_CHARS = 20_000
 # Types whose candidate is looked for near the end when nothing marks the answer.
 _SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
 _HASHED = frozenset({"NUMBER", "MATH_EXPRESSIONS", "ANY"})
@@ -360,17 +335,16 @@ class AnswerGrader(ParametricRule):
         facts = {"reference": shorten_text(reference), "answer_type": kind}
         text = text_in_view(response, self.view)
         if text is None:
-            return self._found(
-                AnswerMatch(0.0, None, NO_ANSWER, NO_FINAL_TEXT), False, facts, unclosed_think=True
-            )
+            match = AnswerMatch(0.0, None, "no_answer", NO_FINAL_TEXT)
+            return self._found(match, False, facts, unclosed_think=True)
         text = without_end_tokens(text)
-        mark = find_last_mark(text[-SEARCHED_CHARS:], kind in _HASHED)
+        mark = find_last_mark(text[-_SEARCHED_CHARS:], kind in _HASHED)
         marked = mark and mark.text.strip()
         if mark and kind == "MULTIPLE_CHOICE":
-            behind = text[-SEARCHED_CHARS:][mark.start + len(mark.text) :]
+            behind = text[-_SEARCHED_CHARS:][mark.start + len(mark.text) :]
             marked = read_letter_behind(mark.text, behind) or marked
         if marked is None and kind in _SOUGHT:
-            text = text[-CANDIDATE_CHARS:]
+            text = text[-_CANDIDATE_CHARS:]
         sought = text if marked is None else marked
         try:
             finding = await self._compare(kind, sought, marked is not None, reference)
@@ -410,35 +384,28 @@ class AnswerGrader(ParametricRule):
         if len(answer) > _MATHS_CHARS:
             message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
-        require_package(
-            _MATHS_OWNER, "math_verify"
-        )  # a row may ask for it, where the spec does not
+        require_package(_MATHS_OWNER, "math_verify")  # a row may ask for it, unlike the spec
         try:
-            found = [compare(answer, one) for one in references]
+            found = {one: compare(answer, one) for one in references}
         except ExpressionTooLarge:
             message = "the answer is an expression that is too long or too large to compute"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message) from None
-        decisions = [one.decision for one in found]
-        equal = next((one for one in decisions if one in (EQUAL_TEXT, EQUAL_VALUE)), None)
-        if equal:
-            return AnswerMatch(1.0, answer, equal)
-        asked = [text for text, one in zip(references, found, strict=True) if one.decision is None]
-        unread = [
-            text for text, one in zip(references, found, strict=True) if not one.reference_reading
-        ]
-        said = None
+        decisions = [one.decision for one in found.values()]
+        if equal := {"equal_text", "equal_value"} & set(decisions):
+            return AnswerMatch(1.0, answer, min(equal))
+        asked = [text for text, one in found.items() if one.decision is None]
+        unread = [text for text, one in found.items() if not one.reference_kind]
         if asked:
             texts = {"answer": normalize(answer), "references": [normalize(one) for one in asked]}
             said = await self._in_process(_VERIFY, **texts)
             if said:
-                return AnswerMatch(1.0, answer, EQUAL_SYMBOLIC)
-            if said is not None:
-                unread = [text for text in unread if text not in asked]
+                return AnswerMatch(1.0, answer, "equal_symbolic")
+            unread = [text for text in unread if said is None or text not in asked]
+            decisions += ["undecided"] if said is None else []
         if unread:
             message = f"the reference is not a mathematical expression: {unread[0][:100]!r}"
             raise GradingFailure(ErrorKind.INVALID_INPUT, message)
-        decision = UNDECIDED if said is None and {UNDECIDED, None} & set(decisions) else DIFFERS
-        return AnswerMatch(0.0, answer, decision)
+        return AnswerMatch(0.0, answer, "undecided" if "undecided" in decisions else "differs")
 
     async def _ocr(self, text: str, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
@@ -446,7 +413,7 @@ class AnswerGrader(ParametricRule):
         if len(text) * max(map(len, references)) > _OCR_PAIRS:
             score = await self._in_process(_OCR, **payload)
         else:
-            score = best_ocr_similarity(payload)
+            score = likeness.best_ocr_similarity(payload)
         return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
@@ -458,9 +425,9 @@ class AnswerGrader(ParametricRule):
         sought = {"patterns": patterns, "flags": self.flags, "text": text, "start": start}
         found = await self._in_process(_SEARCH, **sought)
         if found is None:
-            return AnswerMatch(0.0, text, DIFFERS, "the pattern does not occur")
+            return AnswerMatch(0.0, text, "differs", "the pattern does not occur")
         reason = f"the pattern matches {shorten_text(found, 80)!r}"
-        return AnswerMatch(1.0, text, EQUAL_TEXT, reason)
+        return AnswerMatch(1.0, text, "equal_text", reason)
 
     async def _in_process(self, function: str, **payload: Any) -> Any:
         # Most answers are compared here, so that no process is needed.
@@ -490,12 +457,12 @@ def _patterns(reference: Any) -> list[str]:
 
 
 def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
-    if not isinstance(flags, str) or not set(flags) <= set(REGEX_FLAGS):
+    if not isinstance(flags, str) or not set(flags) <= set(likeness.REGEX_FLAGS):
         raise ConfigError(f"{owner}: flags must be letters out of 'aimsx' (found {flags!r})")
     if not isinstance(pattern, str):
         raise ConfigError(f"{owner}: pattern must be text (found {pattern!r})")
     try:
-        compile_pattern(pattern, flags)
+        likeness.compile_pattern(pattern, flags)
     except (re.error, OverflowError) as error:
         raise ConfigError(
             f"{owner}: pattern {pattern!r} is not a regular expression: {error}"

@@ -80,7 +80,7 @@ _ONE_NAME = {
     for name in names[1:]
 }
 _ONE_NAME |= dict.fromkeys(
-    "left right middle big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits".split(),
+    ["left", "right", "middle", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "displaystyle", "textstyle", "limits"],
     "",
 )
 FUNCTIONS = (

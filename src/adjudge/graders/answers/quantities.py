@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.answers.expressions import ExpressionTooLarge, read_value
+from adjudge.graders.answers.expressions import read_value
 from adjudge.graders.answers.finding import strip_wrappers
 from adjudge.graders.answers.normal_text import to_latex
+from adjudge.graders.answers.reader import ExpressionTooLarge
 from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
 
 
@@ -129,6 +130,7 @@ _ORDINAL = re.compile(r"(?:\^\s*\{?\s*)?(?:st|nd|rd|th)(?![A-Za-z])")
 # In maths, where letters are factors, these are units only beside LaTeX.
 _CAPITALS = frozenset("KCTFAHSu")
 _SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
+
 
 def find_affirmed_items(
     text: str, *, worded: bool = False, symbols: bool = False

@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from adjudge.graders.answers import expressions
-from adjudge.graders.answers.expressions import Reader, Values, are_close, context, evaluate, wide
+from adjudge.graders.answers.expressions import Values, are_close, evaluate
 from adjudge.graders.answers.normal_text import as_text
+from adjudge.graders.answers.reader import ExpressionTooLarge, Reader, context, wide
 from adjudge.graders.answers.units import read_unit
 
 
@@ -47,7 +48,7 @@ _BRACKETED = re.compile(r"(\(|\[|\\\{|\\langle|\])(.*)(\)|\]|\\\}|\\rangle|\[)",
 _BUILT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|\||:)(.*)\\\}")
 _MATRIX = re.compile(r"[(\[\s]*\\begin\{(matrix|cases)\}(.*)\\end\{\1\}[\s)\]]*", re.DOTALL)
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
-_SMALL = "in is of to it so an at on by or as be we he up do if no my us me go".split()
+_SMALL = ["in", "is", "of", "to", "it", "so", "an", "at", "on", "by", "or", "as", "be", "we", "he", "up", "do", "if", "no", "my", "us", "me", "go"]
 _NAME = re.compile(
     r"[A-Z]{2,4}|[A-Za-z]\s*\([\w, ]*\)|\\lim\s*_.*|\\word\{[^{}]*\}.{0,20}|(?:[A-Za-z]{3,} ?)+"
 )
@@ -64,7 +65,7 @@ _DECIMAL = re.compile(r"-?\d*\.(\d{3,})")
 def read(text: str) -> Structure | None:
     r"""What all of an answer in normal form says; ``None`` where that is not understood.
 
-    Raises :class:`~adjudge.graders.answers.expressions.ExpressionTooLarge`.
+    Raises :class:`~adjudge.graders.answers.reader.ExpressionTooLarge`.
     """
     text = text.strip(" ,;?" if text.endswith("...") else " .,;?")
     matrix = _MATRIX.fullmatch(text)
@@ -117,7 +118,7 @@ def _tokens(separators: str) -> re.Pattern[str]:
 def _all(texts: Iterable[str]) -> tuple[Structure, ...] | None:
     texts = list(texts)
     if len(texts) > _MAX_PARTS:
-        raise expressions.ExpressionTooLarge
+        raise ExpressionTooLarge
     found = tuple(map(read, texts))
     return None if None in found else found  # type: ignore[return-value]
 
@@ -179,7 +180,7 @@ def _is_name(text: str) -> bool:
     reader = Reader(text, 0, 0)
     try:
         reader.atom()
-    except (ValueError, ArithmeticError, TypeError, expressions.ExpressionTooLarge):
+    except (ValueError, ArithmeticError, TypeError, ExpressionTooLarge):
         return False
     return reader.names and reader.skipped() == len(text) and not re.match(r"\\\w+\s*\^", text)
 

@@ -40,9 +40,11 @@ _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
 |kcal kilocalorie|rpm|ppm|knot kn|u|Bq|Sv|Gy|S siemens|unit"""
 _UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
 _METRIC = re.compile(r"[kMGTdcmµμnp](?:[msglLWJVNABbFCKTHΩ]|Pa|Hz|eV|mol|cal|Wb|Sv)")
-_DEGREES = re.compile(r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|degrees?\b)(?:\s*([CF])(?:elsius|ahrenheit)?\b)?")
+_DEGREES = re.compile(
+    r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|degrees?\b)(?:\s*([CF])(?:elsius|ahrenheit)?\b)?"
+)
 _UNIT = re.compile(
-    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])", re.I
+    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])", re.IGNORECASE
 )
 _POWER = re.compile(r"[\s}]*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
 _POWERS = {"squared": 2, "square": 2, "sq": 2, "cubed": 3, "cubic": 3}
@@ -82,7 +84,9 @@ def _counted(words: str) -> int | None:
             if scale >= largest:
                 return None
             total, group, last, largest = total + (group or 1) * scale, 0, 100, scale
-        elif word not in ("a", "an") and (count >= last or (last < 100 and (last < 20 or count > 9))):
+        elif word not in ("a", "an") and (
+            count >= last or (last < 100 and (last < 20 or count > 9))
+        ):
             return None
         else:
             group, last = group + count, count
