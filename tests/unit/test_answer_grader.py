@@ -138,7 +138,7 @@ TABLE = Path(__file__).parents[1] / "data" / "answers.jsonl"
 def test_kinds_of_answers(judge: Judge, line: str) -> None:
     row = json.loads(line)
     kind = None if row["type"] == "auto" else row["type"]
-    boxed = {rf"The answer is $\boxed{{{one}}}$.": row["boxed"][one] for one in row.get("boxed", ())}
+    boxed = {rf"The answer is $\boxed{{{a}}}$.": score for a, score in row.get("boxed", {}).items()}
     for response, score in {**boxed, **row.get("responses", {})}.items():
         try:
             found: float | None = judge.score(response, row["reference"], kind)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from adjudge.graders.answers.expressions import read_value
 from adjudge.graders.answers.normal_text import to_latex
-from adjudge.graders.answers.reader import MAX_DIGITS, MAX_EXPONENT, ExpressionTooLarge, Reader
+from adjudge.graders.answers.numerals import MAX_DIGITS, MAX_EXPONENT, ExpressionTooLarge
+from adjudge.graders.answers.reader import Reader
 
 
 def value(text: str) -> Fraction | None:

@@ -17,14 +17,15 @@ from typing import NamedTuple
 from adjudge.graders.answers import structures
 from adjudge.graders.answers.finding import MarkedText, find_last_math, strip_wrappers
 from adjudge.graders.answers.normal_text import as_text, normalize, to_latex
+from adjudge.graders.answers.numerals import ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
     find_last_number,
     numbers_match,
     read_number,
 )
-from adjudge.graders.answers.reader import ExpressionTooLarge
 
+_LABEL = re.compile(r"\(?([A-J])\)?")
 _LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
 # What the library may be asked about: nothing that it drops or reads as something else.
 _SYMBOLIC = re.compile(r"\\(?:sum|prod|int|lim)(?![A-Za-z])|\w\s*\\begin\{matrix\}")
@@ -43,7 +44,7 @@ class Comparison(NamedTuple):
     reference_kind: str = ""
 
 
-def compare(answer: str, reference: str) -> Comparison:
+def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a step each)
     """The decision about two mathematical answers that needs no library.
 
     Raises ``ExpressionTooLarge`` for an answer beyond the limits.
@@ -59,10 +60,9 @@ def compare(answer: str, reference: str) -> Comparison:
         equal = numbers_match(numbers[0], numbers[1], 0.0, 0.0)
         if equal or not _is_rounded(numbers[1], numbers[0]):
             return Comparison("equal_value" if equal else "differs", "number", "number")
-    label = re.fullmatch(r"\(?([A-J])\)?", as_text(wanted))
-    if label and (labelled := _LABELLED.fullmatch(said)) is not None:
-        equal = labelled[1] == label[1]
-        return Comparison("equal_value" if equal else "differs", "label", "label")
+    label, labelled = _LABEL.fullmatch(as_text(wanted)), _LABELLED.fullmatch(said)
+    if label and labelled:
+        return Comparison("equal_value" if labelled[1] == label[1] else "differs", "label", "label")
     other = one = None
     with contextlib.suppress(ExpressionTooLarge, RecursionError):
         other = structures.read(wanted)

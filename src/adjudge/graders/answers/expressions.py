@@ -10,7 +10,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from adjudge.graders.answers.reader import ExpressionSyntaxError, Reader, context, wide
+from adjudge.graders.answers.numerals import ExpressionSyntaxError, context, wide
+from adjudge.graders.answers.reader import Reader
 
 _POINTS = 4
 # Times the difference of two equal values is less than they are, whatever has cancelled.

@@ -27,13 +27,13 @@ from adjudge.graders.answers.finding import (
     without_end_tokens,
 )
 from adjudge.graders.answers.normal_text import as_text, normalize
+from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
     find_last_number,
     numbers_match,
     read_number,
 )
-from adjudge.graders.answers.reader import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,

@@ -70,8 +70,8 @@ def _sign(sign: str) -> str:
 _SAME = (
     r"\le leq leqslant|\ge geq geqslant|\ne neq|\emptyset varnothing|\to rightarrow longrightarrow"
     r"|\land wedge|\lor vee|\frac dfrac tfrac cfrac|\binom dbinom tbinom|... ldots dots cdots hdots"
-    r"|\setminus backslash|\vec overrightarrow|\iff Leftrightarrow|\implies Rightarrow|\sim thicksim"
-    r"|\approx simeq|\{ lbrace|\} rbrace|| lvert rvert vert lVert rVert|< lt|> gt|: colon|* ast"
+    r"|\setminus backslash|\vec overrightarrow|\iff Leftrightarrow|\implies Rightarrow"
+    r"|\sim thicksim|\approx simeq|\{ lbrace|\} rbrace|| lvert rvert vert lVert rVert|< lt|> gt|: colon|* ast"
     r"|T top intercal mathsf{T}|^\circ degree|μ mu|Ω Omega|\mod bmod"
 )
 _ONE_NAME = {
@@ -80,7 +80,22 @@ _ONE_NAME = {
     for name in names[1:]
 }
 _ONE_NAME |= dict.fromkeys(
-    ["left", "right", "middle", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "displaystyle", "textstyle", "limits"],
+    [
+        "left",
+        "right",
+        "middle",
+        "big",
+        "Big",
+        "bigg",
+        "Bigg",
+        "bigl",
+        "bigr",
+        "Bigl",
+        "Bigr",
+        "displaystyle",
+        "textstyle",
+        "limits",
+    ],
     "",
 )
 FUNCTIONS = (

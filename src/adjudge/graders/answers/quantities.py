@@ -19,7 +19,7 @@ from typing import NamedTuple
 from adjudge.graders.answers.expressions import read_value
 from adjudge.graders.answers.finding import strip_wrappers
 from adjudge.graders.answers.normal_text import to_latex
-from adjudge.graders.answers.reader import ExpressionTooLarge
+from adjudge.graders.answers.numerals import ExpressionTooLarge
 from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
 
 

@@ -14,23 +14,24 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
 from hashlib import sha256
 from typing import Any
 
 from adjudge.graders.answers.normal_text import FUNCTIONS, as_text
-
-MAX_DIGITS = 1_000
-"""A numeral with more digits is not read."""
-
-MAX_EXPONENT = 5_000
-"""Nor is a power or a scientific exponent beyond this; ``n!`` and ``\\binom`` end at 1,000."""
+from adjudge.graders.answers.numerals import (
+    FRACTION,
+    MAX_BITS,
+    MAX_EXPONENT,
+    ExpressionSyntaxError,
+    ExpressionTooLarge,
+    NumeralReader,
+    context,
+    size_of,
+    wide,
+)
 
 _MAX_COUNT = 1_000
-_MAX_BITS = 20_000  # of a numerator or denominator
-_ALL_BITS = 200_000  # of all results of one expression together: bounds the time it takes
 _MAX_MAGNITUDE = 2**40  # of the exponent of a value at a point
-_DIGITS = 80  # of a value at a point
 _ROOT_DIGITS = 100  # of an irrational root in arithmetic
 _NOTHING = 10**60  # times a sum that is zero is less than its terms
 _ABSORBED = 10**75  # times a term that would be lost is less than the other
@@ -39,19 +40,6 @@ _PI = Fraction(
     "342117067982148086513282306647"
 )
 
-_SPACE = re.compile(r"(?:\s|\\[;:! ]|\\?[$€£¥₹](?=\s?[\d.])|\\(?:left|right|q?quad)(?![A-Za-z]))*")
-_RUN = re.compile(
-    r"""(?: (?P<spaced>\d{1,3}(?:[ ]\d{3})++(?:\.\d++)?+(?![\d,]|\.\d))
-          | (?P<run>(?:\d|\.(?=[\d\\])|(?:,|\{,\}|['’](?=\d{3}))(?=\d))++) )
-        (?:\\(?:overline|dot|bar)\s?\{?(?P<period>(?<=\{)\d++(?=\})|\d)\}?|(?P<dots>\.\.\.|\\l?dots))?+
-        (?:[eE](?P<exponent>[-+]?\d++)(?![A-Za-z]))?+""",
-    re.VERBOSE | re.ASCII,
-)
-_DECIMAL_COMMA = re.compile(r"(\d++)\{,\}(?!\d{3}\Z)(\d++)", re.ASCII)
-_GROUPED = re.compile(r"(?:\d{1,3}(?:,\d{3})++|\d*+)(?:\.\d*+)?+", re.ASCII)
-_REPEATED = re.compile(r"(\d{1,9}?)\1{2,}\Z", re.ASCII)
-_FRACTION = re.compile(r"\\[dtc]?frac(?![A-Za-z])")
-_MIXED = re.compile(r"\s?\\[dtc]?frac\s*\{?\d|\s{1,6}(?=\d{1,3}/\d{1,3}(?![\d/.]))\d", re.ASCII)
 _PRODUCT = re.compile(
     r"\*(?!\*)|/|\\(?:times|cdot|div|ast|mod)(?![A-Za-z])"
     r"|(?<=\s)x\s(?=\d)|x(?=\s?10\s?(?:\^|\*\*))"  # 3 x 10^8
@@ -69,7 +57,13 @@ _RELATION = re.compile(
     r"\\(?:cup|cap|land|lor|setminus|to|equiv|pmod|perp|parallel|su[bp]set(?:eq)?|sim|cong|in|notin"
     r"|implies|iff|circ|oplus|otimes|mid|le|ge|ne|approx|propto|choose)(?![A-Za-z])|->|[:<>=|]"
 )
-_ANY_ORDER = {"=", *(rf"\{one}" for one in ["cup", "cap", "land", "lor", "oplus", "perp", "parallel", "iff", "ne"])}
+_ANY_ORDER = {
+    "=",
+    *(
+        rf"\{one}"
+        for one in ["cup", "cap", "land", "lor", "oplus", "perp", "parallel", "iff", "ne"]
+    ),
+}
 _NO_FACTOR = re.compile(
     rf"\\(?:times|cdot|div|mod|pm|mp|r(?:floor|ceil|angle)|end)(?![A-Za-z])|{_RELATION.pattern}"
 )
@@ -83,9 +77,9 @@ _ATOM = re.compile(
       | \\(?P<function>"""
     + FUNCTIONS
     + r""")(?![A-Za-z])
-      | (?P<accent>\\(?:vec|hat|bar|tilde|over\w+|wide\w+|angle|triangle|neg|lnot|Delta|nabla|partial
-        |det|deg|arg|Re|Im)(?![A-Za-z])\s*(?:\{[^{}]*\}|[A-Za-z]+'*)?)
-      | (?P<name>\\(?:math(?:bb|cal)\s*\{\w\}|(?:var)?[a-z]{2,6}ta|(?:var)?phi|[Gg]amma|alpha|iota|kappa
+      | (?P<accent>\\(?:vec|hat|bar|tilde|over\w+|wide\w+|angle|triangle|neg|lnot|Delta|nabla
+        |partial|det|deg|arg|Re|Im)(?![A-Za-z])\s*(?:\{[^{}]*\}|[A-Za-z]+'*)?)
+      | (?P<name>\\(?:math(?:bb|cal)\s*\{\w\}|(?:var)?[a-z]{2,6}ta|(?:var)?phi|[Gg]amma|alpha|kappa
         |[Ll]ambda|nu|[Xx]i|rho|[Ss]igma|tau|Phi|chi|[Pp]si|[Oo]mega|epsilon|varepsilon|ell|hbar
         |emptyset|sum|prod|i?int|lim)(?![A-Za-z])|[A-Za-z]{4,}|[A-Za-zα-ωΑ-Ω]|[^\W\d_a-zA-Zα-ωΑ-Ω]+)""",
     re.VERBOSE,
@@ -98,40 +92,8 @@ _INVERSE = re.compile(r"\s*\^\s*\{?\s*-\s*1\s*\}?(?=\s*\()")
 _APPLIED = re.compile(r"[fghFGHP](?![A-Za-z])")
 
 
-class ExpressionSyntaxError(ValueError):
-    """The text at this place is no expression."""
-
-
-class ExpressionTooLarge(Exception):
-    """A number, or the work of computing it, is beyond the limits."""
-
-
-@cache
-def context() -> Any:
-    """Mpmath with 80 digits."""
-    import mpmath  # noqa: PLC0415  (comes with the library for maths)
-
-    own = mpmath.mp.clone()
-    own.dps = _DIGITS
-    return own
-
-
-def wide(number: Any) -> Any:
-    """A number with 80 digits, from an exact one."""
-    if isinstance(number, Fraction):
-        return context().mpf(number.numerator) / number.denominator
-    return number
-
-
-class Reader:
+class Reader(NumeralReader):
     """Arithmetic alone (a name ends it), or with names, at one ``point``."""
-
-    def __init__(self, text: str, start: int = 0, point: int | None = None) -> None:
-        self.text, self.at, self.point = text, start, point
-        self.exact, self.percent = True, False
-        self.listed = False  # a date or a list: 2024-05-14, 5/6/7
-        self.names = self.outside = self.ordered = False
-        self.operators = self.steps = self.depth = self.bits = self.bars = 0
 
     def enclosed(self) -> Any:
         r"""A total, or several that ``\cup``, ``\equiv`` and their like relate."""
@@ -181,6 +143,7 @@ class Reader:
         return _FACTOR.match(self.text, place) is not None
 
     def signed(self) -> Any:
+        """A factor with its signs."""
         self.step()
         place = self.skipped()
         if self.text[place : place + 1] not in ("-", "+"):
@@ -190,6 +153,7 @@ class Reader:
         return -number if self.text[place] == "-" else number
 
     def power(self) -> Any:
+        """A factor with what stands behind and above it."""
         number = self.atom()
         while (postfix := _POSTFIX.match(self.text, self.skipped())) is not None:
             self.at = postfix.end()
@@ -209,7 +173,8 @@ class Reader:
                 number = self.raised(number, exponent)
         return number
 
-    def atom(self) -> Any:
+    def atom(self) -> Any:  # noqa: PLR0911  (a kind each)
+        """A number, a bracket, a command or a name."""
         self.step()
         place = self.at = self.skipped()
         sign = self.text[place : place + 1]
@@ -221,7 +186,7 @@ class Reader:
         if sign != "\\":
             return self.numeral()
         self.operators += 1
-        if (fraction := _FRACTION.match(self.text, place)) is not None:
+        if (fraction := FRACTION.match(self.text, place)) is not None:
             self.at = fraction.end()
             return self.combined("/", *self.pair())
         if self.text.startswith(r"\sqrt", place):
@@ -237,6 +202,7 @@ class Reader:
         raise ExpressionSyntaxError
 
     def bracket(self, opening: str) -> Any:
+        """What stands between two brackets."""
         self.depth += 1
         if self.depth > 20:
             raise ExpressionTooLarge
@@ -247,68 +213,21 @@ class Reader:
         return number
 
     def expect(self, sign: str) -> None:
+        """Consume a sign that must follow."""
         self.at = self.skipped()
         if not self.text.startswith(sign, self.at):
             raise ExpressionSyntaxError
         self.at += len(sign)
 
-    def numeral(self) -> Any:
-        match = _RUN.match(self.text, self.at)
-        if match is None:
-            raise ExpressionSyntaxError
-        run = match["run"] or match["spaced"].replace(" ", ",")
-        run = re.sub(r"\{,\}|['’]", ",", _DECIMAL_COMMA.sub(r"\1.\2", run))
-        exponent = int((match["exponent"] or "0")[:8])
-        self.at = match.end()
-        if not _GROUPED.fullmatch(run):
-            if self.point is None or "," not in run[1:]:
-                raise ExpressionSyntaxError
-            run = run.partition(",")[0]  # a list in brackets
-            self.at = match.start() + len(run)
-        digits = run.replace(",", "")
-        if len(digits.replace(".", "")) > MAX_DIGITS or abs(exponent) > MAX_EXPONENT:
-            raise ExpressionTooLarge
-        self.listed |= len(digits) > 1 and digits[0] == "0" and digits[1] != "."
-        number = Fraction(digits) + self.repeated(digits.partition(".")[2], match)
-        if exponent:
-            number = self.within_limits(number * Fraction(10) ** exponent)
-        if number.denominator == 1 and run.isdigit() and _MIXED.match(self.text, self.at):
-            return self.mixed(number)
-        return number
-
-    def repeated(self, places: str, match: re.Match[str]) -> Fraction:
-        r"""What ``0.8\overline{3}`` adds to 0.8, and ``0.666...``: a period that is seen thrice."""
-        seen = _REPEATED.search(places) if match["dots"] else None
-        period = match["period"] or (seen and seen[1])
-        if match["dots"] and not seen:
-            self.at = match.start("dots")
-        scale = 10 ** len(places) * (10 ** len(period) - 1) if period else 1
-        return Fraction(int(period or 0), scale)
-
-    def mixed(self, whole: Fraction) -> Any:
-        r"""``1 1/2`` and ``1\frac{1}{2}``: a whole number and a proper fraction are a sum."""
-        place = self.at
-        self.step()
-        self.at = self.skipped()
-        if _FRACTION.match(self.text, self.at):
-            part = self.atom()
-        else:
-            above = self.numeral()
-            self.at += 1  # the slash
-            part = above / self.numeral()
-        if isinstance(part, Fraction) and 0 < part < 1:
-            self.operators += 1
-            return self.within_limits(whole + part)
-        self.at = place
-        return whole
-
     def pair(self) -> tuple[Any, Any]:
+        """The two arguments of a command."""
         if (digits := _TWO_SHORT.match(self.text, self.at)) is not None:  # \frac12
             self.at = digits.end()
             return Fraction(digits[1]), Fraction(digits[2])
         return self.argument(), self.argument()
 
     def argument(self) -> Any:
+        """One argument of a command."""
         self.step()
         self.at = self.skipped()
         sign = self.text[self.at : self.at + 1]
@@ -343,7 +262,7 @@ class Reader:
             if above**degree == number.numerator and below**degree == number.denominator:
                 return self.within_limits(Fraction(above, below))
             self.exact = False
-            if _size(number) <= _MAX_BITS // 10:
+            if size_of(number) <= MAX_BITS // 10:
                 scale = 10 ** (_ROOT_DIGITS + number.denominator.bit_length() // 3)
                 scaled = number.numerator * scale**degree // number.denominator
                 return self.within_limits(Fraction(_root(scaled, degree), scale))
@@ -356,6 +275,7 @@ class Reader:
         return context().root(wide(number), degree)
 
     def raised(self, number: Any, exponent: Any) -> Any:
+        """A power; a root where the exponent is a fraction."""
         if isinstance(exponent, Fraction) and exponent.denominator <= 10:
             if exponent.denominator > 1:
                 number = self.root(number, exponent.denominator)
@@ -364,7 +284,7 @@ class Reader:
                 power = int(exponent)
                 if not number and power <= 0:
                     raise ExpressionSyntaxError
-                if abs(power) <= MAX_EXPONENT and _size(number) * abs(power) <= _MAX_BITS:
+                if abs(power) <= MAX_EXPONENT and size_of(number) * abs(power) <= MAX_BITS:
                     return self.within_limits(number**power)
         if self.point is None:
             raise ExpressionTooLarge if isinstance(exponent, Fraction) else ExpressionSyntaxError
@@ -378,7 +298,7 @@ class Reader:
         return context().power(base, power)
 
     def combined(self, sign: str, number: Any, other: Any) -> Any:
-        """The result of ``+``, ``-``, ``/``, ``\\mod`` or a product."""
+        r"""The result of ``+``, ``-``, ``/``, ``\mod`` or a product."""
         exact = isinstance(number, Fraction) and isinstance(other, Fraction)
         if not exact:
             number, other = wide(number), wide(other)
@@ -397,46 +317,6 @@ class Reader:
                 raise ExpressionTooLarge
         return self.within_limits(number)
 
-    def operator(self, pattern: re.Pattern[str]) -> tuple[int, str] | None:
-        """Consume an operator; where reading stood before it, and the operator."""
-        match = pattern.match(self.text, self.skipped())
-        if match is None:
-            return None
-        place, self.at = self.at, match.end()
-        self.operators += 1
-        return place, match[0]
-
-    def attempt(self, read: Callable[[], Any], place: int) -> Any:
-        """What ``read`` finds behind an operator; without any, reading goes back to ``place``."""
-        before = self.exact, self.percent, self.listed, self.operators - 1, self.depth
-        try:
-            return read()
-        except ExpressionSyntaxError:
-            self.exact, self.percent, self.listed, self.operators, self.depth = before
-            self.at = place
-            return None
-
-    def skipped(self) -> int:
-        match = _SPACE.match(self.text, self.at)
-        return match.end() if match else self.at
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > (200 if self.point is None else 1_000):
-            raise ExpressionTooLarge
-
-    def within_limits(self, number: Any) -> Any:
-        """``number``, if it is no larger than an operand of the next step may be."""
-        if not isinstance(number, Fraction):
-            return number
-        self.bits += _size(number)
-        if _size(number) > _MAX_BITS or self.bits > _ALL_BITS:
-            if self.point is None:
-                raise ExpressionTooLarge
-            self.exact = False
-            return wide(number)
-        return number
-
     # With names.
     def left_domain(self, left: bool) -> None:
         """A root or logarithm of something negative, of which the names are the cause."""
@@ -453,6 +333,7 @@ class Reader:
         return -value if self.point == 2 or (self.point == 3 and drawn[6] % 2) else value
 
     def key(self, number: Any) -> str:
+        """A value as text, the same for the same value."""
         return str(context().nstr(context().mpc(wide(number)), 40))
 
     def _word(self, text: str) -> Any:
@@ -505,7 +386,8 @@ class Reader:
     def arguments(self) -> list[Any]:
         """``(a, b)``."""
         self.step()
-        self.at, found = self.skipped() + 1, []
+        found: list[Any] = []
+        self.at = self.skipped() + 1
         while not found or self.text.startswith(",", self.skipped()):
             self.at = self.skipped() + 1 if found else self.at
             found.append(self.enclosed())
@@ -533,6 +415,7 @@ class Reader:
         return self.unknown(name, *sorted(values, key=self.key))
 
     def applied(self, name: str, base: Any, value: Any) -> Any:
+        """The value of a function of one argument."""
         self.exact, own = False, context()
         if name == "exp":
             return self.raised(own.e + 0, value)
@@ -547,10 +430,6 @@ class Reader:
         if abs(result) > _NOTHING:  # tan 90°
             raise ExpressionSyntaxError
         return result
-
-
-def _size(number: Fraction) -> int:
-    return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
 def _root(number: int, degree: int) -> int:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from adjudge.graders.answers import expressions
 from adjudge.graders.answers.expressions import Values, are_close, evaluate
 from adjudge.graders.answers.normal_text import as_text
-from adjudge.graders.answers.reader import ExpressionTooLarge, Reader, context, wide
+from adjudge.graders.answers.numerals import ExpressionTooLarge, context, wide
+from adjudge.graders.answers.reader import Reader
 from adjudge.graders.answers.units import read_unit
 
 
@@ -48,7 +49,31 @@ _BRACKETED = re.compile(r"(\(|\[|\\\{|\\langle|\])(.*)(\)|\]|\\\}|\\rangle|\[)",
 _BUILT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|\||:)(.*)\\\}")
 _MATRIX = re.compile(r"[(\[\s]*\\begin\{(matrix|cases)\}(.*)\\end\{\1\}[\s)\]]*", re.DOTALL)
 _WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
-_SMALL = ["in", "is", "of", "to", "it", "so", "an", "at", "on", "by", "or", "as", "be", "we", "he", "up", "do", "if", "no", "my", "us", "me", "go"]
+_SMALL = [
+    "in",
+    "is",
+    "of",
+    "to",
+    "it",
+    "so",
+    "an",
+    "at",
+    "on",
+    "by",
+    "or",
+    "as",
+    "be",
+    "we",
+    "he",
+    "up",
+    "do",
+    "if",
+    "no",
+    "my",
+    "us",
+    "me",
+    "go",
+]
 _NAME = re.compile(
     r"[A-Z]{2,4}|[A-Za-z]\s*\([\w, ]*\)|\\lim\s*_.*|\\word\{[^{}]*\}.{0,20}|(?:[A-Za-z]{3,} ?)+"
 )
@@ -57,6 +82,7 @@ _UNIT = re.compile(
     r"(.*?[^\s\\])\s*((?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)", re.DOTALL
 )
 _QUOTIENT = re.compile(r"\\frac\s*\{(.*?)\}\s*\{(.*?)\}")
+_ORDERED = {"tuple", "list", "matrix"}
 _MAX_PARTS = 200
 _DECIMAL = re.compile(r"-?\d*\.(\d{3,})")
 
@@ -70,8 +96,8 @@ def read(text: str) -> Structure | None:
     text = text.strip(" ,;?" if text.endswith("...") else " .,;?")
     matrix = _MATRIX.fullmatch(text)
     if matrix is not None and (matrix[1] == "matrix" or re.search(r"&(?!\s*=)", matrix[2])):
-        rows = [_all(row.split("&")) for row in matrix[2].split(r"\\") if row.strip()]
-        return None if None in rows or not rows else Structure("matrix", tuple(rows), matrix[1])
+        cells = [_all(row.split("&")) for row in matrix[2].split(r"\\") if row.strip()]
+        return None if None in cells or not cells else Structure("matrix", tuple(cells), matrix[1])
     if r"\begin{matrix}" not in text:
         rows = [
             row.replace("&", " ").strip(" ,")
@@ -144,7 +170,7 @@ def _flat(items: Iterable[Structure]) -> tuple[Structure, ...]:
     return tuple(inner for one in items for inner in (one.parts if one.text == r"\pm" else [one]))
 
 
-def _related(sides: list[tuple[str, str]]) -> Structure | None:
+def _related(sides: list[tuple[str, str]]) -> Structure | None:  # noqa: PLR0911  (a kind each)
     signs, texts = [sign for sign, _ in sides[1:]], [text for _, text in sides]
     if r"\in" in signs:
         reals = (
@@ -174,7 +200,7 @@ def _related(sides: list[tuple[str, str]]) -> Structure | None:
 
 
 def _is_name(text: str) -> bool:
-    r"""Whether it may be given a value: ``x``, ``f(x)``, ``AB``, ``|z|``, ``\sin\theta``, ``(x,y)``."""
+    r"""Whether it may be given a value: ``f(x)``, ``AB``, ``|z|``, ``\sin\theta``, ``(x,y)``."""
     if _NAME.fullmatch(text) or re.fullmatch(r"\(\s*\w\s*(?:,\s*\w\s*)+\)", text):
         return True
     reader = Reader(text, 0, 0)
@@ -195,6 +221,11 @@ def _relation(sign: str, left: Structure, right: Structure) -> Structure | None:
     gaps = tuple(wide(first.at(one)) - wide(second.at(one)) for one in places)
     outside, ordered = first.outside | second.outside, first.ordered or second.ordered
     return Structure("relation", (Values(gaps, False, outside, ordered),), sign)
+
+
+def _as_relation(one: Structure) -> Structure | None:
+    left = _value(one.text) if one.kind == "equation" else None
+    return _relation("=", left, one.parts[0]) if left else one if one.kind == "relation" else None
 
 
 def _inequality(signs: list[str], texts: list[str]) -> Structure | None:
@@ -226,7 +257,7 @@ def _single(text: str) -> Structure | None:
         return condition if condition and condition.kind == "reals" else None
     if re.search(r"\\pm(?![A-Za-z])", text):
         both = _all(re.sub(r"\\pm(?![A-Za-z])", sign, text) for sign in "+-")
-        return both and Structure("list", both, r"\pm")
+        return None if both is None else Structure("list", both, r"\pm")
     if (bracketed := _BRACKETED.fullmatch(text)) is not None:
         opening, inner, closing = bracketed.groups()
         parts = [one for _, one in _split(inner, _COMMA)] if inner.strip() else []
@@ -241,7 +272,7 @@ def _single(text: str) -> Structure | None:
     ratio = [one for _, one in _split(text, ":")]
     if len(ratio) > 1:
         items = _all(ratio)
-        return items and Structure("ratio", items)
+        return None if items is None else Structure("ratio", items)
     if text == r"\emptyset":
         return Structure("set", ())
     return Structure("reals", tuple(_everything())) if text == r"\mathbb{R}" else _value(text)
@@ -272,7 +303,9 @@ def _everything() -> list[Interval]:
 def _as_reals(one: Structure | None) -> tuple[Interval, ...] | None:
     if one is None or one.kind == "reals":
         return one and one.parts
-    ends = [_real(part) for part in one.parts] if one.kind in ("set", "tuple") else [None]
+    ends: list[Any] = (
+        [_real(part) for part in one.parts] if one.kind in ("set", "tuple") else [None]
+    )
     if None in ends or (one.kind == "tuple" and (len(ends) != 2 or not ends[0] < ends[1])):
         return None
     if one.kind == "set":
@@ -298,12 +331,12 @@ def _united(parts: list[tuple[str, str]]) -> Structure | None:
 
 def _union(intervals: list[Interval]) -> list[Interval]:
     found: list[Interval] = []
-    for low, is_open, high, closed in sorted(intervals):
-        if found and (low, is_open and not found[-1][3]) <= (found[-1][2], False):
-            before = found.pop()
-            low, is_open = before[:2]
-            high, closed = max(before[2:], (high, closed))
-        found.append((low, is_open, high, closed))
+    for one in sorted(intervals):
+        last = found[-1] if found else None
+        if last and (one[0], one[1] and not last[3]) <= (last[2], False):
+            found[-1] = (*last[:2], *max(last[2:], one[2:]))
+        else:
+            found.append(one)
     return found
 
 
@@ -323,19 +356,14 @@ def _without(intervals: Sequence[Interval], point: Any) -> list[Interval]:
 
 
 # Comparison.
-def are_equal(reference: Structure, answer: Structure) -> bool:
+def are_equal(reference: Structure, answer: Structure) -> bool:  # noqa: PLR0911  (a kind each)
     """Whether two answers are one; a rounded decimal as the reference has a tolerance."""
     kinds = {reference.kind, answer.kind}
     if kinds == {"equation", "relation"} or (
         kinds == {"equation"} and reference.text != answer.text
     ):
-        sides = [
-            _relation("=", value, one.parts[0])
-            if one.kind == "equation" and (value := _value(one.text))
-            else one
-            for one in (reference, answer)
-        ]
-        return sides[0].kind == sides[1].kind == "relation" and are_equal(*sides)
+        sides = [_as_relation(one) for one in (reference, answer)]
+        return bool(sides[0] and sides[1]) and are_equal(*sides)  # type: ignore[arg-type]
     if "equation" in kinds:
         reference, answer = (
             one.parts[0] if one.kind == "equation" else one for one in (reference, answer)
@@ -353,21 +381,16 @@ def are_equal(reference: Structure, answer: Structure) -> bool:
             for a, b in zip(first, second, strict=True)
         )
     if "named" in kinds:
-        names = [
-            [name for name, _ in one.parts] for one in (reference, answer) if one.kind == "named"
-        ]
-        return (
-            names[0] == names[-1]
-            and kinds <= {"named", "tuple", "list", "matrix"}
-            and _in_order(reference, answer)
-        )
+        several = [one.parts for one in (reference, answer) if one.kind == "named"]
+        same = [name for name, _ in several[0]] == [name for name, _ in several[-1]]
+        return same and kinds <= {"named", *_ORDERED} and _in_order(reference, answer)
     if kinds == {"value"}:
         return _equal_values(reference, answer)
     if kinds <= {"set", "list"}:
         return _equal_lists(reference, answer)
     if kinds == {"relation"}:
         return reference.text == answer.text and _proportional(reference, answer)
-    if kinds <= {"tuple", "list", "matrix"} or kinds == {"ratio"}:
+    if kinds <= _ORDERED or kinds == {"ratio"}:
         pair = kinds == {"tuple"} and len(reference.parts) == 2
         return not (pair and reference.text != answer.text) and _in_order(reference, answer)
     return kinds == {"words"} and reference.text == answer.text
@@ -384,11 +407,10 @@ def _entries(one: Structure) -> Sequence[Structure]:
         return [value for _, value in one.parts]
     if one.kind != "matrix":
         return one.parts
+    if len(one.parts) == 1:
+        return one.parts[0]  # type: ignore[no-any-return]
     column = all(len(row) == 1 for row in one.parts)
-    rows = (
-        [row[0] for row in one.parts] if column else one.parts[0] if len(one.parts) == 1 else None
-    )
-    return rows or [Structure("tuple", row) for row in one.parts]
+    return [row[0] if column else Structure("tuple", row) for row in one.parts]
 
 
 def _equal_values(reference: Structure, answer: Structure) -> bool:

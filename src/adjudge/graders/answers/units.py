@@ -44,7 +44,8 @@ _DEGREES = re.compile(
     r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|degrees?\b)(?:\s*([CF])(?:elsius|ahrenheit)?\b)?"
 )
 _UNIT = re.compile(
-    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])", re.IGNORECASE
+    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])",
+    re.IGNORECASE,
 )
 _POWER = re.compile(r"[\s}]*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
 _POWERS = {"squared": 2, "square": 2, "sq": 2, "cubed": 3, "cubic": 3}
