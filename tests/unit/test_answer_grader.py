@@ -138,8 +138,8 @@ TABLE = Path(__file__).parents[1] / "data" / "answers.jsonl"
 def test_kinds_of_answers(judge: Judge, line: str) -> None:
     row = json.loads(line)
     kind = None if row["type"] == "auto" else row["type"]
-    boxed = {rf"The answer is $\boxed{{{a}}}$.": score for a, score in row.get("boxed", {}).items()}
-    for response, score in {**boxed, **row.get("responses", {})}.items():
+    said = {rf"So it is $\boxed{{{one}}}$.": score for one, score in row.get("boxed", {}).items()}
+    for response, score in {**said, **row.get("responses", {})}.items():
         try:
             found: float | None = judge.score(response, row["reference"], kind)
         except GradingFailure:

@@ -99,7 +99,7 @@ def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -
     texts = steps.pop("text")
     rows = [[kind, *map(str, said.values())] for kind, said in steps.items()]
     console = output()
-    console.print(f"as text: answer {clean(texts['answer'])}, reference {clean(texts['reference'])}\n")
+    console.print(", ".join(f"{one} as text: {clean(text)}" for one, text in texts.items()) + "\n")
     console.print(Table(["type", "answer", "decision", "score"], rows, keep=("type", "decision")))
 
 

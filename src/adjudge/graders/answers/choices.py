@@ -37,7 +37,7 @@ _CHINESE_LETTER = re.compile(
 )
 _IS_WRONG = re.compile(r"\s+(?:is\s+)+wrong")
 _CUES = (
-    r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)\s?",
+    r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)[*_]{0,3}\s?",
     r"\b(?:answer|option|choice|verdict|choose|pick|select|go(?:ing)?\swith)\s",
 )
 # Between two answers, these words leave open which of them is meant.
@@ -55,13 +55,13 @@ _LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
 # "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
 _ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
 _LABEL = re.compile(
-    rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since)\b))|[)\]}}*])"
+    rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since|[-–—])\b|\s[-–—]\s))|[)\]}}*])"
 )
 # A small letter is an option where it stands alone behind a cue, or as a label.
 _SMALL_LABEL = re.compile(rf"\A{_OPEN}[a-h](?=[).:](?:\s|\Z))")
 _SMALL_CUES = [
     re.compile(
-        rf"(?i:{cue}){_OPEN}([a-h])(?=[)\]}}*_\"'`$]{{0,4}}(?:[.,;!]?\s*(?:\Z|\n)|\.\s+[A-Z]|\)))"
+        rf"(?i:{cue}){_OPEN}([a-h])(?=[)\]}}*_\"'`$]{{0,4}}(?:[.,;!]?\s*(?:\Z|\n)|\.\s+[A-Z]|\)|,?\s(?:because|since|as|not)\b))"
     )
     for cue in _CUES
 ]
@@ -75,7 +75,7 @@ _GROUP = r"[A-Z](?![\w'’])(?:[^\w.!?;\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?
 _DENIED = re.compile(
     r"\b(?i:(?:not|\w{1,8}n['’]t|never|neither|nor|except|excluding|rather\sthan|instead\sof)\s"
     rf"(?:(?:the|be|it|is|option|choice|answer)\s){{0,3}})\W{{0,4}}{_GROUP}"
-    rf"|\b{_GROUP}\W{{0,3}}\s(?:is|are|was|were|seems?|looks?)\s(?:\w{{1,12}}ly\s)?"
+    rf"|\b{_GROUP}\W{{0,3}}(?:\soption)?\s(?:is|are|was|were|seems?|looks?)\s(?:\w{{1,12}}ly\s)?"
     r"(?:wrong|incorrect|false|not|out|eliminated|impossible)\b"
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s|\n")
@@ -87,7 +87,7 @@ _BOOLEAN = re.compile(_WORD, re.IGNORECASE)
 _ASIDE = re.compile(
     rf"({_WORD}[^.!?\n]{{0,200}}?)\b(?:because|since|although|(?:even\s)?though|while|whereas)\b"
     r"(?:(?!\b(?:so|thus|hence|therefore|answer|but)\b)[^.!?\n])*"
-    r"|(?<=[.!?]\s)((?:the|its)\s(?:converse|inverse|contrapositive|opposite|negation|reverse)\b)[^.!?\n]*",
+    r"|(?<=[.!?;]\s)((?:the|its)\s(?:converse|inverse|contrapositive|opposite|negation|reverse)\b)[^.!?\n]*",
     re.IGNORECASE,
 )
 _BOOLEAN_LABEL = re.compile(rf"\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}", re.IGNORECASE)

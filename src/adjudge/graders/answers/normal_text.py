@@ -71,8 +71,8 @@ _SAME = (
     r"\le leq leqslant|\ge geq geqslant|\ne neq|\emptyset varnothing|\to rightarrow longrightarrow"
     r"|\land wedge|\lor vee|\frac dfrac tfrac cfrac|\binom dbinom tbinom|... ldots dots cdots hdots"
     r"|\setminus backslash|\vec overrightarrow|\iff Leftrightarrow|\implies Rightarrow"
-    r"|\sim thicksim|\approx simeq|\{ lbrace|\} rbrace|| lvert rvert vert lVert rVert|< lt|> gt|: colon|* ast"
-    r"|T top intercal mathsf{T}|^\circ degree|μ mu|Ω Omega|\mod bmod"
+    r"|\sim thicksim|\approx simeq|\{ lbrace|\} rbrace|| lvert rvert vert lVert rVert|< lt|> gt"
+    r"|: colon|* ast|T top intercal mathsf{T}|^\circ degree|μ mu|Ω Omega|\mod bmod"
 )
 _ONE_NAME = {
     name: names[0] or "|"
@@ -108,34 +108,24 @@ _FONT = re.compile(
     r"|operatorname\*?)\s*" + _BRACED
 )
 _DIFFERENTIAL = r"(?:d|\\partial)(?:\s*\^\s*\{?\w\}?)?\s*\\?"
-_RULES: tuple[tuple[re.Pattern[str], Any], ...] = (
+_RULES: tuple[tuple[str, Any], ...] = (
+    (r"(?<!\\)\$+|\\[()\[\]]|(?<![\w*)])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![\w*({\\-])", ""),
+    (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split)\}", ""),
+    (r"\\(?:mathbf|boldsymbol|bm|vec|hat)\s*\{\s*\\?(i|j|k)(?:math)?\s*\}", r"\\word{vec \1}"),
+    (r"\\left\s*\\\{\s*\\begin\s*\{array\}(?:\s*\{[lcr| ]+\})?", r"\\begin{cases}"),
+    (r"\\end\s*\{array\}\s*\\right\s*\.", r"\\end{cases}"),
+    (r"\\(begin|end)\s*\{(?:array|[bBpvV]?matrix)\}(?:\s*\{[lcr| ]+\})?", r"\\\1{matrix}"),
+    (r"\^\s*\{?((?:\s*\\prime)+)\s*\}?", lambda found: "'" * found[1].count("p")),
+    (r"\*\*", "^"),
+    (r"\\([A-Za-z]+)", lambda found: _ONE_NAME.get(found[1], found[0])),
+    (rf"(?<![\\A-Za-z])(?:{FUNCTIONS}|pi|infty)(?![A-Za-z])", r"\\\g<0>"),
     (
-        re.compile(
-            r"(?<!\\)\$+|\\[()\[\]]|(?<![\w*)])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![\w*({\\-])"
-            r"|\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split)\}"
-        ),
-        "",
+        rf"\\frac\s*\{{\s*{_DIFFERENTIAL}\w*\s*\}}\s*\{{\s*{_DIFFERENTIAL}[A-Za-z][^{{}}]*\}}",
+        lambda found: rf"\word{{{_NO_LETTER.sub('', found[0])}}}",
     ),
-    (
-        re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat)\s*\{\s*\\?(i|j|k)(?:math)?\s*\}"),
-        r"\\word{vec \1}",
-    ),
-    (
-        re.compile(r"\\(begin|end)\s*\{(?:array|[bBpvV]?matrix)\}(?:\s*\{[lcr| ]+\})?"),
-        r"\\\1{matrix}",
-    ),
-    (re.compile(r"\^\s*\{?((?:\s*\\prime)+)\s*\}?"), lambda found: "'" * found[1].count("p")),
-    (re.compile(r"\*\*"), "^"),
-    (re.compile(r"\\([A-Za-z]+)"), lambda found: _ONE_NAME.get(found[1], found[0])),
-    (re.compile(rf"(?<![\\A-Za-z])(?:{FUNCTIONS}|pi|infty)(?![A-Za-z])"), r"\\\g<0>"),
-    (
-        re.compile(
-            rf"\\frac\s*\{{\s*{_DIFFERENTIAL}\w*\s*\}}\s*\{{\s*{_DIFFERENTIAL}[A-Za-z][^{{}}]*\}}"
-            r"|(?<![A-Za-z\\])d[a-z]\s?/\s?d[a-z](?![A-Za-z])"
-        ),
-        lambda found: r"\word{%s}" % re.sub(r"\\frac|[^\w]", "", found[0]),  # noqa: UP031
-    ),
+    (r"(?<![A-Za-z\\])(d[a-z])\s?/\s?(d[a-z])(?![A-Za-z])", r"\\word{\1\2}"),
 )
+_NO_LETTER = re.compile(r"\\frac|[^\w]")
 
 
 def normalize(text: str) -> str:
@@ -146,7 +136,7 @@ def normalize(text: str) -> str:
     """
     text = to_latex(text)
     for pattern, written in _RULES:
-        text = pattern.sub(written, text)
+        text = re.sub(pattern, written, text)
     for _ in range(4):
         text, shown = _SHOWN.subn(r"\1", text)
         text, fonts = _FONT.subn(_plain_font, text)

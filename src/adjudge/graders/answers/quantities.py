@@ -60,9 +60,9 @@ _SIGNED_MONEY = re.compile(r"([-+])(\\?[$€£¥₹])")
 _LOOSE_SIGN = re.compile(r"\A(\s*)([-+])(\s+)(?=[\d.\\$])")
 _EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|_{1,2}|`)(?=[^\s*_`])([^*_`]*)(?<!\s)\1(?![\w(*])")
 _TEXT = re.compile(
-    r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}"
+    r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 )
-_QUOTIENT = re.compile(r"\\frac\s*\{\s*([A-Za-z]+)\s*\}\s*\{\s*([A-Za-z]+)(\^\d)?\s*\}")
+_QUOTIENT = re.compile(r"\\frac\s*\{\s*([A-Za-z]+)\s*\}\s*\{\s*([A-Za-z]+)\s*(\^\d)?\s*\}")
 _SPOKEN = (
     (re.compile(r"\b(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE), "-"),
     (re.compile(r"\bplus\s+(?=[\d.\\])", re.IGNORECASE), "+"),
@@ -73,10 +73,10 @@ _SPOKEN = (
     (re.compile(r"\\Omega(?![A-Za-z])"), "Ω"),
 )
 _DECIMAL_COMMA = re.compile(
-    r"(?<![\d.,])(\d+),(?=\d\d?\s?(?:[€£]|EUR|[Ee]uros?\b|kr\b|zł|CHF|kg\b|km\b|cm\b|m\b))|(?<=€)(\d+),(?=\d\d\b)"
+    r"(?<![\d.,])(\d+),(?=\d\d?\s*(?:[€£]|EUR|[Ee]uros?\b|kr\b|zł|CHF|kg\b|km\b|cm\b|m\b))|(?<=€)(\d+),(?=\d\d\b)"
 )
 # A numeral that ends a sentence with an exclamation mark.
-_EXCLAIMED = re.compile(r"(?<=[\d\s*_])!(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
+_EXCLAIMED = re.compile(r"(?<=[\d\s*_])!++(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
 
 # What stands at one place of the text, tried in the order of _next and _mark.
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
@@ -120,7 +120,7 @@ _NOT = re.compile(r"not|never|cannot|\w*n['’]t")
 # Words that make another number of the one beside them, or none.
 _CHANGES = re.compile(
     r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
-    r"thousandth|millionth)s?|twice|double|triple|thrice|squared|cubed|factorial|root|negative|"
+    r"thousandth|millionth)s?|twice|doubled?|tripled?|halved|thrice|squared|cubed|factorial|root|negative|"
     r"minus|plus|times|inverse|reciprocal|power|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
     r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
@@ -409,7 +409,7 @@ def _one_number(items: list[AnswerItem], strict: bool = False) -> ParsedNumber |
         numbers = [item.number for item in side if item.number is not None]
         if len(numbers) < 2 and "or" in kinds:
             return None
-        if not numbers:
+        if not numbers and not (strict and "op" in kinds):
             continue
         if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
             return None

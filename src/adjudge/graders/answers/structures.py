@@ -155,7 +155,8 @@ def _listed(parts: list[tuple[str, str]]) -> Structure | None:
         return items[0] if items else None
     names = {one.text for one in items if one.kind in ("equation", "reals")}
     if all(one.kind == "reals" and one.text for one in items) and len(names) == 1:
-        both = [] if "or" in str(parts) else _intersection(items[0].parts, items[1].parts)
+        joined = re.sub(r"\W|word", "", "".join(sign for sign, _ in parts))
+        both = [] if "or" in joined else _intersection(items[0].parts, items[1].parts)
         united = both or _union([one for item in items for one in item.parts])
         return Structure("reals", tuple(united), items[0].text)
     equations = [one.kind == "equation" for one in items]

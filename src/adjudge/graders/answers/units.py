@@ -30,7 +30,7 @@ _FRACTION = re.compile(
 _SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _SHORT_SCALE = re.compile(rf"({'|'.join(_SHORT_SCALES)})(?![A-Za-z0-9])")
 _SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
-|km kilometer kilometre|inch inches|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
+|km kilometer kilometre|inch inches in|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
 |kg kilogram kilo|lb lbs pound|oz ounce|ml mL milliliter millilitre|L l liter litre|ms millisecond
 |s sec second|min minute|h hr hrs hour|day|week|month|year yr yrs|Hz hertz|J joule|kJ kilojoule
 |W watt|kW kilowatt|V volt|N newton|Pa pascal|mol mole|GB gigabyte|MB megabyte|kB KB kilobyte
@@ -44,7 +44,7 @@ _DEGREES = re.compile(
     r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|degrees?\b)(?:\s*([CF])(?:elsius|ahrenheit)?\b)?"
 )
 _UNIT = re.compile(
-    r"\s*-?(square|cubic|sq)?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])",
+    r"\s*-?(square|cubic|sq)?\.?\s*([kMmμµn]\s*Ω|[μµ]\s*[A-Za-z]+|[A-Za-z]+|Ω|[$€£¥₹¢])(?![\w(])",
     re.IGNORECASE,
 )
 _POWER = re.compile(r"[\s}]*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
