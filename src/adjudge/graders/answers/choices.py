@@ -128,6 +128,7 @@ def read_letter(text: str) -> str | None:
     if not of_two and _LIST.fullmatch(text) and len(set(_SINGLE.findall(text.upper()))) > 1:
         return None
     text = _DENIED.sub(lambda match: " " * len(match[0]), text)
+    label = label if label and text[label.start(1)] == label[1] else None
     return _letter_in_sentences(text, label if len(set(_BRACKET.findall(text))) < 2 else None)
 
 
