@@ -71,7 +71,7 @@ _LETTER_CUES = [re.compile(rf"(?i:{cue}){_OPEN}({_CAPITAL})") for cue in _CUES]
 _LIST = re.compile(rf"\W*[A-Za-z]\b\W*(?:(?:[A-Za-z]|{_BETWEEN})\b\W*)*\b[A-Za-z]\W*")
 _SINGLE = re.compile(r"\b[A-Z]\b")
 _OPTION_OF_TWO = re.compile(r"(?<=[).:])\s+(?:both\s)?[A-Z]\s(?:and|or)\s[A-Z]\W*\Z")
-_GROUP = r"[A-Z](?![\w'’])(?:[^\w.!?;\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
+_GROUP = r"[A-Z](?![\w'’])(?:[^\w.!?;:\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
 _DENIED = re.compile(
     r"\b(?i:(?:not|\w{1,8}n['’]t|never|neither|nor|except|excluding|rather\sthan|instead\sof)\s"
     rf"(?:(?:the|be|it|is|option|choice|answer)\s){{0,3}})\W{{0,4}}{_GROUP}"

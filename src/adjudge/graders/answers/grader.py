@@ -263,11 +263,11 @@ class AnswerGrader(ParametricRule):
     the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
     holds, whichever begins later, or the number in a last line ``#### 42`` (NUMBER,
     MATH_EXPRESSIONS and ANY). Without one it is the last candidate of its type in the text, and
-    metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
+    metadata has ``extracted = false``. No candidate, a last mark that is cut off, or an unclosed ``<think>`` under
     ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
 
     ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
-    for a reference of digits ("42", "1,250.5"), and ``ANY`` for another. With a list as
+    for a reference of digits ("42", "1,250.5", "3/4"), and ``ANY`` for another. With a list as
     ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text reference
     is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or 6", "5 to
     6", "A/B", "yes and no"; "5, not 6" is 5.
@@ -278,11 +278,16 @@ class AnswerGrader(ParametricRule):
       "5k"); number words, units, and words that change nothing may stand around it. "at least 5"
       and "5x" are no numbers; "50%" is 0.5 or 50. Two different units are not equal and none is
       converted: 5 cm is 5, but not 5 m and not 0.05 m.
-    * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
-      Numbers are read as for NUMBER and compared at once; 50% is 0.5 and not 50; a letter at a
-      numeral is a factor ("5k"). An equation stands for its right side where its left side is a
-      name or equals it; ``1=2=3`` stands for nothing. Needs the extra ``full``.
-    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A".
+    * MATH_EXPRESSIONS: the same text after normalising; else equal numbers, exactly, read as for
+      NUMBER (but "5k" is a product); else equal part by part as lists (with repeats), sets,
+      tuples, intervals, inequalities, equations and formulas; else, for sums, integrals and
+      limits, by ``math-verify`` in a process that is killed after ``deadline_s``. No part is
+      dropped: words, primes, bases and order count. An equation stands for its right side where
+      its left side is a name or equals it. A decimal of three or more places as the reference
+      is also equal to the fraction or root that it rounds. ``i`` is the imaginary unit. Needs
+      the extra ``full``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A"; from
+      "Answer: B" behind a mark that holds no letter.
     * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
     * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
     * BBOX: intersection over union of [x1, y1, x2, y2].
@@ -302,7 +307,10 @@ class AnswerGrader(ParametricRule):
     Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
     or not of the type and for a response that is not text, ``unsupported`` for an unknown
     ``answer_type`` in a row, ``timeout`` when reference or comparison run past the deadline.
-    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``.
+    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``,
+    and ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``,
+    ``no_answer``, or ``undecided`` (0: the reference was read, and no step shows it equal). Where
+    a mathematical reference cannot be read and the texts differ, the score is missing.
     Source of the types: the rule rewards of vision-RL judge services, their substring readings
     corrected.
     """
