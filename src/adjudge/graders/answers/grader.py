@@ -263,8 +263,8 @@ class AnswerGrader(ParametricRule):
     the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
     holds, whichever begins later, or the number in a last line ``#### 42`` (NUMBER,
     MATH_EXPRESSIONS and ANY). Without one it is the last candidate of its type in the text, and
-    metadata has ``extracted = false``. No candidate, a last mark that is cut off, or an unclosed ``<think>`` under
-    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+    metadata has ``extracted = false``. No candidate, a last mark that is cut off, or an unclosed
+    ``<think>`` under ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
 
     ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
     for a reference of digits ("42", "1,250.5", "3/4"), and ``ANY`` for another. With a list as
