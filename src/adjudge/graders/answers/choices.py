@@ -43,8 +43,7 @@ _CUES = (
 # Between two answers, these words leave open which of them is meant.
 _BETWEEN = r"(?:or|and|to|nor|but|vs|versus|then|also|even|maybe|perhaps|possibly|either|both)"
 _JOINED = re.compile(
-    rf"(?:.*\b(?:or|no|wait|actually|correction|mean)\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+",
-    re.DOTALL,
+    rf"(?s)(?:.*\b(?:or|no|wait|actually|correction|mean)\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+"
 )
 _JOINED_CHARS = 200
 
@@ -53,7 +52,7 @@ _AFTER_A = r"(?!\s(?!(?:or|and|because|since|as|not|but|rather|is|are|was)\b)[a-
 _CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-]|\.\w)"
 _LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
 # "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
-_ALONE = re.compile(r"\W*([A-Za-z])\W*", re.ASCII)
+_ALONE = re.compile(r"(?a)\W*([A-Za-z])\W*")
 _LABEL = re.compile(
     rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since|[-–—])\b|\s[-–—]\s))|[)\]}}*])"
 )
@@ -90,21 +89,18 @@ _ASIDE = re.compile(
     r"|(?<=[.!?;]\s)((?:the|its)\s(?:converse|inverse|contrapositive|opposite|negation|reverse)\b)[^.!?\n]*",
     re.IGNORECASE,
 )
-_BOOLEAN_LABEL = re.compile(rf"\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}", re.IGNORECASE)
-_BOOLEAN_CUE = re.compile(rf"(?:{'|'.join(_CUES)}){_OPEN}(?:not\s)?{_WORD}", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.,;:!?\n]|\b(?:but|because|and)\b", re.IGNORECASE)
+_BOOLEAN_LABEL = re.compile(rf"(?i)\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}")
+_BOOLEAN_CUE = re.compile(rf"(?i)(?:{'|'.join(_CUES)}){_OPEN}(?:not\s)?{_WORD}")
+_CLAUSE = re.compile(r"(?i)[.,;:!?\n]|\b(?:but|because|and)\b")
 _NEGATION = re.compile(
     r"\b(?P<none>(?:no|without(?:\s(?:a|any))?|beyond(?:\sany)?)\sdoubt|not\sonly)\b"
     r"|\b(?:not|never|hardly|cannot|no\sway|impossible|doubt|\w{1,8}n['’]t)\b",
     re.IGNORECASE,
 )
 _LEANING = re.compile(
-    r"\b(?:(?:partly|partially|half|sometimes)\s\Z|maybe|perhaps|possibly|not\ssure|unsure|depends)",
-    re.IGNORECASE,
+    r"(?i)\b(?:(?:partly|partially|half|sometimes)\s\Z|maybe|perhaps|possibly|not\ssure|unsure|depends)"
 )
-_CONDITION = re.compile(
-    r"\W{0,4}(?:but\s|only\s){0,2}(?:if|unless|provided|depending)\b", re.IGNORECASE
-)
+_CONDITION = re.compile(r"(?i)\W{0,4}(?:but\s|only\s){0,2}(?:if|unless|provided|depending)\b")
 
 
 def read_letter(text: str) -> str | None:

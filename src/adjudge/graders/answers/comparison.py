@@ -26,7 +26,7 @@ from adjudge.graders.answers.quantities import (
 )
 
 _LABEL = re.compile(r"\(?([A-J])\)?")
-_LABELLED = re.compile(r"\(?([A-J])(?:[).:]|\s*\\word\{).*", re.DOTALL)
+_LABELLED = re.compile(r"(?s)\(?([A-J])(?:[).:]|\s*\\word\{).*")
 # What the library may be asked about: nothing that it drops or reads as something else.
 _SYMBOLIC = re.compile(r"\\(?:sum|prod|int|lim)(?![A-Za-z])|\w\s*\\begin\{matrix\}")
 _KNOWN = re.compile(
@@ -92,7 +92,7 @@ def _is_rounded(reference: ParsedNumber, answer: ParsedNumber) -> bool:
 
 _EXPRESSION_CHARS = 200
 _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
-_CUE = re.compile(r"\banswer(?:\s+is\b|\**\s*[:=])[:\s]*", re.IGNORECASE)
+_CUE = re.compile(r"(?i)\banswer(?:\s+is\b|\**\s*[:=])[:\s]*")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200}?)[.:]?\*\*")
 # Before a formula: it is not the answer, or only one of several.
 _DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")

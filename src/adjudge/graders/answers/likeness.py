@@ -87,15 +87,6 @@ def _finite(values: Any) -> Box | None:
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
-def equal_ignoring_case(answer: str, reference: str) -> bool:
-    """Equal after trimming, whatever the case.
-
-    >>> equal_ignoring_case(" Paris", "PARIS"), equal_ignoring_case("14", "4")
-    (True, False)
-    """
-    return answer.strip().casefold() == reference.strip().casefold()
-
-
 def ocr_similarity(answer: str, reference: str) -> float:
     """1 − Levenshtein distance / length of the longer text; 0 where that is below 0.5.
 

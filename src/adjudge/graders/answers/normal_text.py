@@ -25,7 +25,7 @@ _UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
 _RAISED = re.compile(r"(?:\^\{[-+\d]\})+")
 _DASH = re.compile(r"(\A|[=(,{+*/^:])(\s*)[–‒—](?=\s?[\d.\\$(])")
 _BARE_ROOT = re.compile(r"(?:\\|(?<![A-Za-z\\]))sqrt(\[\d+\])?\s*(?:(\d+(?:\.\d+)?)|\(([^()]*)\))")
-_THOUSANDS = re.compile(r"(?<=\d)(?:,?(?:\\[,!;:]\s?)+|,\\ |\{,\})(?=\d{3}(?!\d))", re.ASCII)
+_THOUSANDS = re.compile(r"(?a)(?<=\d)(?:,?(?:\\[,!;:]\s?)+|,\\ |\{,\})(?=\d{3}(?!\d))")
 _BLANK = re.compile(r"(?<!\\)(?:\\[,;:!> ]|~|\\q?quad(?![A-Za-z]))")
 
 
@@ -79,25 +79,8 @@ _ONE_NAME = {
     for names in (one.split(" ") for one in re.split(r"(?<!\|)\|", _SAME))
     for name in names[1:]
 }
-_ONE_NAME |= dict.fromkeys(
-    [
-        "left",
-        "right",
-        "middle",
-        "big",
-        "Big",
-        "bigg",
-        "Bigg",
-        "bigl",
-        "bigr",
-        "Bigl",
-        "Bigr",
-        "displaystyle",
-        "textstyle",
-        "limits",
-    ],
-    "",
-)
+_ONE_NAME |= dict.fromkeys(re.findall(r"\w+", "left right middle big Big bigg Bigg bigl bigr"), "")
+_ONE_NAME |= dict.fromkeys(("Bigl", "Bigr", "displaystyle", "textstyle", "limits"), "")
 FUNCTIONS = (
     "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|lg|log|exp|max|min|gcd|lcm|mod"
 )

@@ -29,10 +29,10 @@ _RUN = re.compile(
         (?:[eE](?P<exponent>[-+]?\d++)(?![A-Za-z]))?+""",
     re.VERBOSE | re.ASCII,
 )
-_DECIMAL_COMMA = re.compile(r"(\d++)\{,\}(?!\d{3}\Z)(\d++)", re.ASCII)
-_GROUPED = re.compile(r"(?:\d{1,3}(?:,\d{3})++|\d*+)(?:\.\d*+)?+", re.ASCII)
-_REPEATED = re.compile(r"(\d{1,9}?)\1{2,}\Z", re.ASCII)
-_MIXED = re.compile(r"\s?\\[dtc]?frac\s*\{?\d|\s{1,6}(?=\d{1,3}/\d{1,3}(?![\d/.]))\d", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"(?a)(\d++)\{,\}(?!\d{3}\Z)(\d++)")
+_GROUPED = re.compile(r"(?a)(?:\d{1,3}(?:,\d{3})++|\d*+)(?:\.\d*+)?+")
+_REPEATED = re.compile(r"(?a)(\d{1,9}?)\1{2,}\Z")
+_MIXED = re.compile(r"(?a)\s?\\[dtc]?frac\s*\{?\d|\s{1,6}(?=\d{1,3}/\d{1,3}(?![\d/.]))\d")
 _SPACE = re.compile(r"(?:\s|\\[;:! ]|\\?[$€£¥₹](?=\s?[\d.])|\\(?:left|right|q?quad)(?![A-Za-z]))*")
 FRACTION = re.compile(r"\\[dtc]?frac(?![A-Za-z])")
 

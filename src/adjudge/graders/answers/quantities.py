@@ -85,7 +85,7 @@ _SKIPPED = re.compile(  # <<2*3=6>> is a calculator note of GSM8K
     r"|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
 )
 _VALUE = re.compile(
-    r"[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))", re.ASCII
+    r"(?a)[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))"
 )
 # A numeral that goes on like this is part of a time, a name or a larger formula.
 _PART = re.compile(r":\d|['’]\d|_[\w{]")
@@ -251,14 +251,14 @@ def _measured(
 
 _MAX_CHARS = 2_000  # of an answer that is read as a whole
 _MAX_SENTENCE = 500  # of text without a marker
-_SIMPLE = re.compile(r"-?\d{1,150}(?:\.\d{1,150})?", re.ASCII)
+_SIMPLE = re.compile(r"(?a)-?\d{1,150}(?:\.\d{1,150})?")
 _SAME = Fraction(1, 10**40)  # relative; irrational values agree to more digits than this
 _ROUNDED = Fraction(1, 100)  # relative; what "≈" may stand between
-_CUE = re.compile(r"\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####", re.IGNORECASE)
+_CUE = re.compile(r"(?i)\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####")
 _MAX_CUES = 20
 _SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s|\Z))++")
 _BULLET = re.compile(r"\A(\s*)[-*•](\s)")
-_DIGIT = re.compile(r"\d|\\(?:pi|sqrt)", re.ASCII)
+_DIGIT = re.compile(r"(?a)\d|\\(?:pi|sqrt)")
 
 
 def read_number(text: str, *, symbols: bool = False, prose: bool = False) -> ParsedNumber | None:

@@ -48,8 +48,8 @@ _IMPLIED = re.compile(r"\\(?:sqrt|pi|[dtc]?frac|binom)(?![A-Za-z])")
 _POWER = re.compile(r"(?:\^|\*\*)(?!\s*\{?\s*\\circ)")
 _POSTFIX = re.compile(r"!(?![=!])|!!+|\\?%|per\s?cent\b(?!age)")
 _DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?")
-_SHORT = re.compile(r"\s*(\d)(?!\d*[.,]?\d)", re.ASCII)
-_TWO_SHORT = re.compile(r"\s*(\d)\s?(\d)(?!\d|[.,]\d)", re.ASCII)
+_SHORT = re.compile(r"(?a)\s*(\d)(?!\d*[.,]?\d)")
+_TWO_SHORT = re.compile(r"(?a)\s*(\d)\s?(\d)(?!\d|[.,]\d)")
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 # With names.

@@ -45,42 +45,16 @@ _LISTED = rf"{_COMMA}|\\word\{{\s*(?:and|or|but)\s*\}}|(?<![A-Za-z\\])(?:and|or)
 _RELATED = r"[=<>]|\\(?:le|ge|ne|in|approx)(?![A-Za-z])"
 _UNITED = r"\\(?:cup|setminus)(?![A-Za-z])"
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
-_BRACKETED = re.compile(r"(\(|\[|\\\{|\\langle|\])(.*)(\)|\]|\\\}|\\rangle|\[)", re.DOTALL)
+_BRACKETED = re.compile(r"(?s)(\(|\[|\\\{|\\langle|\])(.*)(\)|\]|\\\}|\\rangle|\[)")
 _BUILT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid|\||:)(.*)\\\}")
-_MATRIX = re.compile(r"[(\[\s]*\\begin\{(matrix|cases)\}(.*)\\end\{\1\}[\s)\]]*", re.DOTALL)
-_WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+", re.DOTALL)
-_SMALL = [
-    "in",
-    "is",
-    "of",
-    "to",
-    "it",
-    "so",
-    "an",
-    "at",
-    "on",
-    "by",
-    "or",
-    "as",
-    "be",
-    "we",
-    "he",
-    "up",
-    "do",
-    "if",
-    "no",
-    "my",
-    "us",
-    "me",
-    "go",
-]
+_MATRIX = re.compile(r"(?s)[(\[\s]*\\begin\{(matrix|cases)\}(.*)\\end\{\1\}[\s)\]]*")
+_WORDS = re.compile(r"(?s)(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+")
+_SMALL = " in is of to it so an at on by or as be we he up do if no my us me go "
 _NAME = re.compile(
     r"[A-Z]{2,4}|[A-Za-z]\s*\([\w, ]*\)|\\lim\s*_.*|\\word\{[^{}]*\}.{0,20}|(?:[A-Za-z]{3,} ?)+"
 )
 _BARE = re.compile(r"[A-Za-z]|\\[a-z]+|\w_\w")
-_UNIT = re.compile(
-    r"(.*?[^\s\\])\s*((?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)", re.DOTALL
-)
+_UNIT = re.compile(r"(?s)(.*?[^\s\\])\s*((?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)")
 _QUOTIENT = re.compile(r"\\frac\s*\{(.*?)\}\s*\{(.*?)\}")
 _ORDERED = {"tuple", "list", "matrix"}
 _MAX_PARTS = 200
@@ -99,11 +73,8 @@ def read(text: str) -> Structure | None:
         cells = [_all(row.split("&")) for row in matrix[2].split(r"\\") if row.strip()]
         return None if None in cells or not cells else Structure("matrix", tuple(cells), matrix[1])
     if r"\begin{matrix}" not in text:
-        rows = [
-            row.replace("&", " ").strip(" ,")
-            for row in (matrix[2] if matrix else text).split(r"\\")
-        ]
-        text = ", ".join(row for row in rows if row).replace(", =", " =")
+        rows = (matrix[2] if matrix else text).replace("&", " ").split(r"\\")
+        text = ", ".join(row.strip(" ,") for row in rows if row.strip(" ,")).replace(", =", " =")
     if re.search(r"[<>]|\\[lg]e\b", text):
         text = re.sub(r"\\l(or|and)\b", r"\\word{\1}", text)
     if (word := _word(text)) is not None:
@@ -120,7 +91,7 @@ def _word(text: str) -> str | None:
     if (inner := re.fullmatch(r"\\word\{([^{}]*)\}", text)) is not None:
         return None if read_unit(inner[1]) else as_text(text)
     if text.isalpha() and text.isascii() and 1 < len(text) < 4:
-        product = len(text) == 2 and text.islower() and text not in _SMALL
+        product = len(text) == 2 and text.islower() and f" {text} " not in _SMALL
         return None if product or not set(text) - set("xyzuvw") else as_text(text)
     return as_text(text) if _WORDS.fullmatch(text) else None
 
@@ -265,11 +236,8 @@ def _single(text: str) -> Structure | None:
         items = _all(parts) if len(parts) != 1 or opening == r"\{" else None
         if items is not None and (opening == r"\{") == (closing == r"\}"):
             closed = (opening == "[", closing == "]")
-            return (
-                Structure("set", _flat(items))
-                if opening == r"\{"
-                else Structure("tuple", items, str(closed))
-            )
+            kind, items = ("set", _flat(items)) if opening == r"\{" else ("tuple", items)
+            return Structure(kind, items, str(closed))
     ratio = [one for _, one in _split(text, ":")]
     if len(ratio) > 1:
         items = _all(ratio)
@@ -304,29 +272,23 @@ def _everything() -> list[Interval]:
 def _as_reals(one: Structure | None) -> tuple[Interval, ...] | None:
     if one is None or one.kind == "reals":
         return one and one.parts
-    ends: list[Any] = (
-        [_real(part) for part in one.parts] if one.kind in ("set", "tuple") else [None]
-    )
+    ends: list[Any] = [_real(part) for part in one.parts if one.kind in ("set", "tuple")] or [None]
     if None in ends or (one.kind == "tuple" and (len(ends) != 2 or not ends[0] < ends[1])):
         return None
     if one.kind == "set":
-        return tuple(_union([(point, False, point, True) for point in ends])) if ends else None
+        return tuple(_union([(point, False, point, True) for point in ends]))
     return ((ends[0], not one.text.startswith("(T"), ends[1], one.text.endswith("True)")),)
 
 
 def _united(parts: list[tuple[str, str]]) -> Structure | None:
     found: list[Interval] = []
     for sign, text in parts:
-        reals = _as_reals(read(text))
-        if reals is None or (
-            sign == r"\setminus" and any(low != high for low, _, high, _ in reals)
-        ):
+        reals, less = _as_reals(read(text)), sign == r"\setminus"
+        if reals is None or (less and any(low != high for low, _, high, _ in reals)):
             return _value(" ".join(part for one in parts for part in one).strip())
-        if sign == r"\setminus":
-            for point, *_ in reals:
-                found = _without(found, point)
-        else:
-            found = _union([*found, *reals])
+        found = found if less else _union([*found, *reals])
+        for point, *_ in reals if less else ():
+            found = _without(found, point)
     return Structure("reals", tuple(found))
 
 
