@@ -328,27 +328,15 @@ def numbers_match(
     """
     if answer.unit and reference.unit and answer.unit != reference.unit:
         return False
-    pairs = [(answer.value, reference.value)]
-    if answer.rounded is not None:
-        pairs.append((answer.rounded, reference.value))
-    if answer.percent != reference.percent:
-        scale = {True: 100, False: 1}
-        pairs.append(
-            (answer.value * scale[answer.percent], reference.value * scale[reference.percent])
-        )
-    rough = not (answer.exact and reference.exact)
-    return any(_close(a, b, rel_tol, abs_tol, rough) for a, b in pairs)
-
-
-def _close(
-    answer: Fraction, reference: Fraction, rel_tol: float, abs_tol: float, rough: bool
-) -> bool:
-    if answer == reference:
-        return True
-    if rel_tol == abs_tol == 0.0 and not rough:
-        return False
-    relative = max(Fraction(repr(rel_tol)), _SAME if rough else 0)
-    return abs(answer - reference) <= max(Fraction(repr(abs_tol)), relative * abs(reference))
+    percents = [100 if one.percent else 1 for one in (answer, reference)]
+    pairs = [
+        (answer.value, reference.value),
+        (answer.value if answer.rounded is None else answer.rounded, reference.value),
+        (answer.value * percents[0], reference.value * percents[1]),
+    ]
+    rough = 0 if answer.exact and reference.exact else _SAME
+    relative, absolute = max(Fraction(repr(rel_tol)), rough), Fraction(repr(abs_tol))
+    return any(a == b or abs(a - b) <= max(absolute, relative * abs(b)) for a, b in pairs)
 
 
 def _spoken(sentence: re.Match[str], *, first: bool) -> tuple[bool, ParsedNumber | None]:
@@ -413,7 +401,9 @@ def _one_number(items: list[AnswerItem], strict: bool = False) -> ParsedNumber |
             continue
         if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
             return None
-        values.append((relation, _merged(numbers)))
+        unit = next((one.unit for one in numbers if one.unit), "")
+        percent = all(one.percent for one in numbers)
+        values.append((relation, numbers[-1]._replace(unit=unit, percent=percent)))
     return _chained(values, strict)
 
 
@@ -442,8 +432,3 @@ def _kinds(items: list[AnswerItem]) -> set[str]:
 
 def _same(first: ParsedNumber, second: ParsedNumber) -> bool:
     return numbers_match(first._replace(percent=False), second._replace(percent=False), 0.0, 0.0)
-
-
-def _merged(numbers: list[ParsedNumber]) -> ParsedNumber:
-    unit = next((one.unit for one in numbers if one.unit), "")
-    return numbers[-1]._replace(unit=unit, percent=all(one.percent for one in numbers))

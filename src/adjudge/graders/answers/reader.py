@@ -57,13 +57,7 @@ _RELATION = re.compile(
     r"\\(?:cup|cap|land|lor|setminus|to|equiv|pmod|perp|parallel|su[bp]set(?:eq)?|sim|cong|in|notin"
     r"|implies|iff|circ|oplus|otimes|mid|le|ge|ne|approx|propto|choose)(?![A-Za-z])|->|[:<>=|]"
 )
-_ANY_ORDER = {
-    "=",
-    *(
-        rf"\{one}"
-        for one in ["cup", "cap", "land", "lor", "oplus", "perp", "parallel", "iff", "ne"]
-    ),
-}
+_ANY_ORDER = re.findall(r"\S+", r"= \cup \cap \land \lor \oplus \perp \parallel \iff \ne")
 _NO_FACTOR = re.compile(
     rf"\\(?:times|cdot|div|mod|pm|mp|r(?:floor|ceil|angle)|end)(?![A-Za-z])|{_RELATION.pattern}"
 )

@@ -51,7 +51,8 @@ _MATRIX = re.compile(r"(?s)[(\[\s]*\\begin\{(matrix|cases)\}(.*)\\end\{\1\}[\s)\
 _WORDS = re.compile(r"(?s)(?=.*[A-Za-z]{4})[A-Za-z][A-Za-z ,.'-]*+")
 _SMALL = " in is of to it so an at on by or as be we he up do if no my us me go "
 _NAME = re.compile(
-    r"[A-Z]{2,4}|[A-Za-z]\s*\([\w, ]*\)|\\lim\s*_.*|\\word\{[^{}]*\}.{0,20}|(?:[A-Za-z]{3,} ?)+"
+    r"[A-Z]{2,4}|[A-Za-z]\s*\([\w, ]*\)|\\lim\s*_.*|\\word\{[^{}]*\}.{0,20}"
+    r"|[A-Za-z]{3,}(?: [A-Za-z]{3,})*"
 )
 _BARE = re.compile(r"[A-Za-z]|\\[a-z]+|\w_\w")
 _UNIT = re.compile(r"(?s)(.*?[^\s\\])\s*((?:\\frac\s*\{\s*)?\\word\{.*|(?<=[\s\d}])[A-Za-z]{2,}.*)")
