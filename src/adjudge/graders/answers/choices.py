@@ -13,25 +13,16 @@ from adjudge.graders.answers.finding import strip_wrappers
 _WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
 _OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
 # Chinese words around letters, as the English rules read them.
-_CHINESE = tuple(
-    (words.split(), english)
-    for words, english in (
-        ("， ；", "; "),
-        ("。", ". "),
-        ("、", ", "),
-        ("：", ": "),
-        ("或者 或", " or "),
-        ("和 与 及", " and "),
-        ("而不是 不是 而非 不选 不能选 排除", " not "),
-        ("因为 由于", " because "),
-        ("不对 不正确 错误 有误 不成立 不符 错", " is wrong "),
-        ("答案应为 答案应是 答案为 答案是 答案 故选 应选 选择", " answer: "),
-        ("选项", " option "),
-        ("选", " answer: "),
-        ("项 都 均 全", " "),
-        ("是", " is "),
-    )
-)
+_CHINESE = [
+    pair.split("=")
+    for pair in (
+        "，=; /；=; /。=. /、=, /：=: /或者= or /或= or /和= and /与= and /及= and /而不是= not /不是= not /而非= not "
+        "/不选= not /不能选= not /排除= not /因为= because /由于= because /不对= is wrong /不正确= is wrong "
+        "/错误= is wrong /有误= is wrong /不成立= is wrong /不符= is wrong /错= is wrong /答案应为= answer: "
+        "/答案应是= answer: /答案为= answer: /答案是= answer: /答案= answer: /故选= answer: /应选= answer: "
+        "/选择= answer: /选项= option /选= answer: /项= /都= /均= /全= /是= is "
+    ).split("/")
+]
 _CHINESE_LETTER = re.compile(
     r"(?<=[\u4e00-\u9fff])(?=[A-Z](?![A-Za-z]))|(?<=[A-Z])(?=[\u4e00-\u9fff])"
 )
@@ -138,9 +129,8 @@ def read_letter_behind(mark: str, text: str) -> str | None:
 def _in_english(text: str) -> str:
     if not re.search(r"[\u4e00-\u9fff]", text):
         return text
-    for words, english in _CHINESE:
-        for word in words:
-            text = text.replace(word, english)
+    for word, english in _CHINESE:
+        text = text.replace(word, english)
     return _IS_WRONG.sub(" is wrong", _CHINESE_LETTER.sub(" ", text))
 
 

@@ -465,16 +465,18 @@ def _patterns(reference: Any) -> list[str]:
 
 
 def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
+    wrong = ""
     if not isinstance(flags, str) or not set(flags) <= set(likeness.REGEX_FLAGS):
-        raise ConfigError(f"{owner}: flags must be letters out of 'aimsx' (found {flags!r})")
-    if not isinstance(pattern, str):
-        raise ConfigError(f"{owner}: pattern must be text (found {pattern!r})")
-    try:
-        likeness.compile_pattern(pattern, flags)
-    except (re.error, OverflowError) as error:
-        raise ConfigError(
-            f"{owner}: pattern {pattern!r} is not a regular expression: {error}"
-        ) from None
+        wrong = f"flags must be letters out of 'aimsx' (found {flags!r})"
+    elif not isinstance(pattern, str):
+        wrong = f"pattern must be text (found {pattern!r})"
+    else:
+        try:
+            likeness.compile_pattern(pattern, flags)
+        except (re.error, OverflowError) as error:
+            wrong = f"pattern {pattern!r} is not a regular expression: {error}"
+    if wrong:
+        raise ConfigError(f"{owner}: {wrong}")
 
 
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
