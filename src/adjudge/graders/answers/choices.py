@@ -13,16 +13,15 @@ from adjudge.graders.answers.finding import strip_wrappers
 _WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
 _OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
 # Chinese words around letters, as the English rules read them.
-_CHINESE = [
-    pair.split("=")
-    for pair in (
-        "，=; /；=; /。=. /、=, /：=: /或者= or /或= or /和= and /与= and /及= and /而不是= not /不是= not /而非= not "
-        "/不选= not /不能选= not /排除= not /因为= because /由于= because /不对= is wrong /不正确= is wrong "
-        "/错误= is wrong /有误= is wrong /不成立= is wrong /不符= is wrong /错= is wrong /答案应为= answer: "
-        "/答案应是= answer: /答案为= answer: /答案是= answer: /答案= answer: /故选= answer: /应选= answer: "
-        "/选择= answer: /选项= option /选= answer: /项= /都= /均= /全= /是= is "
-    ).split("/")
-]
+_CHINESE = re.findall(
+    r"([^/=]+)=([^/]+)",
+    "，=; /；=; /。=. /、=, /：=: /或者= or /或= or /和= and /与= and /及= and /而不是= not "
+    "/不是= not /而非= not /不选= not /不能选= not /排除= not /因为= because /由于= because "
+    "/不对= is wrong /不正确= is wrong /错误= is wrong /有误= is wrong /不成立= is wrong "
+    "/不符= is wrong /错= is wrong /答案应为= answer: /答案应是= answer: /答案为= answer: "
+    "/答案是= answer: /答案= answer: /故选= answer: /应选= answer: /选择= answer: "
+    "/选项= option /选= answer: /项= /都= /均= /全= /是= is ",
+)
 _CHINESE_LETTER = re.compile(
     r"(?<=[\u4e00-\u9fff])(?=[A-Z](?![A-Za-z]))|(?<=[A-Z])(?=[\u4e00-\u9fff])"
 )
