@@ -18,12 +18,7 @@ from adjudge.graders.answers import structures
 from adjudge.graders.answers.finding import MarkedText, find_last_math, strip_wrappers
 from adjudge.graders.answers.normal_text import as_text, normalize, to_latex
 from adjudge.graders.answers.numerals import ExpressionTooLarge
-from adjudge.graders.answers.quantities import (
-    ParsedNumber,
-    find_last_number,
-    numbers_match,
-    read_number,
-)
+from adjudge.graders.answers.quantities import find_last_number, numbers_match, read_number
 
 _LABEL = re.compile(r"\(?([A-J])\)?")
 _LABELLED = re.compile(r"(?s)\(?([A-J])(?:[).:]|\s*\\word\{).*")
@@ -58,7 +53,7 @@ def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a ste
     numbers = read_number(answer, symbols=True), read_number(reference, symbols=True)
     if numbers[0] and numbers[1] and not ("=" in answer and "=" in reference):
         equal = numbers_match(numbers[0], numbers[1], 0.0, 0.0)
-        if equal or not _is_rounded(numbers[1], numbers[0]):
+        if equal or "." not in numbers[1].text or not numbers[0].computed:
             return Comparison("equal_value" if equal else "differs", "number", "number")
     label, labelled = _LABEL.fullmatch(as_text(wanted)), _LABELLED.fullmatch(said)
     if label and labelled:
@@ -70,9 +65,8 @@ def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a ste
         one = structures.read(said)
     except RecursionError:
         raise ExpressionTooLarge from None
-    kinds = [
-        _kind(structure, number) for structure, number in zip((one, other), numbers, strict=True)
-    ]
+    read = zip((one, other), numbers, strict=True)
+    kinds = [one.kind if one else "number" if number else "" for one, number in read]
     if one and other and structures.are_equal(other, one):
         return Comparison("equal_value", *kinds)
     both = (said, wanted)
@@ -81,18 +75,8 @@ def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a ste
     return Comparison("differs" if all(kinds) else "undecided", *kinds)
 
 
-def _kind(structure: structures.Structure | None, number: ParsedNumber | None) -> str:
-    return structure.kind if structure else "number" if number else ""
-
-
-def _is_rounded(reference: ParsedNumber, answer: ParsedNumber) -> bool:
-    """Whether the reference may be a decimal that was rounded from what the answer computes."""
-    return "." in reference.text and not reference.computed and answer.computed
-
-
 _EXPRESSION_CHARS = 200
 _PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
-_CUE = re.compile(r"(?i)\banswer(?:\s+is\b|\**\s*[:=])[:\s]*")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200}?)[.:]?\*\*")
 # Before a formula: it is not the answer, or only one of several.
 _DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")

@@ -91,6 +91,7 @@ _FONT = re.compile(
     r"|operatorname\*?)\s*" + _BRACED
 )
 _DIFFERENTIAL = r"(?:d|\\partial)(?:\s*\^\s*\{?\w\}?)?\s*\\?"
+_NO_LETTER = re.compile(r"\\frac|[^\w]")
 _RULES: tuple[tuple[str, Any], ...] = (
     (r"(?<!\\)\$+|\\[()\[\]]|(?<![\w*)])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![\w*({\\-])", ""),
     (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split)\}", ""),
@@ -108,7 +109,6 @@ _RULES: tuple[tuple[str, Any], ...] = (
     ),
     (r"(?<![A-Za-z\\])(d[a-z])\s?/\s?(d[a-z])(?![A-Za-z])", r"\\word{\1\2}"),
 )
-_NO_LETTER = re.compile(r"\\frac|[^\w]")
 
 
 def normalize(text: str) -> str:
