@@ -96,10 +96,11 @@ def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -
     if as_json:
         print_json(steps)
         return
-    texts = steps.pop("text")
-    rows = [[kind, *map(str, said.values())] for kind, said in steps.items()]
     console = output()
-    console.print(", ".join(f"{one} as text: {clean(text)}" for one, text in texts.items()) + "\n")
+    for step in [one for one in steps if one.islower()]:
+        said = steps.pop(step)
+        console.print(f"{step}: " + ", ".join(f"{one} {clean(text)}" for one, text in said.items()))
+    rows = [[kind, *map(str, said.values())] for kind, said in steps.items()]
     console.print(Table(["type", "answer", "decision", "score"], rows, keep=("type", "decision")))
 
 

@@ -69,7 +69,7 @@ def read_value(text: str, start: int = 0) -> ParsedValue | None:
     return ParsedValue(number, reader.exact, reader.percent, reader.operators == 0, reader.at)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def evaluate(text: str) -> Values | None:
     r"""The values of all of an expression in normal form; ``None`` for what is none.
 

@@ -8,6 +8,7 @@ The answer is found as a text (:mod:`.finding`), read as its type says (:mod:`.c
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -358,7 +359,7 @@ class AnswerGrader(ParametricRule):
             finding = await self._compare(kind, sought, marked is not None, reference)
         except CandidateLimitExceeded as excess:
             said = {"answer": shorten_text(sought), "extracted": marked is not None, **facts}
-            return self._candidate_fault(str(excess), **said)
+            return self._candidate_fault(str(excess), **said, decision="undecided")
         return self._found(finding, marked is not None, facts)
 
     def _kind(self, row_type: Any, reference: Any) -> str:
@@ -483,9 +484,14 @@ async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
     """How an answer compares with a reference: the texts, and the decision by each type."""
     texts = [find_last_marked(one) or one for one in (answer, reference)]
     marked = f"<answer>{texts[0]}</answer>"
+    names = ("answer", "reference")
     steps: dict[str, dict[str, Any]] = {
-        "text": dict(zip(("answer", "reference"), map(as_text, map(normalize, texts)), strict=True))
+        "text": dict(zip(names, map(as_text, map(normalize, texts)), strict=True))
     }
+    with contextlib.suppress(ExpressionTooLarge):
+        found = compare(*texts)
+        kinds = (found.kind or "nothing", found.reference_kind or "nothing")
+        steps["read as"] = dict(zip(names, kinds, strict=True))
     for kind in ("NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "ANY"):
         try:
             result = await AnswerGrader().aevaluate(marked, reference, kind)

@@ -62,7 +62,7 @@ _MAX_PARTS = 200
 _DECIMAL = re.compile(r"-?\d*\.(\d{3,})")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read(text: str) -> Structure | None:
     r"""What all of an answer in normal form says; ``None`` where that is not understood.
 
