@@ -99,6 +99,7 @@ _PHRASE = re.compile(
     r"|(?:or|and)\s+(?:more|less|fewer|higher|lower|greater|above|below|up|over)\b"
     r"|(?:at\s+(?:least|most)|up\s+to|between|times\s+(?:as|more|less|larger|the|that))\b"
     r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
+    r"|(?:(?:square|cube|multiple|factor|divisor)s?\s+of|divisible\s+by)\s+(?=[\d$\\])"
     r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|(?:<(?!<)|>|\||\^))"
     r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
     r"|[a-z0-9]+\s+(?:decimal|significant)\s+[a-z]+))"
@@ -120,7 +121,7 @@ _NOT = re.compile(r"not|never|cannot|\w*n['’]t")
 # Words that make another number of the one beside them, or none.
 _CHANGES = re.compile(
     r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
-    r"thousandth|millionth)s?|twice|doubled?|tripled?|halved|thrice|squared|cubed|factorial|root|negative|"
+    r"thousandth|millionth)s?|twice|doubled?|tripled?|halved|thrice|squared|cubed|negated|conjugate|factorial|root|negative|"
     r"minus|plus|times|inverse|reciprocal|power|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
     r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
