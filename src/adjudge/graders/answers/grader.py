@@ -405,7 +405,7 @@ class AnswerGrader(ParametricRule):
         asked = [text for text, one in found.items() if one.decision is None]
         unread = [text for text, one in found.items() if not one.reference_kind]
         if asked:
-            texts = {"answer": normalize(answer), "references": [normalize(one) for one in asked]}
+            texts = {"answer": normalize(answer), "references": list(map(normalize, asked))}
             said = await self._in_process(_VERIFY, **texts)
             if said:
                 return AnswerMatch(1.0, answer, "equal_symbolic")
@@ -481,22 +481,18 @@ def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
 
 
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
-    """How an answer compares with a reference: the texts, and the decision by each type."""
-    texts = [find_last_marked(one) or one for one in (answer, reference)]
-    marked = f"<answer>{texts[0]}</answer>"
-    names = ("answer", "reference")
-    steps: dict[str, dict[str, Any]] = {
-        "text": dict(zip(names, map(as_text, map(normalize, texts)), strict=True))
-    }
+    """How an answer compares with a reference: texts, readings, and the decision by each type."""
+    said, wanted = (find_last_marked(one) or one for one in (answer, reference))
+    texts = {"answer": as_text(normalize(said)), "reference": as_text(normalize(wanted))}
+    steps: dict[str, dict[str, Any]] = {"text": texts}
     with contextlib.suppress(ExpressionTooLarge):
-        found = compare(*texts)
-        kinds = (found.kind or "nothing", found.reference_kind or "nothing")
-        steps["read as"] = dict(zip(names, kinds, strict=True))
+        found = compare(said, wanted)
+        steps["read as"] = {"answer": found.kind, "reference": found.reference_kind}
     for kind in ("NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "ANY"):
         try:
-            result = await AnswerGrader().aevaluate(marked, reference, kind)
-            said = {one: result.metadata[one] for one in ("answer", "decision")}
-            steps[kind] = {**said, "score": result.score}
+            result = await AnswerGrader().aevaluate(f"<answer>{said}</answer>", reference, kind)
+            read = {one: result.metadata[one] for one in ("answer", "decision")}
+            steps[kind] = {**read, "score": result.score}
         except GradingFailure as failure:
             steps[kind] = {"answer": None, "decision": str(failure), "score": None}
     return steps
