@@ -64,7 +64,7 @@ HONEST = (
     Action("wrong", r"\boxed{13}"),
 )
 WRONG = sum(one.kind == "wrong" for one in HONEST)
-BOMB = Action("breaking", r"\boxed{10^{10^{10}}}", 0.15)
+BOMB = Action("breaking", r"\boxed{\sum_{k=1}^{n} 10^{10^{10}} k}", 0.15)
 BAIT = Action("breaking", r"\boxed{42} [what the judge refuses to read]", 0.15)
 
 TRAPS: dict[str, tuple[Action, ...]] = {"answer": (*HONEST, BOMB), "judge": (*HONEST, BAIT)}

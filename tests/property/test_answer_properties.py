@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.answers.extraction import Box, find_last_marked, intersection_over_union
+from adjudge.graders.answers.finding import find_last_marked
 from adjudge.graders.answers.grader import AnswerGrader
-from adjudge.graders.answers.numbers import find_last_number
+from adjudge.graders.answers.likeness import Box, intersection_over_union
+from adjudge.graders.answers.quantities import find_last_number
 from adjudge.types import GraderScore
 
 SHARED_LOOP = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -111,7 +111,7 @@ def test_the_score_is_the_reward_and_the_graders_are_told_apart(beside: Path) ->
     )
     assert (one.score, one.request_id, one.error) == (1.0, "a", None)
     assert one.detailed_scores == {"answer": 1.0}
-    assert one.explanation == "answer: equal"
+    assert one.explanation == "answer: equal_value"
     assert (other.score, other.request_id) == (0.0, None)
 
 

@@ -15,7 +15,6 @@ import pytest
 from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.engine.processes import get_pool
 from adjudge.errors import Cause, ErrorKind, GradingFailure
-from adjudge.graders.answers import math_equality
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.code.grader import CodeExecutionGrader, SyntaxCheckGrader
 from adjudge.graders.instructions.grader import IFEvalGrader
@@ -48,6 +47,7 @@ BOMBS = {
     "tower in an equation": "y = 10^{10^{10}}",
     "contradictory towers": "10^{10^{10}} = 9^{10^{10}} = 3",
 }
+TOWER = r"\sum_{k=1}^{n} 10^{10^{10}}k"
 REFERENCE = r"\frac{x}{2}"
 DEADLINE_S = 0.3
 
@@ -83,12 +83,10 @@ def failure(candidate: str, reference: Any, deadline_s: float = DEADLINE_S) -> G
 def test_a_bomb_is_a_wrong_answer(name: str) -> None:
     result = graded(BOMBS[name])
     assert result.score == 0.0
-    assert result.cause is Cause.CANDIDATE or "xpression" in result.reason  # none was read
-    assert (
-        "cause" in result.metadata
-        or "no expression" in result.reason
-        or "not a math" in result.reason
-    )
+    if result.cause is Cause.CANDIDATE:
+        assert result.metadata["decision"] == "undecided"
+    else:
+        assert result.metadata["decision"] in ("differs", "undecided", "no_answer")
 
 
 @pytest.mark.slow
@@ -126,8 +124,8 @@ def test_half_of_a_surrogate_pair_is_no_failure(grade: Callable[[str], GraderSco
     assert isinstance(grade(LONELY), GraderScore)
 
 
-def test_a_tower_is_recognised_before_it_is_computed() -> None:
-    result = graded("10^{10^{10}}", deadline_s=100.0)
+def test_a_tower_in_a_sum_is_recognised_before_it_is_computed() -> None:
+    result = graded(TOWER, deadline_s=100.0)
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
     assert "more than 1000000 digits" in result.reason
 
@@ -135,10 +133,10 @@ def test_a_tower_is_recognised_before_it_is_computed() -> None:
 @pytest.mark.parametrize(
     ("candidate", "reference", "kind"),
     [
-        pytest.param("x+1", "10^{10^{10}}x", ErrorKind.UNSUPPORTED, marks=pytest.mark.slow),
+        pytest.param("x+1", TOWER, ErrorKind.UNSUPPORTED, marks=pytest.mark.slow),
         pytest.param("x+1", BOMBS["sum"], ErrorKind.TIMEOUT, marks=pytest.mark.slow),
         # Of two bombs the reference is the first.
-        (BOMBS["sum"], "10^{10^{10}}x", ErrorKind.UNSUPPORTED),
+        (BOMBS["sum"], TOWER, ErrorKind.UNSUPPORTED),
         pytest.param(BOMBS["tower"], BOMBS["sum"], ErrorKind.TIMEOUT, marks=pytest.mark.slow),
     ],
 )
@@ -274,40 +272,13 @@ def test_a_stopped_process_is_missing() -> None:
     async def stopped() -> None:
         pid = await get_pool().call("os:getpgid", 0, deadline_s=30)
         grader = AnswerGrader("MATH_EXPRESSIONS", deadline_s=0.2)
-        await grader.aevaluate(r"\boxed{x}", "x")
+        await grader.aevaluate(r"\boxed{x}", r"\int_0^1 y dy")
         os.kill(pid, signal.SIGSTOP)
-        await grader.aevaluate(r"\boxed{x+1}", "x")
+        await grader.aevaluate(r"\boxed{x+1}", r"\int_0^1 y dy")
 
     with pytest.raises(GradingFailure) as caught:
         asyncio.run(stopped())
     assert (caught.value.kind, caught.value.metadata) == (ErrorKind.TIMEOUT, {"local": True})
-
-
-HONEST = [
-    (r"\frac{x+1}{2}", True),
-    ("x = 3", True),
-    (r"2^{n+1}-1", True),
-    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", True),
-    (r"\binom{n}{2}", True),
-    (r"x^{100}", True),
-    ("f(x) = 2x+1", True),
-    ("1 < x < 3", True),
-    ("(1, 2]", True),
-    (r"(-\infty, 2) \cup (3, \infty)", True),
-    (r"\frac{1}{\sqrt{3}+\sqrt{2}}", True),
-    (r"(\sqrt{b}-3^{1000})^{5}", False),
-    ("10^{10^{10}}", False),
-    ("(x+1)^{50}", False),
-    (r"\sum_{k=1}^{n} k", False),
-    ("99999!", False),
-    pytest.param("+".join(f"x_{{{n}}}" for n in range(99)), False, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize(("text", "simple"), HONEST)
-def test_what_is_simple_at_sight(text: str, simple: bool) -> None:
-    [expression, *_] = math_equality._parsed(text)
-    assert math_equality._simple(expression) is simple
 
 
 def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.graders.answers.extraction import (
-    find_last_box,
-    find_last_marked,
-    find_last_math,
-    intersection_over_union,
-    read_boolean,
-    read_box,
-    read_letter,
-    strip_wrappers,
-)
-from adjudge.graders.answers.numbers import find_last_number, numbers_match, read_number
+from adjudge.graders.answers.choices import read_boolean, read_letter
+from adjudge.graders.answers.finding import find_last_marked, find_last_math, strip_wrappers
+from adjudge.graders.answers.likeness import find_last_box, intersection_over_union, read_box
+from adjudge.graders.answers.quantities import find_last_number, numbers_match, read_number
 from adjudge.graders.rules.json_validation import find_json_text, find_last_json
 
 
@@ -40,8 +33,10 @@ from adjudge.graders.rules.json_validation import find_json_text, find_last_json
         ("\\boxed{1}\n\n\\boxed{2}", "2"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{a \} b}", r"a \} b"),
-        ("<answer>1</answer> and <answer>2", "1"),
-        (r"\boxed{1} and \boxed{2", "1"),
+        ("<answer>1</answer> and <answer>2", ""),
+        (r"\boxed{1} and \boxed{2", ""),
+        (r"\boxed{1}, to repeat it: \boxed{1", "1"),
+        (r"Use \boxed{ for it. \boxed{1}", "1"),
         ("<answer><answer>4</answer></answer>", "4"),
         ("<answer></answer>", ""),
         ("</answer> 4 <answer>", None),

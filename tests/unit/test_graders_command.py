@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 
 import pytest
@@ -65,3 +66,16 @@ def test_a_class_of_ones_own_has_its_own_text_and_fields() -> None:
     assert "Derive" not in text  # its base class's docstring is not about it
     assert "Fields: prompt, response" in text
     assert "score_range" in text  # which a spec may set
+
+
+def test_an_answer_is_tried_by_each_type() -> None:
+    said = json.loads(
+        run("answer", "--try", r"[4,\infty)", r"\boxed{x \ge 4}", "--json", width=200)
+    )
+    assert said["text"] == {"answer": r"x\ge 4", "reference": r"[4,\infty)"}
+    assert said["MATH_EXPRESSIONS"]["decision"] == "equal_value"
+    assert (said["ANY"]["decision"], said["ANY"]["score"]) == ("differs", 0.0)
+    assert said["BOOLEAN"]["score"] is None
+    assert "equal_value" in run("answer", "--try", "5", "5.0", width=80)
+    for words in (["bleu"], []):
+        assert CliRunner().invoke(PROGRAM, ["graders", *words, "--try", "5", "5"]).exit_code != 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adjudge.cli.console import clean, output, print_json
+from adjudge.errors import ConfigError
 from adjudge.extensions import describe_package, find_entry_points
 from adjudge.graders.binding import list_fields
 from adjudge.graders.registry import (
@@ -53,6 +55,14 @@ def graders(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--try",
+            metavar="REFERENCE ANSWER",
+            help="With type answer: print how the answer compares, step by step.",
+        ),
+    ] = None,
 ) -> None:
     """List all graders: type, range, and whether each asks a judge.
 
@@ -63,6 +73,9 @@ def graders(
     Scores of one without a range count as they are; yours takes score_range = [low, high].
     Types of installed packages come last; they are imported when one is named.
     """
+    if pair is not None:
+        _print_tried(name, *pair, as_json)
+        return
     described = {one: describe(one) for one in ([name] if name else SHIPPED)}
     if name is None:
         described |= {one: found for one, found in describe_installed() if one not in SHIPPED}
@@ -72,6 +85,23 @@ def graders(
         _print_one(name, described[name])
     else:
         _print_all(described)
+
+
+def _print_tried(name: str | None, reference: str, answer: str, as_json: bool) -> None:
+    from adjudge.graders.answers.grader import try_answer  # noqa: PLC0415 (slow to load)
+
+    if name != "answer":
+        raise ConfigError(f"--try: belongs to the type answer (found {name}). Name answer.")
+    steps = asyncio.run(try_answer(reference, answer))
+    if as_json:
+        print_json(steps)
+        return
+    console = output()
+    for step in [one for one in steps if one.islower()]:
+        said = steps.pop(step)
+        console.print(f"{step}: " + ", ".join(f"{one} {clean(text)}" for one, text in said.items()))
+    rows = [[kind, *map(str, said.values())] for kind, said in steps.items()]
+    console.print(Table(["type", "answer", "decision", "score"], rows, keep=("type", "decision")))
 
 
 def describe(type_name: str) -> dict[str, Any]:

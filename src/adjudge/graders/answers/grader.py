@@ -1,40 +1,35 @@
-"""Is the final answer of a response the reference answer: the grader and its comparisons.
+"""Is the final answer of a response the reference answer: the grader, in one order.
 
-There is one comparison for each answer type that needs no process of its own. Each takes the text
-in which the answer stands and the reference of the sample, and returns an :class:`AnswerMatch`. A
-reference that is not of the type raises ``GradingFailure(invalid_input)``; a text without an answer
-of the type is a wrong answer, and the finding says so.
+The answer is found as a text (:mod:`.finding`), read as its type says (:mod:`.choices`,
+:mod:`.quantities`, :mod:`.structures`, :mod:`.likeness`) and compared; maths by
+:mod:`.comparison`. A reference that is not of the type raises
+``GradingFailure(invalid_input)``; a text without an answer of the type is a wrong answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.answers.arithmetic import MAX_DIGITS, to_latex
-from adjudge.graders.answers.extraction import (
-    CANDIDATE_CHARS,
-    REGEX_FLAGS,
-    SEARCHED_CHARS,
-    Box,
-    best_ocr_similarity,
-    compile_pattern,
-    equal_ignoring_case,
-    find_last_box,
+from adjudge.graders.answers import likeness
+from adjudge.graders.answers.choices import read_boolean, read_letter, read_letter_behind
+from adjudge.graders.answers.comparison import compare, find_last_expression
+from adjudge.graders.answers.finding import (
+    find_last_mark,
     find_last_marked,
-    find_last_math,
-    intersection_over_union,
-    read_boolean,
-    read_box,
-    read_letter,
     strip_wrappers,
+    without_end_tokens,
 )
-from adjudge.graders.answers.numbers import (
+from adjudge.graders.answers.normal_text import as_text, normalize
+from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
+from adjudge.graders.answers.quantities import (
     ParsedNumber,
     find_last_number,
     numbers_match,
@@ -55,14 +50,16 @@ from adjudge.types import GraderScore
 
 
 class AnswerMatch(NamedTuple):
-    """A score in [0, 1], the answer that was read (``None``: nothing found) and a reason."""
+    """A score in [0, 1], the answer that was read (``None``: nothing found), how it was decided.
+
+    ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``, ``no_answer``
+    or ``undecided``.
+    """
 
     score: float
     answer: str | None
-    reason: str
-
-
-_MATHS_DIGITS = 1e-5
+    decision: str
+    reason: str = ""
 
 
 def compare_number(
@@ -73,11 +70,13 @@ def compare_number(
     A ``marked`` answer must be one number as a whole; else the text may end on one.
     """
     references = [_reference_number(one) for one in _each(reference)]
-    number = read_number(text) or (None if marked else find_last_number(text))
+    number = (
+        read_number(text) if marked else read_number(text, prose=True) or find_last_number(text)
+    )
     if number is None:
         return _nothing("number")
     equal = any(numbers_match(number, one, rel_tol, abs_tol) for one in references)
-    return _equality(equal, number.text)
+    return _decided(equal, number.text)
 
 
 def compare_letter(text: str, reference: Any) -> AnswerMatch:
@@ -87,7 +86,7 @@ def compare_letter(text: str, reference: Any) -> AnswerMatch:
         for one in _texts(reference)
     ]
     letter = read_letter(text)
-    return _nothing("option letter") if letter is None else _equality(letter in letters, letter)
+    return _nothing("option letter") if letter is None else _decided(letter in letters, letter)
 
 
 def compare_boolean(text: str, reference: Any) -> AnswerMatch:
@@ -98,34 +97,31 @@ def compare_boolean(text: str, reference: Any) -> AnswerMatch:
     said = read_boolean(text)
     if said is None:
         return _nothing("yes, no, true or false")
-    return _equality(said is wanted, "true" if said else "false")
+    return _decided(said is wanted, "true" if said else "false")
 
 
 def compare_box(text: str, reference: Any) -> AnswerMatch:
     """The best intersection over union of the box in ``text`` with any reference box."""
     boxes = _reference_boxes(reference)
-    box = find_last_box(text)
+    box = likeness.find_last_box(text)
     if box is None:
         return _nothing("box of four numbers")
-    overlap = max(intersection_over_union(box, one) for one in boxes)
-    return AnswerMatch(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
+    overlap = max(likeness.intersection_over_union(box, one) for one in boxes)
+    return _alike(overlap, str(list(box)), f"intersection over union {overlap:.3g}")
 
 
 def compare_any(text: str, reference: Any) -> AnswerMatch:
     """1 when ``text`` equals any reference; case, white space around and LaTeX wrappers aside."""
-    wanted = read_reference_texts(reference)
-    equal = any(
-        equal_ignoring_case(text, one)
-        or equal_ignoring_case(strip_wrappers(text), strip_wrappers(one))
-        for one in wanted
-    )
-    return _equality(equal, text)
+    wanted = {_folded(one) for one in read_reference_texts(reference)}
+    wanted |= {_folded(strip_wrappers(one)) for one in wanted}
+    equal = bool({_folded(text), _folded(strip_wrappers(text))} & wanted)
+    return _decided(equal, text, "equal_text")
 
 
 def compare_exact(text: str, reference: Any) -> AnswerMatch:
     """1 when ``text`` equals any reference, surrounding white space aside."""
     wanted = [one.strip() for one in read_reference_texts(reference)]
-    return _equality(text.strip() in wanted, text)
+    return _decided(text.strip() in wanted, text, "equal_text")
 
 
 @cache
@@ -141,9 +137,7 @@ def compare_json(text: str, reference: Any) -> AnswerMatch:
 
     found = find_json_text(text)
     result = _json_match().evaluate(found or "", reference)
-    return (
-        _nothing("JSON value") if found is None else AnswerMatch(result.score, found, result.reason)
-    )
+    return _nothing("JSON value") if found is None else _alike(result.score, found, result.reason)
 
 
 COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
@@ -157,28 +151,6 @@ COMPARATORS: dict[str, Callable[[str, Any], AnswerMatch]] = {
 """The types whose comparison has no parameters."""
 
 
-def compare_numerically(answer: str, references: list[str]) -> bool | None:
-    """Whether numbers are equal, for maths; ``None`` where more than arithmetic is needed.
-
-    Here 5% is 0.05 and never 5. Numbers closer than 0.00001 that differ are left to the symbolic
-    check, which rounds; so are two equations, which may have two names on the left.
-    """
-    number = _maths_number(answer)
-    if number is None:
-        return None
-    others = [one for one in references if not ("=" in one and "=" in answer)]
-    known = [one for one in map(_maths_number, others) if one is not None]
-    if any(numbers_match(number, one, 0.0, 0.0) for one in known):
-        return True
-    close = any(numbers_match(number, one, 0.0, _MATHS_DIGITS) for one in known)
-    return None if close or len(known) < len(references) else False
-
-
-def _maths_number(text: str) -> ParsedNumber | None:
-    number = read_number(text, symbols=True)
-    return number and number._replace(percent=False)
-
-
 def read_reference_texts(reference: Any) -> list[str]:
     r"""The references as texts; what ``<answer>`` or ``\boxed{}`` in one holds stands for it."""
     return [find_last_marked(one) or one for one in _texts(reference)]
@@ -188,6 +160,10 @@ def raise_unusable_reference(wanted: str, reference: Any) -> Any:
     """Raise ``GradingFailure(invalid_input)`` for a reference that is not ``wanted``."""
     found = f"{type(reference).__name__} {shorten_text(reference, 80)!r}"
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the reference must be {wanted}, got {found}")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).strip().casefold()
 
 
 def _each(reference: Any) -> list[Any]:
@@ -212,7 +188,7 @@ def _is_plain_number(reference: Any) -> bool:
 
 
 _PLAIN_NUMBER = re.compile(
-    r"\s*[-+]?(0|[1-9]\d{0,2}(,\d{3})+|[1-9]\d*)?(\.\d+)?(?<=\d)\s*", re.ASCII
+    r"(?a)\s*[-+]?(?:(0|[1-9]\d{0,2}(,\d{3})+|[1-9]\d*)?(\.\d+)?(?<=\d)|[1-9]\d*/[1-9]\d*)\s*"
 )
 
 
@@ -233,58 +209,51 @@ def _given_number(given: float) -> ParsedNumber | None:
     return ParsedNumber(Fraction(repr(given)), False, 0, repr(given))
 
 
-def _reference_boxes(reference: Any) -> list[Box]:
-    box = read_box(reference)
-    several: Iterable[Any] = [box] if box else _each(reference)
-    boxes = [one if isinstance(one, tuple) and box else read_box(one) for one in several]
-    for one in boxes:
-        if one is None or one[2] <= one[0] or one[3] <= one[1]:
-            raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
+def _reference_boxes(reference: Any) -> list[likeness.Box]:
+    box = likeness.read_box(reference)
+    boxes = [box] if box else [likeness.read_box(one) for one in _each(reference)]
+    if any(one is None or one[2] <= one[0] or one[3] <= one[1] for one in boxes):
+        raise_unusable_reference("[x1, y1, x2, y2] with x1 < x2 and y1 < y2", reference)
     return [one for one in boxes if one is not None]
 
 
-def _equality(equal: bool, answer: str) -> AnswerMatch:
-    return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+def _decided(equal: bool, answer: str, decision: str = "equal_value") -> AnswerMatch:
+    return AnswerMatch(float(equal), answer, decision if equal else "differs")
+
+
+def _alike(score: float, answer: str, reason: str) -> AnswerMatch:
+    return AnswerMatch(score, answer, "equal_value" if score == 1.0 else "differs", reason)
 
 
 def _nothing(wanted: str) -> AnswerMatch:
-    return AnswerMatch(0.0, None, f"no answer found: no {wanted}")
+    return AnswerMatch(0.0, None, "no_answer", f"no {wanted}")
 
 
+# fmt: off
 AnswerType = Literal[
-    "auto",
-    "NUMBER",
-    "MATH_EXPRESSIONS",
-    "MULTIPLE_CHOICE",
-    "BOOLEAN",
-    "OCRTEXT",
-    "BBOX",
-    "ANY",
-    "EXACT",
-    "REGEX",
-    "JSON",
+    "auto", "NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "OCRTEXT", "BBOX", "ANY",
+    "EXACT", "REGEX", "JSON",
 ]
+# fmt: on
 _TYPES = frozenset(get_args(AnswerType)) - {"auto"}
 
 _MATHS_OWNER = "answer with answer_type = 'MATH_EXPRESSIONS'"
-_VERIFY = "adjudge.graders.answers.math_equality:verify"
-_SEARCH = "adjudge.graders.answers.extraction:search_patterns"
-_OCR = "adjudge.graders.answers.extraction:best_ocr_similarity"
+_VERIFY = "adjudge.graders.answers.symbolic:verify"
+_SEARCH = "adjudge.graders.answers.likeness:search_patterns"
+_OCR = "adjudge.graders.answers.likeness:best_ocr_similarity"
 
+# A final answer stands at the end: a mark is looked for in this many characters before it, and an
+# answer without a mark in this many.
+_SEARCHED_CHARS = 200_000
+_CANDIDATE_CHARS = 20_000
 # Types whose candidate is looked for near the end when nothing marks the answer.
 _SOUGHT = frozenset({"NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "BBOX"})
 _HASHED = frozenset({"NUMBER", "MATH_EXPRESSIONS", "ANY"})
 # Beyond this many character pairs (some 10 ms) an edit distance leaves the event loop.
 _OCR_PAIRS = 1_000_000_000
-# A short text without words is an expression as it stands: "x + 3", not its last number.
-_PROSE = re.compile(r"(?<![\\A-Za-z])(?!(?:sqrt|sinh|cosh|tanh|arc[a-z]{3})\b)[A-Za-z]{4,}|\n|: ")
-_EXPRESSION_CHARS = 200
 _MATHS_CHARS = 10_000
 # Ordinary patterns take time with the square of the text: half a second for this many.
 _PATTERN_CHARS = 10_000
-# Before a formula: it is not the answer, or only one of several.
-_DENIED = re.compile(r"(?:\b(?:not|nor|or|versus|vs|rather than|instead of)|n['’]t)\W*\Z")
-_DENIED_CHARS = 20
 
 
 @dataclass(eq=False, repr=False)
@@ -295,11 +264,11 @@ class AnswerGrader(ParametricRule):
     the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
     holds, whichever begins later, or the number in a last line ``#### 42`` (NUMBER,
     MATH_EXPRESSIONS and ANY). Without one it is the last candidate of its type in the text, and
-    metadata has ``extracted = false``. No candidate, or an unclosed ``<think>`` under
-    ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+    metadata has ``extracted = false``. No candidate, a last mark that is cut off, or an unclosed
+    ``<think>`` under ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
 
     ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
-    for a reference of digits ("42", "1,250.5"), and ``ANY`` for another. With a list as
+    for a reference of digits ("42", "1,250.5", "3/4"), and ``ANY`` for another. With a list as
     ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text reference
     is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or 6", "5 to
     6", "A/B", "yes and no"; "5, not 6" is 5.
@@ -310,11 +279,16 @@ class AnswerGrader(ParametricRule):
       "5k"); number words, units, and words that change nothing may stand around it. "at least 5"
       and "5x" are no numbers; "50%" is 0.5 or 50. Two different units are not equal and none is
       converted: 5 cm is 5, but not 5 m and not 0.05 m.
-    * MATH_EXPRESSIONS: equal by ``math-verify`` in a process that is killed after ``deadline_s``.
-      Numbers are read as for NUMBER and compared at once; 50% is 0.5 and not 50; a letter at a
-      numeral is a factor ("5k"). An equation stands for its right side where its left side is a
-      name or equals it; ``1=2=3`` stands for nothing. Needs the extra ``full``.
-    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A".
+    * MATH_EXPRESSIONS: the same text after normalising; else equal numbers, exactly, read as for
+      NUMBER (but "5k" is a product); else equal part by part as lists (with repeats), sets,
+      tuples, intervals, inequalities, equations and formulas; else, for sums, integrals and
+      limits, by ``math-verify`` in a process that is killed after ``deadline_s``. No part is
+      dropped: words, primes, bases and order count. An equation stands for its right side where
+      its left side is a name or equals it. A decimal of three or more places as the reference
+      is also equal to the fraction or root that it rounds. ``i`` is the imaginary unit. Needs
+      the extra ``full``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A"; from
+      "Answer: B" behind a mark that holds no letter.
     * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
     * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
     * BBOX: intersection over union of [x1, y1, x2, y2].
@@ -325,7 +299,7 @@ class AnswerGrader(ParametricRule):
     * JSON: the same value; the order of keys does not count, 1 equals 1.0.
 
     ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
-    ``deadline_s`` (2): processor seconds in a process for each part of a check: the reference, the
+    ``deadline_s`` (1): processor seconds in a process for each part of a check: the reference, the
     answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
     takes longer, or a mathematical or marked REGEX one of more than 10,000 characters, is wrong: 0,
     with ``cause = "candidate"`` in metadata.
@@ -334,7 +308,10 @@ class AnswerGrader(ParametricRule):
     Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
     or not of the type and for a response that is not text, ``unsupported`` for an unknown
     ``answer_type`` in a row, ``timeout`` when reference or comparison run past the deadline.
-    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``.
+    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``,
+    and ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``,
+    ``no_answer``, or ``undecided`` (0: the reference was read, and no step shows it equal). Where
+    a mathematical reference cannot be read and the texts differ, the score is missing.
     Source of the types: the rule rewards of vision-RL judge services, their substring readings
     corrected.
     """
@@ -346,7 +323,7 @@ class AnswerGrader(ParametricRule):
     view: View = "final"
     rel_tol: UnitNumber = 0.0
     abs_tol: Annotated[float, Between(0.0, 1e300)] = 0.0
-    deadline_s: Annotated[float, Between(0.01, 600.0)] = 2.0
+    deadline_s: Annotated[float, Between(0.01, 600.0)] = 1.0
     pattern: str = ""
     flags: str = ""
 
@@ -367,18 +344,22 @@ class AnswerGrader(ParametricRule):
         facts = {"reference": shorten_text(reference), "answer_type": kind}
         text = text_in_view(response, self.view)
         if text is None:
-            return self._found(
-                AnswerMatch(0.0, None, NO_FINAL_TEXT), False, facts, unclosed_think=True
-            )
-        marked = find_last_marked(text[-SEARCHED_CHARS:], hashes=kind in _HASHED)
+            match = AnswerMatch(0.0, None, "no_answer", NO_FINAL_TEXT)
+            return self._found(match, False, facts, unclosed_think=True)
+        text = without_end_tokens(text)
+        mark = find_last_mark(text[-_SEARCHED_CHARS:], kind in _HASHED)
+        marked = mark and mark.text.strip()
+        if mark and kind == "MULTIPLE_CHOICE":
+            behind = text[-_SEARCHED_CHARS:][mark.start + len(mark.text) :]
+            marked = read_letter_behind(mark.text, behind) or marked
         if marked is None and kind in _SOUGHT:
-            text = text[-CANDIDATE_CHARS:]
+            text = text[-_CANDIDATE_CHARS:]
         sought = text if marked is None else marked
         try:
             finding = await self._compare(kind, sought, marked is not None, reference)
         except CandidateLimitExceeded as excess:
             said = {"answer": shorten_text(sought), "extracted": marked is not None, **facts}
-            return self._candidate_fault(str(excess), **said)
+            return self._candidate_fault(str(excess), **said, decision="undecided")
         return self._found(finding, marked is not None, facts)
 
     def _kind(self, row_type: Any, reference: Any) -> str:
@@ -398,7 +379,7 @@ class AnswerGrader(ParametricRule):
         if kind == "NUMBER":
             return compare_number(text, marked, reference, self.rel_tol, self.abs_tol)
         if kind == "MATH_EXPRESSIONS":
-            return await self._maths(text if marked else _last_expression(text), reference)
+            return await self._maths(text if marked else find_last_expression(text), reference)
         if kind == "OCRTEXT":
             return await self._ocr(text, reference)
         if kind == "REGEX":
@@ -408,20 +389,32 @@ class AnswerGrader(ParametricRule):
     async def _maths(self, answer: str | None, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
         if not answer:
-            return AnswerMatch(0.0, None, "no answer found: no expression")
+            return _nothing("expression")
         if len(answer) > _MATHS_CHARS:
             message = f"the answer is an expression of more than {_MATHS_CHARS} characters"
             raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message)
-        equal = compare_numerically(answer, references)
-        if equal is None:
-            require_package(
-                _MATHS_OWNER, "math_verify"
-            )  # a row may ask for it, where the spec does not
-            verdict = await self._in_process(_VERIFY, answer=answer, references=references)
-            if not verdict["parsed"]:
-                return AnswerMatch(0.0, answer, "the answer is not a mathematical expression")
-            equal = verdict["correct"]
-        return AnswerMatch(float(equal), answer, "equal" if equal else "differs")
+        require_package(_MATHS_OWNER, "math_verify")  # a row may ask for it, unlike the spec
+        try:
+            found = {one: compare(answer, one) for one in references}
+        except ExpressionTooLarge:
+            message = "the answer is an expression that is too long or too large to compute"
+            raise CandidateLimitExceeded(ErrorKind.UNSUPPORTED, message) from None
+        decisions = [one.decision for one in found.values()]
+        if equal := {"equal_text", "equal_value"} & set(decisions):
+            return AnswerMatch(1.0, answer, min(equal))
+        asked = [text for text, one in found.items() if one.decision is None]
+        unread = [text for text, one in found.items() if not one.reference_kind]
+        if asked:
+            texts = {"answer": normalize(answer), "references": list(map(normalize, asked))}
+            said = await self._in_process(_VERIFY, **texts)
+            if said:
+                return AnswerMatch(1.0, answer, "equal_symbolic")
+            unread = [text for text in unread if said is None or text not in asked]
+            decisions += ["undecided"] if said is None else []
+        if unread:
+            message = f"the reference is not a mathematical expression: {unread[0][:100]!r}"
+            raise GradingFailure(ErrorKind.INVALID_INPUT, message)
+        return AnswerMatch(0.0, answer, "undecided" if "undecided" in decisions else "differs")
 
     async def _ocr(self, text: str, reference: Any) -> AnswerMatch:
         references = read_reference_texts(reference)
@@ -429,8 +422,8 @@ class AnswerGrader(ParametricRule):
         if len(text) * max(map(len, references)) > _OCR_PAIRS:
             score = await self._in_process(_OCR, **payload)
         else:
-            score = best_ocr_similarity(payload)
-        return AnswerMatch(score, text, f"edit similarity {score:.3g}")
+            score = likeness.best_ocr_similarity(payload)
+        return _alike(score, text, f"edit similarity {score:.3g}")
 
     async def _regex(self, text: str, marked: bool, reference: Any) -> AnswerMatch:
         patterns = [self.pattern] if self.pattern else _patterns(reference)
@@ -441,8 +434,9 @@ class AnswerGrader(ParametricRule):
         sought = {"patterns": patterns, "flags": self.flags, "text": text, "start": start}
         found = await self._in_process(_SEARCH, **sought)
         if found is None:
-            return AnswerMatch(0.0, text, "the pattern does not occur")
-        return AnswerMatch(1.0, text, f"the pattern matches {shorten_text(found, 80)!r}")
+            return AnswerMatch(0.0, text, "differs", "the pattern does not occur")
+        reason = f"the pattern matches {shorten_text(found, 80)!r}"
+        return AnswerMatch(1.0, text, "equal_text", reason)
 
     async def _in_process(self, function: str, **payload: Any) -> Any:
         # Most answers are compared here, so that no process is needed.
@@ -457,22 +451,10 @@ class AnswerGrader(ParametricRule):
     ) -> GraderScore:
         answer = None if finding.answer is None else shorten_text(finding.answer)
         extracted = marked and finding.answer is not None
-        metadata = {"answer": answer, "extracted": extracted, **facts, **more}
-        return self._score(finding.score, finding.reason, **metadata)
-
-
-def _last_expression(text: str) -> str | None:
-    """The expression in a text without marker: all of it, its last formula or its last number."""
-    text = to_latex(strip_wrappers(text))
-    if len(text) <= _EXPRESSION_CHARS and not _PROSE.search(text):
-        return text
-    formula, digits = find_last_math(text), find_last_number(text)
-    if formula is not None and read_number(formula.text, symbols=True) is None:
-        if _DENIED.search(text, max(0, formula.start - _DENIED_CHARS), formula.start):
-            return None
-        if digits is None or formula.start + len(formula.text) > digits.start:
-            return formula.text
-    return digits.text if digits else None
+        metadata = {"answer": answer, "extracted": extracted, "decision": finding.decision}
+        metadata |= {**facts, **more}
+        reason = f"{finding.decision}: {finding.reason}" if finding.reason else finding.decision
+        return self._score(finding.score, reason, **metadata)
 
 
 def _patterns(reference: Any) -> list[str]:
@@ -484,13 +466,33 @@ def _patterns(reference: Any) -> list[str]:
 
 
 def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
-    if not isinstance(flags, str) or not set(flags) <= set(REGEX_FLAGS):
-        raise ConfigError(f"{owner}: flags must be letters out of 'aimsx' (found {flags!r})")
-    if not isinstance(pattern, str):
-        raise ConfigError(f"{owner}: pattern must be text (found {pattern!r})")
-    try:
-        compile_pattern(pattern, flags)
-    except (re.error, OverflowError) as error:
-        raise ConfigError(
-            f"{owner}: pattern {pattern!r} is not a regular expression: {error}"
-        ) from None
+    wrong = ""
+    if not isinstance(flags, str) or not set(flags) <= set(likeness.REGEX_FLAGS):
+        wrong = f"flags must be letters out of 'aimsx' (found {flags!r})"
+    elif not isinstance(pattern, str):
+        wrong = f"pattern must be text (found {pattern!r})"
+    else:
+        try:
+            likeness.compile_pattern(pattern, flags)
+        except (re.error, OverflowError) as error:
+            wrong = f"pattern {pattern!r} is not a regular expression: {error}"
+    if wrong:
+        raise ConfigError(f"{owner}: {wrong}")
+
+
+async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
+    """How an answer compares with a reference: texts, readings, and the decision by each type."""
+    said, wanted = (find_last_marked(one) or one for one in (answer, reference))
+    texts = {"answer": as_text(normalize(said)), "reference": as_text(normalize(wanted))}
+    steps: dict[str, dict[str, Any]] = {"text": texts}
+    with contextlib.suppress(ExpressionTooLarge):
+        found = compare(said, wanted)
+        steps["read as"] = {"answer": found.kind, "reference": found.reference_kind}
+    for kind in ("NUMBER", "MATH_EXPRESSIONS", "MULTIPLE_CHOICE", "BOOLEAN", "ANY"):
+        try:
+            result = await AnswerGrader().aevaluate(f"<answer>{said}</answer>", reference, kind)
+            read = {one: result.metadata[one] for one in ("answer", "decision")}
+            steps[kind] = {**read, "score": result.score}
+        except GradingFailure as failure:
+            steps[kind] = {"answer": None, "decision": str(failure), "score": None}
+    return steps

@@ -2,7 +2,7 @@
 
 An answer is read as a whole, so everything in it is one of a few kinds of :class:`AnswerItem`.
 Words that change nothing ("apples", "the total") are open and so not listed; those that do are
-listed here. A number is what :mod:`adjudge.graders.answers.arithmetic` reads, with a scale word, a
+listed here. A number is what :mod:`adjudge.graders.answers.expressions` reads, with a scale word, a
 unit and words around it that do not change it. Two different numbers are a hedge, and a hedge is no
 number; so is one with something left over that may change it: "at least 5", "5x", "2024-05-14",
 "x^2 = 4".
@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from adjudge.graders.answers.arithmetic import (
-    MAX_EXPONENT,
-    ArithmeticLimitExceeded,
-    read_value,
-    to_latex,
-)
-from adjudge.graders.answers.extraction import strip_wrappers
+from adjudge.graders.answers.expressions import read_value
+from adjudge.graders.answers.finding import strip_wrappers
+from adjudge.graders.answers.normal_text import to_latex
+from adjudge.graders.answers.numerals import ExpressionTooLarge
+from adjudge.graders.answers.units import known_unit, scaled, unit_at, words_at
 
 
 class ParsedNumber(NamedTuple):
@@ -61,13 +59,24 @@ class AnswerItem(NamedTuple):
 _SIGNED_MONEY = re.compile(r"([-+])(\\?[$€£¥₹])")
 _LOOSE_SIGN = re.compile(r"\A(\s*)([-+])(\s+)(?=[\d.\\$])")
 _EMPHASIS = re.compile(r"(?<![\w)*])(\*{1,3}|_{1,2}|`)(?=[^\s*_`])([^*_`]*)(?<!\s)\1(?![\w(*])")
-_TEXT = re.compile(r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*)\}")
+_TEXT = re.compile(
+    r"\\(?:text\w*|math(?:rm|bf|it|sf)|mbox|boxed|operatorname)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
+)
+_QUOTIENT = re.compile(r"\\frac\s*\{\s*([A-Za-z]+)\s*\}\s*\{\s*([A-Za-z]+)\s*(\^\d)?\s*\}")
 _SPOKEN = (
     (re.compile(r"\b(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE), "-"),
     (re.compile(r"\bplus\s+(?=[\d.\\])", re.IGNORECASE), "+"),
     (re.compile(r"\b(?:times|multiplied by)\s+(?=[\d.\\])", re.IGNORECASE), "*"),
     (re.compile(r"\bdivided by\s+(?=[\d.\\])", re.IGNORECASE), "/"),
+    (re.compile(r"(?<=\d)\sand\s(?=\d{1,3}/\d{1,3}(?![\d/.]))"), " "),
+    (re.compile(r"\\mu(?![A-Za-z])\s?"), "μ"),
+    (re.compile(r"\\Omega(?![A-Za-z])"), "Ω"),
 )
+_DECIMAL_COMMA = re.compile(
+    r"(?<![\d.,])(\d+),(?=\d\d?\s*(?:[€£]|EUR|[Ee]uros?\b|kr\b|zł|CHF|kg\b|km\b|cm\b|m\b))|(?<=€)(\d+),(?=\d\d\b)"
+)
+# A numeral that ends a sentence with an exclamation mark.
+_EXCLAIMED = re.compile(r"(?<=[\d\s*_])!++(?=[\"'”*]*(?:\s*\Z|\s*\n|\s+[A-Z]))")
 
 # What stands at one place of the text, tried in the order of _next and _mark.
 _LETTER = r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]"
@@ -76,7 +85,7 @@ _SKIPPED = re.compile(  # <<2*3=6>> is a calculator note of GSM8K
     r"|\\(?:left|right|q?quad|displaystyle)(?![A-Za-z])"
 )
 _VALUE = re.compile(
-    r"[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))", re.ASCII
+    r"(?a)[-+]*(?:[({[][-+({[ ]{0,10})?(?:\.?\d|\\(?:[dtc]?frac|sqrt|binom|pi)(?![A-Za-z]))"
 )
 # A numeral that goes on like this is part of a time, a name or a larger formula.
 _PART = re.compile(r":\d|['’]\d|_[\w{]")
@@ -88,8 +97,9 @@ _WORD = re.compile(
 _PHRASE = re.compile(
     r"(?P<change>(?:more|less|fewer|greater|larger|smaller|higher|lower|other)\s+than\b"
     r"|(?:or|and)\s+(?:more|less|fewer|higher|lower|greater|above|below|up|over)\b"
-    r"|(?:at\s+(?:least|most)|up\s+to|between)\b"
+    r"|(?:at\s+(?:least|most)|up\s+to|between|times\s+(?:as|more|less|larger|the|that))\b"
     r"|(?:over|under|above|below|beyond|nor)\s+(?=[\d$\\])"
+    r"|(?:(?:square|cube|multiple|factor|divisor)s?\s+of|divisible\s+by)\s+(?=[\d$\\])"
     r"|\\(?:ne|neq|le|leq|ge|geq|pm|mp|lt|gt|pmod|bmod|cup|cap|in)(?![A-Za-z])|(?:<(?!<)|>|\||\^))"
     r"|(?P<rounded>(?:rounded\s+|correct\s+)?to\s+(?:the\s+nearest\s+[a-z]+"
     r"|[a-z0-9]+\s+(?:decimal|significant)\s+[a-z]+))"
@@ -111,51 +121,16 @@ _NOT = re.compile(r"not|never|cannot|\w*n['’]t")
 # Words that make another number of the one beside them, or none.
 _CHANGES = re.compile(
     r"hal(?:f|ves)|thirds?|(?:quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|"
-    r"thousandth|millionth)s?|twice|double|triple|thrice|squared|cubed|factorial|root|negative|"
-    r"minus|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
+    r"thousandth|millionth)s?|twice|doubled?|tripled?|halved|thrice|squared|cubed|negated|conjugate|factorial|root|negative|"
+    r"minus|plus|times|inverse|reciprocal|power|none|neither|nothing|unknown|undefined|nan|inf|infinity|wrong|incorrect|false|hex|"
     r"(?:m|b|tr|quadr|quint)illi\w*|mil|mill|bil|mio|mrd|thou|grand|score|gross|myriad|"
     r"sin|cos|tan|cot|sec|csc|log|ln|exp|max|gcd|lcm|mod|lim|det"
 )
-_SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
-
-# Counting words, scales and units.
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-)
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_COUNTS = {word: value for value, word in enumerate(_ONES.split())}
-_COUNTS |= {word: 10 * value for value, word in enumerate(_TENS.split(), 2)}
-_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-_SCALES |= {"trillion": 10**12, "dozen": 12, "lakh": 10**5, "crore": 10**7}
-_SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "mn": 10**6, "mln": 10**6, "B": 10**9}
-_SHORT_SCALES |= {"bn": 10**9, "tn": 10**12, "千": 10**3, "万": 10**4, "萬": 10**4}
-_SHORT_SCALES |= {"亿": 10**8, "億": 10**8, "百": 100}
-_COUNTED = "|".join([*_COUNTS, *_SCALES])
-_COUNTING = re.compile(
-    r"(?<!\w)(?P<less>(?:minus|negative)\s)?"
-    rf"(?P<words>(?:(?:a|an|{_COUNTED})[-\s](?:and\s)?(?=(?:{_COUNTED})s?\b))*+(?:{_COUNTED})s?\b)",
-    re.IGNORECASE,
-)
-_SCALE = re.compile(rf"[-\s]*({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
 _MONEY_BEFORE = re.compile(r"([$€£¥₹])\s?\Z")
-_SHORT_SCALE = re.compile(rf"({'|'.join(_SHORT_SCALES)})(?![A-Za-z0-9])")
 _ORDINAL = re.compile(r"(?:\^\s*\{?\s*)?(?:st|nd|rd|th)(?![A-Za-z])")
-_SPELLINGS = """mm millimeter millimetre|cm centimeter centimetre|m meter metre
-|km kilometer kilometre|inch inches|ft foot feet|yd yard|mi mile|mg milligram|g gram gramme
-|kg kilogram kilo|lb lbs pound|oz ounce|ml mL milliliter millilitre|L l liter litre|ms millisecond
-|s sec second|min minute|h hr hrs hour|day|week|month|year yr yrs|Hz hertz|J joule|kJ kilojoule
-|W watt|kW kilowatt|V volt|N newton|Pa pascal|mol mole|GB gigabyte|MB megabyte|kB KB kilobyte
-|° degree deg|rad radian|$ dollar USD|€ euro EUR|£ GBP|¥ yen JPY|cent ¢|ha hectare|acre
-|mi/h mph|km/h kph kmh|px pixel|dB decibel|eV"""
-_UNITS = {name: names.split()[0] for names in _SPELLINGS.split("|") for name in names.split()}
-_METRIC = re.compile(r"[kMGTdcmµμnp](?:m|g|s|l|L|W|J|V|N|A|B|b|Pa|Hz|eV|mol|cal)")
-_DEGREES = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?|\s*degrees?\b")
-_CELSIUS = re.compile(r"\s*([CF])(?:elsius|ahrenheit)?\b")
-_UNIT = re.compile(r"\s*-?(square|cubic|sq)?\s*([A-Za-z]+|[$€£¥₹¢])(?![\w(])", re.IGNORECASE)
-_UNIT_POWER = re.compile(r"\s*(?:\^\s*\{?\s*(-?\d)\s*\}?|(squared|cubed)\b)|(?<=[a-z])([23])(?!\w)")
-_UNIT_JOIN = re.compile(r"\s*(?:(/|per\b)|(\*|\\cdot(?![A-Za-z])))")
-_POWERS = {"squared": "2", "square": "2", "sq": "2", "cubed": "3", "cubic": "3"}
+# In maths, where letters are factors, these are units only beside LaTeX.
+_CAPITALS = frozenset("KCTFAHSu")
+_SMALL = re.compile(r"a|i|is|in|of|to|it|so|an|at|on|by|or|as|be|we|he|up|do|if|no|my|us|me")
 
 
 def find_affirmed_items(
@@ -163,7 +138,7 @@ def find_affirmed_items(
 ) -> Iterator[AnswerItem]:
     """The items of ``text``, without those that are denied: "5, not 6" leaves 5.
 
-    ``text`` as :func:`~adjudge.graders.answers.arithmetic.to_latex` returns it. With ``worded``,
+    ``text`` as :func:`~adjudge.graders.answers.normal_text.to_latex` returns it. With ``worded``,
     "twelve" is a number; with ``symbols``, a letter at a numeral is a factor, not a unit.
     """
     denied = pending = False
@@ -180,10 +155,14 @@ def find_affirmed_items(
 def _prepared(text: str) -> str:
     """``text`` with plain signs for spoken ones and blanks for markup; of the same length."""
     text = _LOOSE_SIGN.sub(r"\1\3\2", _SIGNED_MONEY.sub(r"\2\1", text))
-    text = _EMPHASIS.sub(_blanked, _TEXT.sub(_blanked, text))
+    text = _QUOTIENT.sub(_divided, _EMPHASIS.sub(_blanked, _TEXT.sub(_blanked, text)))
     for spoken, sign in _SPOKEN:
         text = spoken.sub(lambda match: sign.rjust(len(match[0])), text)  # noqa: B023
-    return text
+    return _DECIMAL_COMMA.sub(lambda match: match[0][:-1] + ".", text)
+
+
+def _divided(match: re.Match[str]) -> str:
+    return f"{match[1]}/{match[2]}{match[3] or ''}".rjust(len(match[0]))
 
 
 def _blanked(match: re.Match[str]) -> str:
@@ -198,7 +177,7 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[AnswerItem]:
     while at < len(text):
         try:
             kind, number, end = _next(text, at, before, worded)
-        except ArithmeticLimitExceeded:
+        except ExpressionTooLarge:
             yield AnswerItem("broken")
             return
         if number is not None:
@@ -211,12 +190,11 @@ def _items(text: str, worded: bool, symbols: bool) -> Iterator[AnswerItem]:
 
 def _next(text: str, at: int, before: str, worded: bool) -> tuple[str, ParsedNumber | None, int]:
     """The kind of what stands at ``at`` (empty: nothing), its number, and its end."""
-    if worded and (words := _COUNTING.match(text, at)) is not None:
-        count = _counted(words["words"].lower())
-        if count is None:
-            return "broken", None, words.end()
-        value = Fraction(-count if words["less"] else count)
-        return "value", ParsedNumber(value, False, at, words[0]), words.end()
+    if worded and (said := words_at(text, at)) is not None:
+        value, end = said
+        if value is None:
+            return "broken", None, end
+        return "value", ParsedNumber(value, False, at, text[at:end]), end
     if (text[at] not in "+-" or before not in ("value", "name", "broken")) and _VALUE.match(
         text, at
     ):
@@ -247,7 +225,7 @@ def _word_kind(word: str) -> str:
         return "not"
     if _CHANGES.fullmatch(lower.removeprefix("\\")):
         return "change"
-    short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and _known_unit(word) is None
+    short = len(word) <= 2 and _SMALL.fullmatch(lower) is None and known_unit(word) is None
     return "name" if short or word[0] == "\\" or not re.sub(r"['’]", "", word).isalpha() else "word"
 
 
@@ -255,92 +233,42 @@ def _measured(
     text: str, number: ParsedNumber, end: int, symbols: bool, money: bool
 ) -> tuple[ParsedNumber, int, str]:
     """``number`` with the scale and unit behind it, where they end, and its kind."""
-    touching = text[end : end + 1]
-    glued = touching.isalpha() and text[end - 1].isdigit()
-    start, value = end, number.value
-    while (scale := _SCALE.match(text, end)) and abs(value) < 10**MAX_EXPONENT:
-        value, end = value * _SCALES[scale[1].lower()], scale.end()
-    if (scale := _SHORT_SCALE.match(text, end)) is not None and not symbols:
-        value, end = value * _SHORT_SCALES[scale[1]], scale.end()
-    unit, end = _unit(text, end, money)
+    touching, start = text[end : end + 1], end
+    glued = touching.isalpha() and touching.isascii() and text[end - 1].isdigit()
+    value, end = scaled(number.value, text, end, not symbols)
+    unit, after = unit_at(text, end, money)
+    if symbols and unit in _CAPITALS and "\\" not in text:
+        unit, after = "", end
+    end = after
     if not unit and (sign := _MONEY_BEFORE.search(text, max(0, number.start - 4), number.start)):
-        unit = _UNITS.get(sign[1], sign[1]) if sign[1] != "$" or money else ""
+        unit = (known_unit(sign[1]) or sign[1]) if sign[1] != "$" or money else ""
     if end == start and (ordinal := _ORDINAL.match(text, end)) is not None:
         end = ordinal.end()
-    letter = symbols and len(unit) == 1
-    unknown = glued and touching.isascii() and (end == start or letter)
-    if unknown or _PART.match(text, end):
+    if (glued and (end == start or (symbols and len(unit) == 1))) or _PART.match(text, end):
         broken = _BROKEN.match(text, start)
         return number, broken.end() if broken else end, "broken"
     return number._replace(value=value, unit=unit), end, "value"
 
 
-def _unit(text: str, end: int, money: bool) -> tuple[str, int]:
-    """The known unit behind a number, such as ``m/s^2``, and where it ends; empty without one."""
-    if (degrees := _DEGREES.match(text, end)) is not None:
-        scale = _CELSIUS.match(text, degrees.end())
-        return ("°" + scale[1].upper(), scale.end()) if scale else ("°", degrees.end())
-    unit, place, join = "", end, ""
-    while (word := _UNIT.match(text, place)) is not None:
-        short = _known_unit(word[2])
-        if short is None or (short == "$" and word[2] == "$" and not money):
-            break
-        unit, end = unit + join + short, word.end()
-        power = _UNIT_POWER.match(text, end)
-        written = word[1] or (power and next(filter(None, power.groups()))) or ""
-        unit += _POWERS.get(written.lower(), written)
-        end = power.end() if power else end
-        if (joined := _UNIT_JOIN.match(text, end)) is None:
-            break
-        place, join = joined.end(), "/" if joined[1] else "*"
-    return unit, end
-
-
-def _known_unit(word: str) -> str | None:
-    lower = word.lower() if len(word) > 2 else word
-    known = _UNITS.get(word) or _UNITS.get(lower) or _UNITS.get(lower.removesuffix("s"))
-    return known or (word if _METRIC.fullmatch(word) else None)
-
-
-def _counted(words: str) -> int | None:
-    """The number that counting words say; ``None`` for words that do not make one."""
-    total, group, last, largest = 0, 0, 100, 10**15
-    for word in re.split(r"[-\s]+(?:and\s+)?", words):
-        scale = _SCALES.get(word.removesuffix("s"))
-        if word in ("a", "an"):
-            group, last = 1, 1
-        elif scale == 100:
-            group, last = (group or 1) * 100, 100
-        elif scale is not None:
-            if scale >= largest:
-                return None
-            total, group, last, largest = total + (group or 1) * scale, 0, 100, scale
-        else:
-            count = _COUNTS[word]
-            if count >= last or (last < 100 and (last < 20 or count > 9)):
-                return None
-            group, last = group + count, count
-    return total + group if words[:2] != "a " or total + group > 1 else None
-
-
 _MAX_CHARS = 2_000  # of an answer that is read as a whole
 _MAX_SENTENCE = 500  # of text without a marker
-_SIMPLE = re.compile(r"-?\d{1,150}(?:\.\d{1,150})?", re.ASCII)
+_SIMPLE = re.compile(r"(?a)-?\d{1,150}(?:\.\d{1,150})?")
 _SAME = Fraction(1, 10**40)  # relative; irrational values agree to more digits than this
 _ROUNDED = Fraction(1, 100)  # relative; what "≈" may stand between
-_CUE = re.compile(r"\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####", re.IGNORECASE)
+_CUE = re.compile(r"(?i)\banswer(?:\s+is\b|\**\s*[:=])[*:\s]*|####")
 _MAX_CUES = 20
 _SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s|\Z))++")
 _BULLET = re.compile(r"\A(\s*)[-*•](\s)")
-_DIGIT = re.compile(r"\d|\\(?:pi|sqrt)", re.ASCII)
+_DIGIT = re.compile(r"(?a)\d|\\(?:pi|sqrt)")
 
 
-def read_number(text: str, *, symbols: bool = False) -> ParsedNumber | None:
+def read_number(text: str, *, symbols: bool = False, prose: bool = False) -> ParsedNumber | None:
     r"""The one number that the whole of ``text`` gives; ``None`` without one.
 
     Around it may stand a name ("x = 5"), a computation ("2 + 3 = 5"), a unit, and words that do
     not change it. What follows the last "answer is" stands for the whole. With ``symbols`` a
-    letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit.
+    letter that touches a numeral is a factor ("5k", "3m"), not a scale or a unit; in ``prose`` the
+    last sign of "It is 5!" is no factorial.
 
     >>> read_number(r"$-\frac{3}{4}$").value
     Fraction(-3, 4)
@@ -352,12 +280,12 @@ def read_number(text: str, *, symbols: bool = False) -> ParsedNumber | None:
     text = text.strip()
     if _SIMPLE.fullmatch(text):
         return ParsedNumber(Fraction(text), False, 0, text)
-    text = strip_wrappers(text)
+    text = strip_wrappers(_EXCLAIMED.sub(".", text) if prose else text)
     if len(text) > _MAX_CHARS:
         return None
     numbers = [
-        _one_number(list(find_affirmed_items(part, worded=True, symbols=symbols)))
-        for part in _CUE.split(to_latex(text))[-_MAX_CUES:]
+        _one_number(list(find_affirmed_items(part, worded=True, symbols=symbols)), symbols)
+        for part in _CUE.split(_EMPHASIS.sub(_blanked, to_latex(text)))[-_MAX_CUES:]
     ]
     last = numbers[-1]
     return last if last and all(one is None or _same(one, last) for one in numbers[1:]) else None
@@ -377,7 +305,7 @@ def find_last_number(text: str) -> ParsedNumber | None:
     >>> find_last_number("5 or 6") is None, find_last_number("x14") is None
     (True, True)
     """
-    text = to_latex(text)
+    text = _EXCLAIMED.sub(".", _EMPHASIS.sub(_blanked, to_latex(text)))
     cues = list(_CUE.finditer(text))[-_MAX_CUES:]
     for cue in reversed(cues):
         clause = _SENTENCE.match(text, cue.end())
@@ -401,27 +329,15 @@ def numbers_match(
     """
     if answer.unit and reference.unit and answer.unit != reference.unit:
         return False
-    pairs = [(answer.value, reference.value)]
-    if answer.rounded is not None:
-        pairs.append((answer.rounded, reference.value))
-    if answer.percent != reference.percent:
-        scale = {True: 100, False: 1}
-        pairs.append(
-            (answer.value * scale[answer.percent], reference.value * scale[reference.percent])
-        )
-    rough = not (answer.exact and reference.exact)
-    return any(_close(a, b, rel_tol, abs_tol, rough) for a, b in pairs)
-
-
-def _close(
-    answer: Fraction, reference: Fraction, rel_tol: float, abs_tol: float, rough: bool
-) -> bool:
-    if answer == reference:
-        return True
-    if rel_tol == abs_tol == 0.0 and not rough:
-        return False
-    relative = max(Fraction(repr(rel_tol)), _SAME if rough else 0)
-    return abs(answer - reference) <= max(Fraction(repr(abs_tol)), relative * abs(reference))
+    percents = [100 if one.percent else 1 for one in (answer, reference)]
+    pairs = [
+        (answer.value, reference.value),
+        (answer.value if answer.rounded is None else answer.rounded, reference.value),
+        (answer.value * percents[0], reference.value * percents[1]),
+    ]
+    rough = 0 if answer.exact and reference.exact else _SAME
+    relative, absolute = max(Fraction(repr(rel_tol)), rough), Fraction(repr(abs_tol))
+    return any(a == b or abs(a - b) <= max(absolute, relative * abs(b)) for a, b in pairs)
 
 
 def _spoken(sentence: re.Match[str], *, first: bool) -> tuple[bool, ParsedNumber | None]:
@@ -463,8 +379,11 @@ def _unjoined(items: list[AnswerItem], places: list[int], first: bool) -> Parsed
     return items[place].number
 
 
-def _one_number(items: list[AnswerItem]) -> ParsedNumber | None:
-    """The value of items that give one and nothing that may change it."""
+def _one_number(items: list[AnswerItem], strict: bool = False) -> ParsedNumber | None:
+    """The value of items that give one and nothing that may change it.
+
+    ``strict``: "2 + 3 = 6" says nothing, else it says 6.
+    """
     sides: list[tuple[str, list[AnswerItem]]] = [("=", [])]
     for item in items:
         if item.kind in ("=", "≈", "so"):
@@ -479,20 +398,23 @@ def _one_number(items: list[AnswerItem]) -> ParsedNumber | None:
         numbers = [item.number for item in side if item.number is not None]
         if len(numbers) < 2 and "or" in kinds:
             return None
-        if not numbers:
+        if not numbers and not (strict and "op" in kinds):
             continue
         if kinds & {"name", "op"} or not all(_same(numbers[0], one) for one in numbers):
             return None
-        values.append((relation, _merged(numbers)))
-    return _chained(values)
+        unit = next((one.unit for one in numbers if one.unit), "")
+        percent = all(one.percent for one in numbers)
+        values.append((relation, numbers[-1]._replace(unit=unit, percent=percent)))
+    return _chained(values, strict)
 
 
-def _chained(values: list[tuple[str, ParsedNumber]]) -> ParsedNumber | None:
+def _chained(values: list[tuple[str, ParsedNumber]], strict: bool) -> ParsedNumber | None:
     """The number that an equation of numbers says: all of them, or what a computation gives."""
     if not values:
         return None
     (_, number), *others = values
-    if len(others) == 1 and others[0][0] != "≈" and number.computed and not others[0][1].computed:
+    computes = len(others) == 1 and number.computed and not others[0][1].computed
+    if computes and others[0][0] != "≈" and not strict:
         return others[0][1]  # "2 + 3 = 6" says 6
     for relation, other in others:
         if relation != "≈" and not _same(number, other):
@@ -511,8 +433,3 @@ def _kinds(items: list[AnswerItem]) -> set[str]:
 
 def _same(first: ParsedNumber, second: ParsedNumber) -> bool:
     return numbers_match(first._replace(percent=False), second._replace(percent=False), 0.0, 0.0)
-
-
-def _merged(numbers: list[ParsedNumber]) -> ParsedNumber:
-    unit = next((one.unit for one in numbers if one.unit), "")
-    return numbers[-1]._replace(unit=unit, percent=all(one.percent for one in numbers))

@@ -1,0 +1,204 @@
+"""The option letter, or the yes or no, that a text gives.
+
+A text has one reading, never several: "A or B" is a hedge, which gives no answer. What a text
+denies ("not A, but B") is none of its answers. All patterns take linear time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from adjudge.graders.answers.finding import strip_wrappers
+
+_WIDE = {0xFEE0 + code: code for code in range(0x21, 0x7F)}  # full-width forms
+_OPEN = r"(?:[*_(\[{\"'`$]|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,4}"
+# Chinese words around letters, as the English rules read them.
+_CHINESE = re.findall(
+    r"([^/=]+)=([^/]+)",
+    "，=; /；=; /。=. /、=, /：=: /或者= or /或= or /和= and /与= and /及= and /而不是= not "
+    "/不是= not /而非= not /不选= not /不能选= not /排除= not /因为= because /由于= because "
+    "/不对= is wrong /不正确= is wrong /错误= is wrong /有误= is wrong /不成立= is wrong "
+    "/不符= is wrong /错= is wrong /答案应为= answer: /答案应是= answer: /答案为= answer: "
+    "/答案是= answer: /答案= answer: /故选= answer: /应选= answer: /选择= answer: "
+    "/选项= option /选= answer: /项= /都= /均= /全= /是= is ",
+)
+_CHINESE_LETTER = re.compile(
+    r"(?<=[\u4e00-\u9fff])(?=[A-Z](?![A-Za-z]))|(?<=[A-Z])(?=[\u4e00-\u9fff])"
+)
+_IS_WRONG = re.compile(r"\s+(?:is\s+)+wrong")
+_CUES = (
+    r"\b(?:answer|option|choice|verdict)(?:\s(?:is|must\sbe|would\sbe|should\sbe)\s?:?|\s?:)[*_]{0,3}\s?",
+    r"\b(?:answer|option|choice|verdict|choose|pick|select|go(?:ing)?\swith)\s",
+)
+# Between two answers, these words leave open which of them is meant.
+_BETWEEN = r"(?:or|and|to|nor|but|vs|versus|then|also|even|maybe|perhaps|possibly|either|both)"
+_JOINED = re.compile(
+    rf"(?s)(?:.*\b(?:or|no|wait|actually|correction|mean)\b)?[^\w?]*(?:\b{_BETWEEN}\b[^\w?]*)*+"
+)
+_JOINED_CHARS = 200
+
+# A capital that is a word of its own; "I" and the article "A" are English, not options.
+_AFTER_A = r"(?!\s(?!(?:or|and|because|since|as|not|but|rather|is|are|was)\b)[a-z])"
+_CAPITAL = rf"(?:[B-HJ-Z]|[AI]{_AFTER_A})(?![\w'’-]|\.\w)"
+_LETTER = re.compile(rf"(?<![\w'’.\\-])(?!I(?![)\]}}*])){_CAPITAL}")
+# "B", "(b)", "B.": the letter and nothing else; "B) Paris", "(B): Paris", "B, because": a label.
+_ALONE = re.compile(r"(?a)\W*([A-Za-z])\W*")
+_LABEL = re.compile(
+    rf"{_OPEN}([A-Z])(?:[*_\]}}\"'`$]{{0,4}}(?:[).:](?![\w.])|(?=,|\s*\n|\s(?:because|since|[-–—])\b|\s[-–—]\s))|[)\]}}*])"
+)
+# A small letter is an option where it stands alone behind a cue, or as a label.
+_SMALL_LABEL = re.compile(rf"\A{_OPEN}[a-h](?=[).:](?:\s|\Z))")
+_SMALL_CUES = [
+    re.compile(
+        rf"(?i:{cue}){_OPEN}([a-h])(?=[)\]}}*_\"'`$]{{0,4}}(?:[.,;!]?\s*(?:\Z|\n)|\.\s+[A-Z]|\)|,?\s(?:because|since|as|not)\b))"
+    )
+    for cue in _CUES
+]
+_BRACKET = re.compile(r"(?<!\w)([A-Z])\)")
+_LETTER_CUES = [re.compile(rf"(?i:{cue}){_OPEN}({_CAPITAL})") for cue in _CUES]
+# Letters and nothing but what may stand between them.
+_LIST = re.compile(rf"\W*[A-Za-z]\b\W*(?:(?:[A-Za-z]|{_BETWEEN})\b\W*)*\b[A-Za-z]\W*")
+_SINGLE = re.compile(r"\b[A-Z]\b")
+_OPTION_OF_TWO = re.compile(r"(?<=[).:])\s+(?:both\s)?[A-Z]\s(?:and|or)\s[A-Z]\W*\Z")
+_GROUP = r"[A-Z](?![\w'’])(?:[^\w.!?;:\n]{1,3}(?:(?:or|nor|and)\W{1,3})?[A-Z](?![\w'’])){0,8}"
+_DENIED = re.compile(
+    r"\b(?i:(?:not|\w{1,8}n['’]t|never|neither|nor|except|excluding|rather\sthan|instead\sof)\s"
+    rf"(?:(?:the|be|it|is|option|choice|answer)\s){{0,3}})\W{{0,4}}{_GROUP}"
+    rf"|\b{_GROUP}\W{{0,3}}(?:\soption)?\s(?:is|are|was|were|seems?|looks?)\s(?:\w{{1,12}}ly\s)?"
+    r"(?:wrong|incorrect|false|not|out|eliminated|impossible)\b"
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s|\n")
+
+# "no" before a noun ("no doubt") denies the noun.
+_WORD = r"(?<![\w'’])(?:(yes|true)|(false|no(?!\s\w)))(?![\w'’])"
+_BOOLEAN = re.compile(_WORD, re.IGNORECASE)
+# What is said beside the statement: a reason, a concession, another statement.
+_ASIDE = re.compile(
+    rf"({_WORD}[^.!?\n]{{0,200}}?)\b(?:because|since|although|(?:even\s)?though|while|whereas)\b"
+    r"(?:(?!\b(?:so|thus|hence|therefore|answer|but)\b)[^.!?\n])*"
+    r"|(?<=[.!?;]\s)((?:the|its)\s(?:converse|inverse|contrapositive|opposite|negation|reverse)\b)[^.!?\n]*",
+    re.IGNORECASE,
+)
+_BOOLEAN_LABEL = re.compile(rf"(?i)\W{{0,8}}(?:\\\w{{1,10}}\{{)?{_WORD}")
+_BOOLEAN_CUE = re.compile(rf"(?i)(?:{'|'.join(_CUES)}){_OPEN}(?:not\s)?{_WORD}")
+_CLAUSE = re.compile(r"(?i)[.,;:!?\n]|\b(?:but|because|and)\b")
+_NEGATION = re.compile(
+    r"\b(?P<none>(?:no|without(?:\s(?:a|any))?|beyond(?:\sany)?)\sdoubt|not\sonly)\b"
+    r"|\b(?:not|never|hardly|cannot|no\sway|impossible|doubt|\w{1,8}n['’]t)\b",
+    re.IGNORECASE,
+)
+_LEANING = re.compile(
+    r"(?i)\b(?:(?:partly|partially|half|sometimes)\s\Z|maybe|perhaps|possibly|not\ssure|unsure|depends)"
+)
+_CONDITION = re.compile(r"(?i)\W{0,4}(?:but\s|only\s){0,2}(?:if|unless|provided|depending)\b")
+
+
+def read_letter(text: str) -> str | None:
+    """The option letter that ``text`` gives, in upper case; ``None`` without one.
+
+    In this order: the whole text is a letter; it begins with a label ("B) Paris"); the last
+    "answer is B"; the one capital letter that is a word of its own in the last sentence with any.
+    Letters that are denied ("not A", "A is wrong") do not count; two that are joined ("A or B",
+    "A/B") are a hedge, and so no answer.
+
+    >>> [read_letter(text) for text in ("(b)", "B. Paris", "I say the answer is **C**.", "Banana")]
+    ['B', 'B', 'C', None]
+    >>> [read_letter(text) for text in ("A or B", "A/B/C/D", "not A, but B")]
+    [None, None, 'B']
+    """
+    text = _capitalized(strip_wrappers(_in_english(text).translate(_WIDE)))
+    if (alone := _ALONE.fullmatch(text)) is not None:
+        return alone[1].upper()
+    label = _LABEL.match(text)
+    of_two = label and _OPTION_OF_TWO.match(text, label.end())
+    if not of_two and _LIST.fullmatch(text) and len(set(_SINGLE.findall(text.upper()))) > 1:
+        return None
+    text = _DENIED.sub(lambda match: " " * len(match[0]), text)
+    label = label if label and text[label.start(1)] == label[1] else None
+    return _letter_in_sentences(text, label if len(set(_BRACKET.findall(text))) < 2 else None)
+
+
+def read_letter_behind(mark: str, text: str) -> str | None:
+    """The letter of an "Answer: B" in ``text`` behind a mark that holds no option letter."""
+    lettered = re.search(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])", mark)
+    cued = any(cue.search(_capitalized(text)) for cue in _LETTER_CUES[:1])
+    return read_letter(text) if cued and not lettered else None
+
+
+def _in_english(text: str) -> str:
+    if not re.search(r"[\u4e00-\u9fff]", text):
+        return text
+    for word, english in _CHINESE:
+        text = text.replace(word, english)
+    return _IS_WRONG.sub(" is wrong", _CHINESE_LETTER.sub(" ", text))
+
+
+def _capitalized(text: str) -> str:
+    for pattern in (_SMALL_LABEL, *_SMALL_CUES):
+        text = pattern.sub(lambda match: match[0][:-1] + match[0][-1].upper(), text)
+    return text
+
+
+def _letter_in_sentences(text: str, label: re.Match[str] | None) -> str | None:
+    letters = {match.start(): match[0] for match in _LETTER.finditer(text)}
+    found = label
+    if label is not None:  # what follows at once is the option's own text: "B. U.S. Senate"
+        letters = {
+            place: one for place, one in letters.items() if text[label.end() : place].strip()
+        }
+    for cue in _LETTER_CUES if found is None else ():
+        for found in cue.finditer(text):  # noqa: B007  only the last one counts
+            pass
+        if found is not None:
+            break
+    if found is not None:
+        hedge = _is_hedge(text, {**letters, found.start(1): found[1]}, found.start(1), found.end())
+        return None if hedge else found[1]
+    for sentence in reversed(_SENTENCE.split(text)):
+        if one := set(_LETTER.findall(sentence)):
+            return one.pop() if len(one) == 1 else None
+    return None
+
+
+def read_boolean(text: str) -> bool | None:
+    """True for yes/true, False for no/false, as whole words; ``None`` without one.
+
+    In this order: the text begins with the word ("Yes, because …"); the last "answer is no"; the
+    last such word. A negation in its clause turns it over, and "no" before another word is not an
+    answer. Two that are joined ("yes and no") are a hedge, and so no answer; so is one with a
+    condition or a doubt ("yes, unless n is even", "maybe yes").
+
+    >>> [read_boolean(text) for text in ("No.", "It is not true.", "I know none", "No doubt: yes")]
+    [False, False, None, True]
+    """
+    text = strip_wrappers(text.translate(_WIDE))
+    found = _BOOLEAN_LABEL.match(text)
+    if found is None:
+        stated = _ASIDE.sub(lambda match: (match[1] or "").ljust(len(match[0])), text)
+        text = stated if _BOOLEAN.search(stated) else text
+    for pattern in (_BOOLEAN_CUE, _BOOLEAN) if found is None else ():
+        for found in pattern.finditer(text):  # noqa: B007  only the last one counts
+            pass
+        if found is not None:
+            break
+    if found is None:
+        return None
+    start, end = found.span(1 if found[1] else 2)
+    words = {word.start(): word[0].lower() for word in _BOOLEAN.finditer(text)}
+    before = _CLAUSE.split(text[max(0, start - _JOINED_CHARS) : start])[-1]
+    if _is_hedge(text, words, start, end) or _LEANING.search(before) or _CONDITION.match(text, end):
+        return None
+    denials = sum(not negation["none"] for negation in _NEGATION.finditer(before))
+    return bool(found[1]) != bool(denials % 2)
+
+
+def _is_hedge(text: str, answers: dict[int, str], start: int, end: int) -> bool:
+    """Whether the answer at ``start`` is joined to another one before it, or behind ``end``."""
+    answer = answers.get(start)
+    before = [place for place in answers if place < start][-1:]
+    after = [place for place in answers if place >= end][:1]
+    between = [
+        text[place + len(answers[place]) : start] for place in before if answers[place] != answer
+    ]
+    between += [text[end:place] for place in after if answers[place] != answer]
+    return any(len(one) <= _JOINED_CHARS and _JOINED.fullmatch(one) for one in between)

@@ -1,0 +1,156 @@
+r"""One way of writing for what is written in many: Unicode, LaTeX and Markdown.
+
+:func:`to_latex` keeps prose as it is and only replaces signs. :func:`normalize` is for an answer:
+fonts, sizes and spaces go, and a command with several names has one. :func:`as_text` is what two
+answers are compared by as texts. Nothing that has a meaning is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any
+
+_SIGNS = (
+    "−|- ⁄|/ ∗|* ⋅|\\cdot~ ·|\\cdot~ ∙|\\cdot~ ×|\\times~ ✕|\\times~ ÷|\\div~ π|\\pi~ ∞|\\infty~ "
+    "≤|\\le~ ⩽|\\le~ ≥|\\ge~ ⩾|\\ge~ ≠|\\ne~ ±|\\pm~ ≈|\\approx~ ≅|\\approx~ °|^\\circ~ √|\\sqrt "
+    "∛|\\sqrt[3] 。|. 、|, ∪|\\cup~ ∩|\\cap~ ∅|\\emptyset~ ∈|\\in~ ℝ|\\mathbb{R} ℤ|\\mathbb{Z} "
+    "→|\\to~ ∧|\\land~ ∨|\\lor~ ′|' ⟨|\\langle~ ⟩|\\rangle~ µ|μ Ω|Ω"
+)
+_WRITTEN = {sign: to.replace("~", " ") for sign, to in (one.split("|") for one in _SIGNS.split())}
+# Not CJK, kana or Hangul letters, which long responses are full of.
+_NOT_ASCII = re.compile(r"[^\x00-\x7f\u3041-\u9fff\uac00-\ud7a3]")
+_UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
+_RAISED = re.compile(r"(?:\^\{[-+\d]\})+")
+_DASH = re.compile(r"(\A|[=(,{+*/^:])(\s*)[–‒—](?=\s?[\d.\\$(])")
+_BARE_ROOT = re.compile(r"(?:\\|(?<![A-Za-z\\]))sqrt(\[\d+\])?\s*(?:(\d+(?:\.\d+)?)|\(([^()]*)\))")
+_THOUSANDS = re.compile(r"(?a)(?<=\d)(?:,?(?:\\[,!;:]\s?)+|,\\ |\{,\})(?=\d{3}(?!\d))")
+_BLANK = re.compile(r"(?<!\\)(?:\\[,;:!> ]|~|\\q?quad(?![A-Za-z]))")
+
+
+def to_latex(text: str) -> str:
+    r"""``text`` with Unicode digits, fractions, powers, roots and signs written as LaTeX has them.
+
+    >>> to_latex("½ × √16 − ３²")
+    '\\frac{1}{2} \\times  \\sqrt{16} - 3^{2}'
+    >>> to_latex(r"15,\!400\ \mathrm{cm}")
+    '15,400 \\mathrm{cm}'
+    """
+    if not text.isascii():
+        text = _NOT_ASCII.sub(lambda match: _sign(match[0]), unicodedata.normalize("NFC", text))
+        text = _DASH.sub(r"\1\2-", _RAISED.sub(_one_power, text))
+    if "\\" in text or "~" in text or "{,}" in text:
+        text = _BLANK.sub(" ", _THOUSANDS.sub(",", text))
+    return _BARE_ROOT.sub(r"\\sqrt\1{\2\3}", text) if "sqrt" in text else text
+
+
+def _one_power(match: re.Match[str]) -> str:
+    return "^{" + re.sub(r"[^-+\d]", "", match[0]) + "}"
+
+
+@lru_cache(maxsize=1024)
+def _sign(sign: str) -> str:
+    kind, *parts = unicodedata.decomposition(sign).split() or [""]
+    written = "".join(chr(int(part, 16)) for part in parts if kind[:1] == "<").replace("−", "-")
+    if sign in _WRITTEN or sign in _UNSEEN:
+        return _WRITTEN.get(sign, "")
+    if kind in ("<super>", "<sub>") and written in tuple("0123456789+-"):
+        return f"{'^' if kind == '<super>' else '_'}{{{written}}}"
+    if kind == "<fraction>" and written[-1] != "⁄":
+        return r"\frac{%s}{%s}" % (*written.split("⁄"),)  # noqa: UP031  braces abound
+    if kind in ("<wide>", "<small>"):  # full-width forms and their like
+        return written
+    if kind == "<noBreak>" or unicodedata.category(sign) == "Zs":
+        return " "
+    return str(unicodedata.decimal(sign, sign))
+
+
+# Names of one thing: the first is written.
+_SAME = (
+    r"\le leq leqslant|\ge geq geqslant|\ne neq|\emptyset varnothing|\to rightarrow longrightarrow"
+    r"|\land wedge|\lor vee|\frac dfrac tfrac cfrac|\binom dbinom tbinom|... ldots dots cdots hdots"
+    r"|\setminus backslash|\vec overrightarrow|\iff Leftrightarrow|\implies Rightarrow"
+    r"|\sim thicksim|\approx simeq|\{ lbrace|\} rbrace|| lvert rvert vert lVert rVert|< lt|> gt"
+    r"|: colon|* ast|T top intercal mathsf{T}|^\circ degree|μ mu|Ω Omega|\mod bmod"
+)
+_ONE_NAME = {
+    name: names[0] or "|"
+    for names in (one.split(" ") for one in re.split(r"(?<!\|)\|", _SAME))
+    for name in names[1:]
+}
+_ONE_NAME |= dict.fromkeys(re.findall(r"\w+", "left right middle big Big bigg Bigg bigl bigr"), "")
+_ONE_NAME |= dict.fromkeys(("Bigl", "Bigr", "displaystyle", "textstyle", "limits"), "")
+FUNCTIONS = (
+    "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|lg|log|exp|max|min|gcd|lcm|mod"
+)
+_BRACED = r"\{((?:[^{}\\]|\\.|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_SHOWN = re.compile(r"\\(?:boxed|fbox|underline|(?:text)?color\s*\{\w+\})\s*" + _BRACED)
+_FONT = re.compile(
+    r"\\(?:text(?:rm|bf|it|normal|sf|tt|up)?|math(?:bf|rm|it|sf|cal|normal)|boldsymbol|bm|[mh]box"
+    r"|operatorname\*?)\s*" + _BRACED
+)
+_DIFFERENTIAL = r"(?:d|\\partial)(?:\s*\^\s*\{?\w\}?)?\s*\\?"
+_NO_LETTER = re.compile(r"\\frac|[^\w]")
+_RULES: tuple[tuple[str, Any], ...] = (
+    (r"(?<!\\)\$+|\\[()\[\]]|(?<![\w*)])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![\w*({\\-])", ""),
+    (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split)\}", ""),
+    (r"\\(?:mathbf|boldsymbol|bm|vec|hat)\s*\{\s*\\?(i|j|k)(?:math)?\s*\}", r"\\word{vec \1}"),
+    (r"\\left\s*\\\{\s*\\begin\s*\{array\}(?:\s*\{[lcr| ]+\})?", r"\\begin{cases}"),
+    (r"\\end\s*\{array\}\s*\\right\s*\.", r"\\end{cases}"),
+    (r"\\(begin|end)\s*\{(?:array|[bBpvV]?matrix)\}(?:\s*\{[lcr| ]+\})?", r"\\\1{matrix}"),
+    (r"\^\s*\{?((?:\s*\\prime)+)\s*\}?", lambda found: "'" * found[1].count("p")),
+    (r"\*\*", "^"),
+    (r"\\([A-Za-z]+)", lambda found: _ONE_NAME.get(found[1], found[0])),
+    (rf"(?<![\\A-Za-z])(?:{FUNCTIONS}|pi|infty)(?![A-Za-z])", r"\\\g<0>"),
+    (
+        rf"\\frac\s*\{{\s*{_DIFFERENTIAL}\w*\s*\}}\s*\{{\s*{_DIFFERENTIAL}[A-Za-z][^{{}}]*\}}",
+        lambda found: rf"\word{{{_NO_LETTER.sub('', found[0])}}}",
+    ),
+    (r"(?<![A-Za-z\\])(d[a-z])\s?/\s?(d[a-z])(?![A-Za-z])", r"\\word{\1\2}"),
+)
+
+
+def normalize(text: str) -> str:
+    r"""The normal form of an answer: LaTeX without fonts and sizes, words as ``\word{…}``.
+
+    >>> normalize(r"$\left(\dfrac{1}{2}, \mathbf{3}\,\mathrm{cm^2}\right)$")
+    '(\\frac{1}{2}, 3 \\word{cm^2})'
+    """
+    text = to_latex(text)
+    for pattern, written in _RULES:
+        text = re.sub(pattern, written, text)
+    for _ in range(4):
+        text, shown = _SHOWN.subn(r"\1", text)
+        text, fonts = _FONT.subn(_plain_font, text)
+        if not shown + fonts:
+            break
+    return " ".join(text.split())
+
+
+def _plain_font(match: re.Match[str]) -> str:
+    inner = " ".join(match[1].split())
+    if inner.lstrip("\\") in FUNCTIONS.split("|"):
+        return "\\" + inner.lstrip("\\") + " "
+    letters = sum(one.isalpha() for one in re.sub(r"\\[A-Za-z]+", "", inner))
+    several = letters > 1 or not inner.isascii()
+    return rf" \word{{{re.sub('[{}]', '', inner)}}}" if several else f" {inner} "
+
+
+_WORD = re.compile(r"\\word\s*\{([^{}]*)\}")
+_LONE_BRACES = re.compile(r"(?<!\\)\{(\\[A-Za-z]+|[^{}\\])\}")
+_LOOSE_SPACE = re.compile(r"(?<![^\W_])\s+|\s+(?![^\W_])")
+
+
+def as_text(normal: str) -> str:
+    r"""A normal form as characters, for a comparison as text: no loose spaces, braces, full stop.
+
+    >>> as_text(normalize(r"\text{No solution.}")) == as_text(normalize("no solution"))
+    True
+    """
+    text = _WORD.sub(r" \1 ", normal).strip(" .,;")
+    text = _LONE_BRACES.sub(r"\1", _LOOSE_SPACE.sub("", text))
+    while text[:1] == "{" and text[-1:] == "}" and "{" not in text[1:]:
+        text = text[1:-1]
+    words = text.replace(" ", "").replace("'", "")
+    return text.casefold() if words.isalpha() and (len(words) > 2 or words == "No") else text
