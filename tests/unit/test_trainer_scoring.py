@@ -85,7 +85,8 @@ def test_suspect_failures_are_seen_whatever_they_become(
     assert first.metrics["judge/suspect_frac"] == 0.25
     assert last.metrics["judge/suspect_frac"] == 0.0
     [said] = [one for one in caplog.messages if "1 of 4 rewards" in one]
-    assert "(unparsable); the first: quality: " in said
+    assert "(unparsable 1); the first: " in said
+    assert "quality: " in said
     [row, *_] = results_from_columns(
         first.rewards[1:2], {"details": [plain_details(first.results[1])], "reward_missing": [0.0]}
     )

@@ -218,6 +218,8 @@ class Scorer(SpecRewardFunction):
             return
         first = (failed or imputed)[0]
         text = shorten_text(first.error)
+        if not text.startswith(f"{first.name}: "):
+            text = f"{first.name}: {text}"
         place = first.metadata.get("at")
         parts = []
         for what in dict.fromkeys(what for what, _ in self._unreported):

@@ -37,7 +37,7 @@ from adjudge_lab.rl.rewards import (
 )
 from adjudge_lab.rl.run import TrainingJob, train_run
 from adjudge_lab.rl.runfile import RunFile
-from adjudge_lab.rl.runfile_checks import check_budget, load_run_file
+from adjudge_lab.rl.runfile_checks import check_run_budget, load_run_file
 from adjudge_lab.rl.trl_backend import StepMetrics
 
 
@@ -278,7 +278,7 @@ def train(
         wanted = wanted.with_seed(seed)
     if budget_usd is not None:
         wanted = wanted.with_budget(budget_usd)
-        check_budget(wanted)
+        check_run_budget(wanted)
     if dry_run:
         from adjudge_lab.rl.plan import check_run_data, plan_run  # noqa: PLC0415  (only when asked for)
 

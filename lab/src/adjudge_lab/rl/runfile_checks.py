@@ -104,7 +104,7 @@ def check_run_file(run: RunFile) -> None:
     _check_service(run)
     _check_gold(run)
     _check_held_out(run)
-    check_budget(run)
+    check_run_budget(run)
     check_scaffold_rubrics(run)
 
 
@@ -192,7 +192,7 @@ def _check_judge_keys(run: RunFile) -> None:
             run.refuse(f"judge.endpoint.{theirs}", f"is training.{ours}. Leave one of the two out.")
 
 
-def check_budget(run: RunFile) -> None:
+def check_run_budget(run: RunFile) -> None:
     """Raise :class:`ConfigError` for a budget that could not be held."""
     judge = run.judge
     if judge.budget_usd is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from adjudge.graders.answers import structures
 from adjudge.graders.answers.finding import MarkedText, find_last_math, strip_wrappers
-from adjudge.graders.answers.normal_text import as_text, normalize, to_latex
+from adjudge.graders.answers.normal_text import comparable_text, normalize, to_latex
 from adjudge.graders.answers.numerals import ExpressionTooLarge
 from adjudge.graders.answers.quantities import find_last_number, numbers_match, read_number
 
@@ -31,7 +31,7 @@ _KNOWN = re.compile(
 )
 
 
-class Comparison(NamedTuple):
+class AnswerDecision(NamedTuple):
     """How two answers compare: a decision (``None``: ask the library) and what each was read as."""
 
     decision: str | None
@@ -39,25 +39,27 @@ class Comparison(NamedTuple):
     reference_kind: str = ""
 
 
-def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a step each)
+def compare(answer: str, reference: str) -> AnswerDecision:  # noqa: PLR0911  (a step each)
     """The decision about two mathematical answers that needs no library.
 
     Raises ``ExpressionTooLarge`` for an answer beyond the limits.
     """
     said, wanted = normalize(answer), normalize(reference)
-    text = as_text(said)
+    text = comparable_text(said)
     if text.lower() == "nan":  # no value, not even its own
-        return Comparison("differs", "nan", "nan")
-    if text and text == as_text(wanted):
-        return Comparison("equal_text", "text", "text")
+        return AnswerDecision("differs", "nan", "nan")
+    if text and text == comparable_text(wanted):
+        return AnswerDecision("equal_text", "text", "text")
     numbers = read_number(answer, symbols=True), read_number(reference, symbols=True)
     if numbers[0] and numbers[1] and not ("=" in answer and "=" in reference):
         equal = numbers_match(numbers[0], numbers[1], 0.0, 0.0)
         if equal or "." not in numbers[1].text or not numbers[0].computed:
-            return Comparison("equal_value" if equal else "differs", "number", "number")
-    label, labelled = _LABEL.fullmatch(as_text(wanted)), _LABELLED.fullmatch(said)
+            return AnswerDecision("equal_value" if equal else "differs", "number", "number")
+    label, labelled = _LABEL.fullmatch(comparable_text(wanted)), _LABELLED.fullmatch(said)
     if label and labelled:
-        return Comparison("equal_value" if labelled[1] == label[1] else "differs", "label", "label")
+        return AnswerDecision(
+            "equal_value" if labelled[1] == label[1] else "differs", "label", "label"
+        )
     other = one = None
     with contextlib.suppress(ExpressionTooLarge, RecursionError):
         other = structures.read(wanted)
@@ -67,12 +69,12 @@ def compare(answer: str, reference: str) -> Comparison:  # noqa: PLR0911  (a ste
         raise ExpressionTooLarge from None
     read = zip((one, other), numbers, strict=True)
     kinds = [one.kind if one else "number" if number else "" for one, number in read]
-    if one and other and structures.are_equal(other, one):
-        return Comparison("equal_value", *kinds)
+    if one and other and structures.match_structures(other, one):
+        return AnswerDecision("equal_value", *kinds)
     both = (said, wanted)
     if any(map(_SYMBOLIC.search, both)) and all(map(_KNOWN.fullmatch, both)):
-        return Comparison(None, *kinds)
-    return Comparison("differs" if all(kinds) else "undecided", *kinds)
+        return AnswerDecision(None, *kinds)
+    return AnswerDecision("differs" if all(kinds) else "undecided", *kinds)
 
 
 _EXPRESSION_CHARS = 200

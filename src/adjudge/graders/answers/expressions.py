@@ -75,7 +75,7 @@ def evaluate(text: str) -> Values | None:
 
     Raises :class:`ExpressionTooLarge`.
 
-    >>> are_equal(evaluate(r"x\cdot(x+1)"), evaluate("x^2+x"))
+    >>> have_equal_values(evaluate(r"x\cdot(x+1)"), evaluate("x^2+x"))
     True
     """
     points: list[Any] = []
@@ -94,7 +94,7 @@ def evaluate(text: str) -> Values | None:
     return Values(tuple(points), reader.exact, frozenset(outside), reader.ordered)
 
 
-def are_equal(first: Values, second: Values) -> bool:
+def have_equal_values(first: Values, second: Values) -> bool:
     """Whether two expressions have the same values, where both have real ones."""
     if first.ordered or second.ordered:
         return False

@@ -27,7 +27,7 @@ from adjudge.graders.answers.finding import (
     strip_wrappers,
     without_end_tokens,
 )
-from adjudge.graders.answers.normal_text import as_text, normalize
+from adjudge.graders.answers.normal_text import comparable_text, normalize
 from adjudge.graders.answers.numerals import MAX_DIGITS, ExpressionTooLarge
 from adjudge.graders.answers.quantities import (
     ParsedNumber,
@@ -483,7 +483,10 @@ def _check_pattern(owner: str, pattern: Any, flags: Any) -> None:
 async def try_answer(reference: str, answer: str) -> dict[str, dict[str, Any]]:
     """How an answer compares with a reference: texts, readings, and the decision by each type."""
     said, wanted = (find_last_marked(one) or one for one in (answer, reference))
-    texts = {"answer": as_text(normalize(said)), "reference": as_text(normalize(wanted))}
+    texts = {
+        "answer": comparable_text(normalize(said)),
+        "reference": comparable_text(normalize(wanted)),
+    }
     steps: dict[str, dict[str, Any]] = {"text": texts}
     with contextlib.suppress(ExpressionTooLarge):
         found = compare(said, wanted)

@@ -1,8 +1,8 @@
 r"""One way of writing for what is written in many: Unicode, LaTeX and Markdown.
 
 :func:`to_latex` keeps prose as it is and only replaces signs. :func:`normalize` is for an answer:
-fonts, sizes and spaces go, and a command with several names has one. :func:`as_text` is what two
-answers are compared by as texts. Nothing that has a meaning is dropped.
+fonts, sizes and spaces go, and a command with several names has one. :func:`comparable_text` is
+what two answers are compared by as texts. Nothing that has a meaning is dropped.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ _LONE_BRACES = re.compile(r"(?<!\\)\{(\\[A-Za-z]+|[^{}\\])\}")
 _LOOSE_SPACE = re.compile(r"(?<![^\W_])\s+|\s+(?![^\W_])")
 
 
-def as_text(normal: str) -> str:
+def comparable_text(normal: str) -> str:
     r"""A normal form as characters, for a comparison as text: no loose spaces, braces, full stop.
 
-    >>> as_text(normalize(r"\text{No solution.}")) == as_text(normalize("no solution"))
-    True
+    >>> comparable_text(normalize(r"\text{No solution.}"))
+    'no solution'
     """
     text = _WORD.sub(r" \1 ", normal).strip(" .,;")
     text = _LONE_BRACES.sub(r"\1", _LOOSE_SPACE.sub("", text))

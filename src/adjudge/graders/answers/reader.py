@@ -17,7 +17,7 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from adjudge.graders.answers.normal_text import FUNCTIONS, as_text
+from adjudge.graders.answers.normal_text import FUNCTIONS, comparable_text
 from adjudge.graders.answers.numerals import (
     FRACTION,
     MAX_BITS,
@@ -332,7 +332,7 @@ class Reader(NumeralReader):
 
     def _word(self, text: str) -> Any:
         self.names = True
-        return self.unknown(f"{as_text(text)}@{self.point}")
+        return self.unknown(f"{comparable_text(text)}@{self.point}")
 
     _based = _word
 
@@ -362,7 +362,7 @@ class Reader(NumeralReader):
         single = len(name) == 1
         while (mark := _MARKS.match(self.text, self.at)) is not None:
             self.at = mark.end()
-            name += mark[3] or "_" + as_text(mark[1] or mark[2])
+            name += mark[3] or "_" + comparable_text(mark[1] or mark[2])
         self.ordered |= name[1:4] in ("sum", "pro", "int", "iin", "lim")
         if name in ("e", "i"):
             self.exact = self.exact and name == "i"

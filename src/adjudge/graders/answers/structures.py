@@ -1,8 +1,8 @@
 r"""What an answer is made of: values, names with values, lists, tuples, sets, intervals, relations.
 
-:func:`read` takes the normal form of a whole answer apart; :func:`are_equal` compares two of them
-by what they are: sets whatever their order, lists with their repeats, tuples in order, intervals as
-sets of reals, equations up to a factor, values as
+:func:`read` takes the normal form of a whole answer apart; :func:`match_structures` compares two of
+them by what they are: sets whatever their order, lists with their repeats, tuples in order,
+intervals as sets of reals, equations up to a factor, values as
 :mod:`~adjudge.graders.answers.expressions` computes them.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from adjudge.graders.answers import expressions
 from adjudge.graders.answers.expressions import Values, are_close, evaluate
-from adjudge.graders.answers.normal_text import as_text
+from adjudge.graders.answers.normal_text import comparable_text
 from adjudge.graders.answers.numerals import ExpressionTooLarge, context, wide
 from adjudge.graders.answers.reader import Reader
 from adjudge.graders.answers.units import read_unit
@@ -90,11 +90,11 @@ def read(text: str) -> Structure | None:
 def _word(text: str) -> str | None:
     """A text that is words: no product of letters, no unit."""
     if (inner := re.fullmatch(r"\\word\{([^{}]*)\}", text)) is not None:
-        return None if read_unit(inner[1]) else as_text(text)
+        return None if read_unit(inner[1]) else comparable_text(text)
     if text.isalpha() and text.isascii() and 1 < len(text) < 4:
         product = len(text) == 2 and text.islower() and f" {text} " not in _SMALL
-        return None if product or not set(text) - set("xyzuvw") else as_text(text)
-    return as_text(text) if _WORDS.fullmatch(text) else None
+        return None if product or not set(text) - set("xyzuvw") else comparable_text(text)
+    return comparable_text(text) if _WORDS.fullmatch(text) else None
 
 
 def _split(text: str, separators: str) -> list[tuple[str, str]]:
@@ -160,14 +160,14 @@ def _related(sides: list[tuple[str, str]]) -> Structure | None:  # noqa: PLR0911
     if values is None:
         return None
     for sign, value in zip(signs[named:], values[1:], strict=True):
-        if not (are_equal if sign == "=" else _is_near)(values[0], value):
+        if not (match_structures if sign == "=" else _is_near)(values[0], value):
             free = values[0].kind == "value" and len(values[0].parts[0].points) > 1
             return _relation("=", *values) if free and len(values) == 2 and sign == "=" else None
     if not named:
         return values[-1] if signs[-1] == "=" else values[0]
     names = re.fullmatch(r"\(([\w, ]*)\)", texts[0])
     if names is None:
-        return Structure("equation", (values[0],), as_text(texts[0]))
+        return Structure("equation", (values[0],), comparable_text(texts[0]))
     pairs = list(zip(names[1].replace(" ", "").split(","), values[0].parts, strict=False))
     return Structure("named", tuple(sorted(pairs))) if values[0].kind == "tuple" else None
 
@@ -320,14 +320,14 @@ def _without(intervals: Sequence[Interval], point: Any) -> list[Interval]:
 
 
 # Comparison.
-def are_equal(reference: Structure, answer: Structure) -> bool:  # noqa: PLR0911  (a kind each)
+def match_structures(reference: Structure, answer: Structure) -> bool:  # noqa: PLR0911  (a kind each)
     """Whether two answers are one; a rounded decimal as the reference has a tolerance."""
     kinds = {reference.kind, answer.kind}
     if kinds == {"equation", "relation"} or (
         kinds == {"equation"} and reference.text != answer.text
     ):
         sides = [_as_relation(one) for one in (reference, answer)]
-        return bool(sides[0] and sides[1]) and are_equal(*sides)  # type: ignore[arg-type]
+        return bool(sides[0] and sides[1]) and match_structures(*sides)  # type: ignore[arg-type]
     if "equation" in kinds:
         reference, answer = (
             one.parts[0] if one.kind == "equation" else one for one in (reference, answer)
@@ -362,7 +362,7 @@ def are_equal(reference: Structure, answer: Structure) -> bool:  # noqa: PLR0911
 
 def _in_order(reference: Structure, answer: Structure) -> bool:
     first, second = _entries(reference), _entries(answer)
-    return len(first) == len(second) and all(map(are_equal, first, second))
+    return len(first) == len(second) and all(map(match_structures, first, second))
 
 
 def _entries(one: Structure) -> Sequence[Structure]:
@@ -380,8 +380,8 @@ def _entries(one: Structure) -> Sequence[Structure]:
 def _equal_values(reference: Structure, answer: Structure) -> bool:
     wanted, said = reference.parts[0], answer.parts[0]
     places = _DECIMAL.fullmatch(reference.text)
-    if expressions.are_equal(wanted, said) or places is None or len(said.points) > 1:
-        return expressions.are_equal(wanted, said)
+    if expressions.have_equal_values(wanted, said) or places is None or len(said.points) > 1:
+        return expressions.have_equal_values(wanted, said)
     value = said.points[0]
     if said.exact and 10**400 % value.denominator == 0:
         return False  # as exact as the reference
@@ -398,11 +398,11 @@ def _equal_lists(reference: Structure, answer: Structure) -> bool:
     if reference.kind == "list" and all(one.text.isalpha() for one in wanted):
         return _in_order(reference, answer)
     if "set" in (reference.kind, answer.kind):
-        return all(any(are_equal(one, other) for other in said) for one in wanted) and all(
-            any(are_equal(one, other) for one in wanted) for other in said
+        return all(any(match_structures(one, other) for other in said) for one in wanted) and all(
+            any(match_structures(one, other) for one in wanted) for other in said
         )
     for one in wanted:
-        place = next((at for at, other in enumerate(said) if are_equal(one, other)), None)
+        place = next((at for at, other in enumerate(said) if match_structures(one, other)), None)
         if place is None:
             return False
         del said[place]

@@ -496,7 +496,7 @@ class LanguageGrader(ParametricRule):
     ``candidates``: the codes that are told apart, at least two; all by default. Few candidates
     make short texts much safer. Without candidates, what ISO 639-3 has as parts of a wanted
     macrolanguage is that language (``wuu`` and ``yue`` are ``zh``, ``nn`` is ``no``, ``ary`` and
-    ``arz`` are ``ar``, ``uzs`` is ``uz``), and the probability of a language that few people write,
+    ``arz`` are ``ar``, ``uzs`` is ``uz``). The probability of a language that few people write,
     such as ``oc``, counts a tenth, or half where that language is wanted.
     ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
     ``probability`` gives its probability among the candidates.

@@ -161,7 +161,9 @@ _COMPLAINT = re.compile(
             (?:field|param|argument|property|keyword)
       | (?!messages|input|prompt).{{0,30}}?extra[_\ ](?:inputs|fields|forbidden)
       | additional\ properties | property\ '[\w.]+'\ is\ unsupported
-      | invalid\ json\ payload\ received\W+unknown\ name | failed\ to\ parse\ grammar
+      | invalid\ json\ payload\ received\W+unknown\ name
+      | (?:failed\ to\ initialize\ samplers\W+)?failed\ to\ parse\ grammar
+      | (?:failed\W+)?json\ schema\ error
       | type\W+\w+\W+loc\W+body\W+{_PARAMETER}
       | [\w\-/`\ ]{{0,60}}\ (?:support|accept|allow)\w*\W
             (?:(?:the|parameters?|field|to|request)\W+)*\W*{_PARAMETER}
