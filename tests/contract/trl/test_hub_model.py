@@ -51,6 +51,8 @@ JUDGE = (
 def dry_run(folder: Path, text: str, hub: str) -> str:
     file = folder / "run.toml"
     file.write_text(text)
+    pairs = [{"prompt": f"q{n}", "chosen": f"a{n}", "rejected": f"b{n}"} for n in range(20)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
     command = [sys.executable, "-m", "adjudge_lab", "train", str(file), "--dry-run"]
     environment = {
         **os.environ, "HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0", "HF_HOME": str(folder / "hf"),

@@ -150,11 +150,14 @@ def test_metrics_and_kinds_are_logged(trained: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["budget", "unparsable"])
 def test_a_run_ends_once_its_judge_gives_no_rewards(tmp_path: Path, kind: str) -> None:
-    spec = spec_file(tmp_path)
+    spec, name = spec_file(tmp_path), f"judge_that_ends_in_{kind}"  # a module's name is taken once
     judge = tmp_path / "kind_judge.py"
+    spec.write_text(spec.read_text().replace("kind_judge", name))
     broken = f"    if next(ASKED) > 64:\n        return ErrorKind.{kind.upper()}\n    lines ="
     code = judge.read_text().replace("    lines =", broken)
-    judge.write_text(f"{code}\n\nfrom itertools import count\nASKED = count()\n")
+    judge.with_name(f"{name}.py").write_text(
+        f"{code}\n\nfrom itertools import count\nASKED = count()\n"
+    )
     with pytest.raises(JudgeUnavailable, match="kindness: .*scripted"):
         train(new_policy(), tmp_path, make_reward(spec), steps=8)
 
