@@ -354,7 +354,11 @@ class Rendezvous:
 
     async def _settle(self, group: _OpenGroup) -> None:
         counts = group.counts()
-        there = [member for _, member in sorted(group.samples.items()) if member.takes_part]
+        # Of those that failed before and did not come again their failures hold: else one missing
+        # reward would not drop its group any more.
+        known = {name: one for name, one in group.failed.items() if one.judged is not None}
+        members = sorted({**known, **group.samples}.items())
+        there = [member for _, member in members if member.takes_part]
         judged = [await _find_judged(member) for member in there]
         samples = [None if member.judged else member.sample for member in there]
         everything, rewards = await self._judging.judge_group(judged, samples)
