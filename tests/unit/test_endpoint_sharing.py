@@ -193,7 +193,8 @@ def test_an_outcome_is_kept_before_an_equal_call_can_be_sent(status: int) -> Non
 
         line.provider.post = post  # type: ignore[assignment,method-assign]
         await together(line.ask(temperature=1))
-        await asyncio.gather(*equal, return_exceptions=True)
+        await asyncio.wait(equal)
+        assert [bool(one.exception()) for one in equal] == [status == 451]
         assert (len(equal), len(cache.kept) + len(cache.failed)) == (1, 1)
 
     run_virtual(run())
