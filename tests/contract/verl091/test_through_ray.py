@@ -39,7 +39,9 @@ def test_one_missing_reward_does_not_crash_a_batch_as_the_rate_limiter_does(
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory, spec: str) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("v1")
-    found = last_line(spec, "v1_on_cpu.py", str(folder), json.dumps(list(CASES.values())))
+    hasty = folder / "reward.toml"
+    hasty.write_text(f"{Path(spec).read_text()}\n[missing]\npatience_s = 2.0\n")
+    found = last_line(str(hasty), "v1_on_cpu.py", str(folder), json.dumps(list(CASES.values())))
     return dict(zip(CASES, found, strict=True))
 
 

@@ -47,9 +47,6 @@ good = '{"score": 1.0}'
 poor = '{"score": 0.0}'
 fine = '{"score": 0.75}'
 "" = '{"score": 0.25}'
-
-[missing]
-patience_s = 2.0
 """
 
 MANAGER = [
