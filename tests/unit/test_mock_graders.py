@@ -15,7 +15,7 @@ ASKING = [
     if any(parameter.is_judge for parameter in list_parameters(load_grader_class(name)))
 ]
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
-    "verif": {"field": "checks"},
+    "verif": {"field": "checks", "skip_rules": True},
     "llm": {"template": "How good is {response}? {reply_form}"},
     "rubric": {"criteria": [{"criterion": f'Says "{word}"'} for word in ("zebra", "lion", "ox")]},
     "scalar": {"activation": "sigmoid", "judge": "classifier"},
