@@ -259,7 +259,7 @@ class Journal:
         """
         count = 0
 
-        def kept() -> Iterator[bytes]:
+        def kept_lines() -> Iterator[bytes]:
             nonlocal count
             for number, line in iter_lines(self.path):
                 if number > 1 and _is_answer_of(graders, line):
@@ -268,7 +268,7 @@ class Journal:
                     yield line + b"\n"
 
         if len(self):
-            atomic_write(self.path, kept())
+            atomic_write(self.path, kept_lines())
             self._open()
         return count
 

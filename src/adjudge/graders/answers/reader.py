@@ -265,7 +265,7 @@ class Reader(NumeralReader):
         self.exact = False
         if real and number.real < 0 and degree % 2:
             return -self.root(-number.real, degree)
-        self.left_domain(not real or number.real < 0)
+        self.note_outside_domain(not real or number.real < 0)
         return context().root(wide(number), degree)
 
     def raised(self, number: Any, exponent: Any) -> Any:
@@ -286,7 +286,7 @@ class Reader(NumeralReader):
         if not base:
             return Fraction(0)
         whole = isinstance(exponent, Fraction) and exponent.denominator == 1
-        self.left_domain(not whole and (base.imag != 0 or base.real < 0))
+        self.note_outside_domain(not whole and (base.imag != 0 or base.real < 0))
         if abs(context().ln(base)) * abs(power) > _MAX_MAGNITUDE:
             return self.unknown("^", number, exponent)
         return context().power(base, power)
@@ -312,7 +312,7 @@ class Reader(NumeralReader):
         return self.within_limits(number)
 
     # With names.
-    def left_domain(self, left: bool) -> None:
+    def note_outside_domain(self, left: bool) -> None:
         """A root or logarithm of something negative, of which the names are the cause."""
         self.outside |= bool(left) and self.names
 
@@ -414,10 +414,10 @@ class Reader(NumeralReader):
         if name == "exp":
             return self.raised(own.e + 0, value)
         if name in ("ln", "log", "lg"):
-            self.left_domain(value.real < 0 or value.imag != 0)
+            self.note_outside_domain(value.real < 0 or value.imag != 0)
             base = Fraction(10) if name == "lg" else base
             return own.ln(value) / (1 if base is None else own.ln(wide(base)))
-        self.left_domain(name in ("arcsin", "arccos") and abs(value) > 1)
+        self.note_outside_domain(name in ("arcsin", "arccos") and abs(value) > 1)
         if abs(value) > 10**30:
             raise ExpressionTooLarge
         result = own.chop(getattr(own, name.replace("arc", "a"))(value), tol=own.mpf(1) / _NOTHING)
