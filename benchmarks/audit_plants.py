@@ -7,8 +7,8 @@ reason), it is added honestly first, from the recorded labels, and then spoiled.
 Three dumps, from the folder that ``ADJUDGE_DATA`` names:
 
 - ``ifeval``: 533 responses of Llama-3.1-8B to IFEval (the 8 that are loops by themselves are left
-  out) in groups of 8, with recorded labels; ``judged`` gives each a judge's score in [0, 1] that
-  follows the share of instructions followed.
+  out) in groups of 8 under one prompt, with recorded labels; ``judged`` gives each a judge's
+  score in [0, 1] that follows the share of instructions followed.
 - ``tau``: 100 airline trajectories of tau-bench, 25 tasks of 4 trials, with recorded rewards.
 - ``health``: 64 HealthBench prompts of 8 answers each (real answers to other prompts), graded by
   their own rubrics: each criterion is met by chance.
@@ -63,7 +63,7 @@ def _ifeval_rows(data: Path, rng: random.Random) -> Rows:
     rng.shuffle(rows)
     return [
         {
-            "prompt": row["prompt"],
+            "prompt": rows[place // 8 * 8]["prompt"],
             "response": row["response"],
             "group": str(place // 8),
             "reward": float(row["follow_all_instructions"]),

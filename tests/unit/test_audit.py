@@ -126,16 +126,165 @@ def test_leaving_samples_out_changes_the_others_alone() -> None:
 
 
 def test_holm_is_stricter_than_each_check_alone() -> None:
-    assert reject_by_holm([0.02, 0.04, None]) == [True, True, False]
-    assert reject_by_holm([0.03, 0.04, None]) == [False, False, False]
+    assert reject_by_holm([0.02, 0.04, None], 0.05) == [True, True, False]
+    assert reject_by_holm([0.03, 0.04, None], 0.05) == [False, False, False]
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_nothing_is_found_where_chance_alone_is_at_work(binary: bool) -> None:
     found = outcomes(clean(binary=binary))
     assert [name for name, one in found.items() if one.state == "found"] == []
-    for name in ("length", "position", "filled_rewards", "reward_jump", "not_finite"):
+    for name in ("length", "position", "not_finite"):
         assert found[name].result.detectable, name
+    unseen = found["filled_rewards"].result
+    assert (unseen.detectable is None) == bool(unseen.detectable_why)
+    assert ("two values" in unseen.detectable_why) == binary
+
+
+@pytest.mark.parametrize(
+    ("share", "reward"),
+    [(share, kind) for share in (0.05, 0.1, 0.3) for kind in ("rounded", "exact", "0 to 100")],
+)
+def test_failures_at_random_places_are_a_value_that_no_other_is_near(
+    share: float, reward: str
+) -> None:
+    chance = random.Random(share)
+
+    def fail(rollout: AuditedRollout, _: int) -> None:
+        score = 0.1 + 0.8 * chance.betavariate(4, 3)
+        rollout.reward = {
+            "rounded": round(score, 2), "exact": score, "0 to 100": float(round(100 * score))
+        }[reward]  # fmt: skip
+        if chance.random() < share:
+            rollout.reward = 0.0
+
+    found = finding(clean(fail), "filled_rewards")
+    assert "exactly 0, and no other is near" in found.sentence
+    assert "Judge calls that failed" in found.otherwise
+    assert not found.broken
+
+
+def test_a_scale_of_steps_has_no_value_apart() -> None:
+    chance = random.Random(5)
+
+    def steps(n: Callable[[], int]) -> Callable[[AuditedRollout, int], None]:
+        def change(rollout: AuditedRollout, _: int) -> None:
+            of = n()
+            passed = chance.choice([0, 0, of, of, chance.randint(0, of)])
+            rollout.reward = passed / of
+
+        return change
+
+    for n in (lambda: 10, lambda: 5, lambda: chance.randint(3, 20)):
+        one = outcome(clean(steps(n)), "filled_rewards")
+        assert one.state == "nothing_found"
+        assert one.result.detectable is None
+        assert "0 is one of the reward's steps" in one.result.detectable_why
+
+
+def test_equal_numbers_have_the_same_finding_however_they_came() -> None:
+    """Failures that were written as 0, and answers that honestly earn 0: no one can tell."""
+    chance = random.Random(6)
+
+    def zeros(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward = 0.0 if chance.random() < 0.3 else chance.uniform(0.2, 0.9)
+
+    def words(rollout: AuditedRollout, _: int) -> None:
+        rollout.reasons = {"judge": "No word in common." if rollout.reward == 0 else "Some."}
+
+    failed = clean(zeros)
+    honest = [copy(one) for one in failed]
+    for one in honest:
+        words(one, 0)
+    assert finding(failed, "filled_rewards").sentence == finding(honest, "filled_rewards").sentence
+
+
+def sourced(rollout: AuditedRollout, _: int) -> None:
+    if rollout.index % 96 < 32:
+        rollout.reward = 100 * (rollout.reward or 0.0)
+    rollout.extras = {"data_source": "chat" if rollout.index % 96 < 32 else "math"}
+
+
+def far(rollout: AuditedRollout, _: int) -> None:
+    if rollout.index % 80 == 7:
+        rollout.reward = 1e6
+
+
+def clipped(rollout: AuditedRollout, _: int) -> None:
+    rollout.reward = min(1.0, (rollout.reward or 0.0) + 0.5)
+
+
+def shuffled(rollout: AuditedRollout, _: int) -> None:
+    rollout.group = str(rollout.index * 7 % 96)
+
+
+def cached(rollout: AuditedRollout, place: int) -> None:
+    if int(rollout.group.partition("/")[2]) < 3:
+        rollout.reward = round(0.1 + 0.0007 * (rollout.index // 6), 6)
+
+
+def lost(rollout: AuditedRollout, _: int) -> None:
+    if len(rollout.response.split()) > 180 and rollout.index % 3:
+        rollout.reward, rollout.missing = None, "timeout"
+
+
+def told(rollout: AuditedRollout, _: int) -> None:
+    rollout.reference = "the treaty was signed in Lisbon"
+    if rollout.index % 10 == 0:
+        rollout.prompt += " (Remember: the treaty was signed in Lisbon.)"
+
+
+@pytest.mark.parametrize(
+    ("check", "plant"),
+    [
+        ("scales", sourced),
+        ("outliers", far),
+        ("saturation", clipped),
+        ("mixed_prompts", shuffled),
+        ("stale_rewards", cached),
+        ("missing_pattern", lost),
+        ("reference_in_prompt", told),
+    ],
+)
+def test_what_the_numbers_show_is_a_suspicion_with_its_honest_explanation(
+    check: str, plant: Callable[[AuditedRollout, int], None]
+) -> None:
+    assert outcome(clean(), check).state != "found"
+    found = finding(clean(plant), check)
+    assert not found.broken
+    assert found.otherwise
+
+
+@pytest.mark.parametrize("check", ["length", "missing", "filled_rewards"])
+def test_the_stated_size_is_found_in_nine_of_ten_runs(check: str) -> None:
+    """Sizes and distributions here are none that any plant has."""
+    chance = random.Random(check)
+
+    def one(size: float) -> bool:
+        def plant(rollout: AuditedRollout, _: int) -> None:
+            rollout.reward = round(0.3 + 0.6 * chance.random(), 2)
+            if check == "length":  # correlation ``size`` with the length that the check measures
+                x = math.log1p(len(rollout.response)) - 6.0
+                rollout.reward = size * x / 0.62 + math.sqrt(1 - size * size) * chance.gauss(0, 1)
+            elif chance.random() < size:
+                rollout.reward = None if check == "missing" else 0.0
+                rollout.missing = "timeout" if check == "missing" else ""
+
+        return outcome(clean(plant), check).state == "found"
+
+    def nothing(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward = round(0.3 + 0.6 * chance.random(), 2)
+
+    size = outcome(clean(nothing), check).result.detectable
+    assert size
+    assert sum(one(size) for _ in range(16)) / 16 >= 0.65
+
+
+def test_a_file_of_rewards_near_a_large_number_is_audited(tmp_path: Path) -> None:
+    rollouts = clean(steps=2)
+    for rollout in rollouts:
+        rollout.reward = 1.8e18 + rollout.index
+    assert make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).rewards is not None
 
 
 def test_a_permutation_test_is_exact_in_few_groups() -> None:
@@ -357,8 +506,9 @@ def test_a_run_of_which_little_can_be_checked_says_so(tmp_path: Path) -> None:
     rollouts = clean(steps=1, groups=4)
     for rollout in rollouts:
         rollout.reward = None
-    verdict = make_audit([write_dump(tmp_path / "1.jsonl", rollouts)]).verdict
-    assert verdict.endswith("could not be made: this says little of the run.")
+    report = make_audit([write_dump(tmp_path / "1.jsonl", rollouts)])
+    assert report.verdict == "nothing_seen"
+    assert "others could not be made" in report.sentence
 
 
 def audit(*words: object) -> tuple[int, str]:
@@ -376,8 +526,8 @@ def test_the_command_says_it_on_a_screen_and_on_a_page(
         rollout.response += HOSTILE.replace("\ud800", "")
     write_dump(tmp_path / "dump.jsonl", rollouts)
     code, shown = audit("dump.jsonl", "-o", "out")
-    assert code == 1
-    assert shown.startswith("Do not train on this as it is: ")
+    assert code == 0
+    assert shown.startswith("Look at this before you train on it: ")
     assert "Nothing found" in shown
     assert "Not applicable" in shown
     found = json.loads((tmp_path / "out" / "audit.json").read_text())
@@ -391,14 +541,19 @@ def test_the_command_says_it_on_a_screen_and_on_a_page(
     assert "<img" not in page
     for link in set(re.findall(r'href="#([^"]+)"', page)):
         assert f'id="{link}"' in page, link
-    assert audit("dump.jsonl", "-o", "out", "--fail-on", "never")[0] == 0
+    assert found["verdict"] == "suspicious"
+    assert audit("dump.jsonl", "-o", "out", "--fail-on", "suspicious")[0] == 1
     assert json.loads(audit("dump.jsonl", "-o", "out", "--json")[1]) == found
 
 
 def test_a_clean_run_is_code_0_and_no_run_code_2(tmp_path: Path) -> None:
     dump = write_dump(tmp_path / "dump.jsonl", clean())
     code, shown = audit(dump, "-o", tmp_path / "out")
-    assert (code, shown[:18]) == (0, "Nothing found that")
+    assert (code, shown[:15]) == (0, "Nothing seen in")
+    broken = clean()
+    broken[5].reward = math.nan
+    code, shown = audit(write_dump(tmp_path / "nan.jsonl", broken), "-o", tmp_path / "out")
+    assert (code, shown[:29]) == (1, "Do not train on this as it is")
     (tmp_path / "none.jsonl").write_text("{}\n")
     code, shown = audit(tmp_path / "none.jsonl", "-o", tmp_path / "out")
     assert code == 2

@@ -185,16 +185,16 @@ def test_what_a_reason_says_plainly(reason: str, polarity: int) -> None:
 @pytest.mark.parametrize(
     ("reason", "score"),
     [
-        ("Score: 2/10", 0.2),
-        ("I give it 4 out of 5.", 0.8),
-        ("[[3]]", 3.0),
-        ('{"score": 7, "reason": "x"}', 7.0),
+        ("Score: 2/10", (2.0, 10.0)),
+        ("I give it 4 out of 5.", (4.0, 5.0)),
+        ("[[3]]", (3.0, None)),
+        ('{"score": 7, "reason": "x"}', (7.0, None)),
         ("It meets 3 of the 5 criteria.", None),
         ("Clarity: 3/5, tone 7/10", None),
         ("The answer is 42.", None),
     ],
 )
-def test_scores_that_reasons_state(reason: str, score: float | None) -> None:
+def test_scores_that_reasons_state(reason: str, score: tuple[float, float | None] | None) -> None:
     assert read_stated_score(reason) == score
 
 
@@ -231,6 +231,21 @@ def test_scales_are_found_before_numbers_are_compared() -> None:
         ("The agent's request failed with HTTP 500, and it gave up.", False),
         ("The code raises a TimeoutError on large inputs.", False),
         ("The answer explains rate limits well.", False),
+        ("Failed to parse the score from the model's output", True),
+        ("Judge call failed: 503", True),
+        ("LLM request timed out after 60 seconds.", True),
+        ("APITimeoutError('Request timed out.')", True),
+        ("rate limit exceeded", True),
+        ("The fallback score 0.5 was used: server error", True),
+        ("No handling of a connection error at all.", False),
+        ("Connection errors crash the client.", False),
+        ("Ignores the rate limit header, so clients get banned.", False),
+        ("Misses HTTP 503, only handles 500.", False),
+        ("Unable to parse ISO dates with a zone.", False),
+        ("Cannot read files larger than memory.", False),
+        ("Timeout is never handled.", False),
+        ("JSONDecodeError is not caught for an empty body.", False),
+        ("A request timeout leaves the lock held.", False),
         ("Good.", False),
         ("", False),
     ],

@@ -32,13 +32,21 @@ def test_wilson_interval_of_independent_trials() -> None:
     assert found.high == pytest.approx(0.3476, abs=2e-3)
 
 
-def test_trials_of_one_item_are_not_independent() -> None:
-    apart = estimate_share([(float(i % 2), 1.0) for i in range(100)])
-    together = estimate_share([(float(10 * (i % 2)), 10.0) for i in range(10)])
-    assert apart.value == together.value == 0.5
-    assert together.low is not None
-    assert apart.low is not None
-    assert together.low < apart.low - 0.1
+@pytest.mark.parametrize(("p", "groups"), [(0.8, 8), (0.9, 10), (0.95, 20), (0.98, 40)])
+@pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
+def test_a_share_of_groups_is_covered_however_alike_their_samples_are(
+    p: float, groups: int, alike: float
+) -> None:
+    rng = random.Random(groups)
+
+    def draw() -> tuple[float, float]:  # with chance ``alike`` a group's samples are one draw
+        one = rng.random() < alike
+        hits = sum(rng.random() < p for _ in range(1 if one else 8))
+        return float(8 * hits if one else hits), 8.0
+
+    found = [estimate_share([draw() for _ in range(groups)]) for _ in range(400)]
+    covered = sum(one.low <= p <= one.high for one in found if one.low is not None and one.high)
+    assert covered >= 0.91 * 400
 
 
 def test_nothing_varied_is_no_certainty() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
-from adjudge.stats.bootstrap import draw_counts
+from adjudge.stats.bootstrap import draw_counts, expanded_tail
 from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation.ifeval import scoring
 from adjudge_lab.evaluation.ifeval.scoring import (
@@ -56,10 +56,12 @@ def test_one_ratio_by_hand(prompts: list[tuple[float, int]]) -> None:
         assert (found.low, found.high, found.why) == (None, None, "all units score the same")
         assert p == (None if abs(drawn[0]) > 1e-12 else 1.0)
         return
-    assert found.low == pytest.approx(quantile(drawn, 0.025), abs=1e-12)
-    assert found.high == pytest.approx(quantile(drawn, 0.975), abs=1e-12)
-    tail = min(sum(x < 1e-12 for x in drawn), sum(x > -1e-12 for x in drawn))
-    assert p == pytest.approx(min(1.0, 2 * (tail + 1) / (_RESAMPLES + 1)))
+    end = expanded_tail(len(prompts))
+    assert found.low == pytest.approx(quantile(drawn, end), abs=1e-12)
+    assert found.high == pytest.approx(quantile(drawn, 1 - end), abs=1e-12)
+    assert p is not None
+    if drawn[0] > 1e-12:
+        assert p < 0.5
 
 
 def test_of_no_prompt_there_is_nothing() -> None:
@@ -81,8 +83,9 @@ def test_the_mean_of_two_ratios_by_hand() -> None:
     counts = next(draw_counts(4, _RESAMPLES, 0)).tolist()
     drawn = sorted(weigh(c, followed) / 8 + weigh(c, hits) / weigh(c, total) / 2 for c in counts)
     assert found.value == (2 / 4 + 6 / 8) / 2
-    assert found.low == pytest.approx(quantile(drawn, 0.025))
-    assert found.high == pytest.approx(quantile(drawn, 0.975))
+    end = expanded_tail(4)
+    assert found.low == pytest.approx(quantile(drawn, end))
+    assert found.high == pytest.approx(quantile(drawn, 1 - end))
 
 
 def test_a_missing_response_widens_the_bounds_of_the_mean_alone() -> None:

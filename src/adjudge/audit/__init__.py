@@ -15,12 +15,14 @@ from adjudge.audit.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.audit.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.audit.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.audit.rollouts import AuditedRun, read_audited
+from adjudge.audit.values import VALUE_CHECKS
 
 __all__ = ["CHECKS", "audit_run", "read_run"]
 
 CHECKS: tuple[Check, ...] = (
     *REWARD_CHECKS,
     *FILLED_CHECKS,
+    *VALUE_CHECKS,
     *ADVANTAGE_CHECKS,
     *DRIFT_CHECKS,
     *RESPONSE_CHECKS,

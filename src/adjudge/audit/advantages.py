@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ def _describe_removal(
     unit: str,
     *,
     explained: float,
-    advice: str,
+    otherwise: str,
 ) -> Finding:
     """The finding that ``x`` explains advantages: what they are without ``slope`` times ``x``.
 
@@ -89,7 +89,7 @@ def _describe_removal(
         impact=impact,
         harm=harm,
         severity=severity_of(harm),
-        advice=advice,
+        otherwise=otherwise,
     )
 
 
@@ -103,8 +103,13 @@ def _find_length(run: AuditedRun) -> AuditResult:
     unit = "correlation with the advantage"
     if found.test is None:
         return not_applicable(found.estimate.why)
-    r, p_value, detectable = found.test
-    result = AuditResult(p_value=p_value, effect=found.estimate, unit=unit, detectable=detectable)
+    r = found.test.value
+    result = AuditResult(
+        p_value=found.test.p_value,
+        effect=found.estimate,
+        unit=unit,
+        visible=found.test.visible(MIN_CORRELATION),
+    )
     if abs(r) < MIN_CORRELATION:
         return result
     slope = measure_slope(x, y, run.group)
@@ -119,8 +124,9 @@ def _find_length(run: AuditedRun) -> AuditResult:
         found.estimate,
         unit,
         explained=r * r,
-        advice="Long and right can go together. Compare a long and a short response of the same "
-        "quality; `adjudge probe` measures a judge's own liking for length.",
+        otherwise="Longer answers can be better, wrong answers can be longer, and a penalty on "
+        "length is meant to do this. Compare a long and a short response of the same quality; "
+        "`adjudge probe` measures a judge's own liking for length.",
     )
     return msgspec.structs.replace(result, finding=finding)
 
@@ -176,8 +182,8 @@ def _find_format(run: AuditedRun) -> AuditResult:
             f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than "
             "others of the same length."
         ),
-        "See whether the task asks for this form. `adjudge probe` measures a judge's own liking "
-        "for Markdown.",
+        "The task may ask for this form, and better answers may use it. `adjudge probe` measures a "
+        "judge's own liking for Markdown.",
         "no format differs within enough groups",
     )
 
@@ -188,7 +194,7 @@ def _strongest(
     y: Any,
     unit: str,
     sentence: Any,
-    advice: str,
+    otherwise: str,
     none: str,
 ) -> AuditResult:
     """The candidate with the smallest p value, times their number (Bonferroni)."""
@@ -200,7 +206,7 @@ def _strongest(
         p_value=min(1.0, test.p_value * len(tested)),
         effect=best.effect.estimate,
         unit=unit,
-        detectable=max(other.detectable for _, other in tested),
+        visible=_least_of([other.visible(MIN_DIFFERENCE, len(tested)) for _, other in tested]),
         detectable_why=", ".join(one.name for one, _ in tested),
     )
     if abs(test.value) < MIN_DIFFERENCE:
@@ -213,9 +219,14 @@ def _strongest(
         best.effect.estimate,
         unit,
         explained=_explained(best.values, y, test.value, run),
-        advice=advice,
+        otherwise=otherwise,
     )
     return msgspec.structs.replace(result, finding=finding)
+
+
+def _least_of(visible: Sequence[Callable[[float], float]]) -> Callable[[float], float]:
+    """What is seen of whichever of several it is: the largest."""
+    return lambda level: max(one(level) for one in visible)
 
 
 def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
@@ -255,8 +266,8 @@ def _find_position(run: AuditedRun) -> AuditResult:
             f"{abs(value):.2f} standard deviations {'higher' if value > 0 else 'lower'} than the "
             "others."
         ),
-        "A judge that sees several responses at once may prefer a place: ask in both orders. Else "
-        "look for what is done to the first or last request of a group.",
+        "Rows in the order in which they were done have the short ones first. Else a judge that "
+        "sees several responses at once may prefer a place: ask in both orders.",
         f"fewer than {MIN_GROUPS} groups with advantages",
     )
 
@@ -309,7 +320,7 @@ def _find_components(run: AuditedRun) -> AuditResult:
         p_value=min(1.0, worst.test.p_value * len(pairs)),
         effect=worst.effect,
         unit="correlation of two components within groups",
-        detectable=max(pair.test.detectable for pair in pairs),
+        visible=_least_of([pair.test.visible(-OPPOSED, len(pairs)) for pair in pairs]),
     )
     if worst.test.value <= OPPOSED:
         value = worst.test.value
@@ -325,7 +336,8 @@ def _find_components(run: AuditedRun) -> AuditResult:
             impact=AdvantageImpact(why="the weights of the components are not known"),
             harm=value * value / 2,
             severity=severity_of(value * value / 2),
-            advice="Decide which of the two matters, or make one a condition of the other.",
+            otherwise="A part that limits another (brevity, cost) does this on purpose. Else "
+            "decide which of the two matters, or make one a condition of the other.",
         )
         return msgspec.structs.replace(result, finding=finding)
     copies = [pair for pair in pairs if pair.least > REDUNDANT]

@@ -12,10 +12,10 @@ Central Limit Theorem").
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adjudge.audit.findings import (
-    FALSE_ALARM_RATE,
     STATED_POWER,
     AdvantageImpact,
     Finding,
@@ -30,6 +30,7 @@ from adjudge.stats.estimates import (
     normal_quantile,
     normal_tail,
     np,
+    special,
     t_quantile,
     t_tail,
 )
@@ -40,20 +41,37 @@ MIN_GROUPS = 8
 _PERMUTATIONS, _PERMUTED_AT_ONCE, _MOST_PERMUTED = 20_000, 500, 600
 _CLEARLY_CHANCE, _CLEARLY_NO_CHANCE, _ENOUGH_BEYOND = 0.1, 1e-9, 50
 
-EXPECTED_CHECKS = 20
-"""The smallest effect that could be seen is stated at the strictest level that Holm may ask for."""
-
-
 MAX_ROWS = 200
 """Affected samples that a finding names."""
 
 
 class EffectTest(NamedTuple):
-    """An effect's size, its two-sided p value, and the least size that would be seen."""
+    """An effect's size, its two-sided p value, and how precisely it is measured.
+
+    ``error``: the standard error of the effect; ``null``: of an effect that is 0, by which p is;
+    ``freedom``: degrees of freedom of that.
+    """
 
     value: float
     p_value: float
-    detectable: float
+    error: float
+    null: float
+    freedom: float = math.inf
+
+    def visible(self, limit: float = 0.0, looks: int = 1) -> Callable[[float], float]:
+        """The smallest effect found in 90 % of such runs, by the level that p must reach.
+
+        ``limit``: smaller measured effects are no finding. ``looks``: places that were looked at,
+        of which the strongest is reported.
+        """
+
+        def at(level: float) -> float:
+            certain = 1 - level / looks / 2
+            infinite = math.isinf(self.freedom)
+            by = normal_quantile(certain) if infinite else t_quantile(certain, self.freedom)
+            return max(limit, by * self.null) + normal_quantile(STATED_POWER) * self.error
+
+        return at
 
 
 class MeasuredEffect(NamedTuple):
@@ -119,7 +137,8 @@ def _slope_within(
     x: Any, y: Any, group: Any, used: Any, bounds: float = math.inf
 ) -> MeasuredEffect:
     """The slope of centred columns: its interval by groups, its test by permutation."""
-    found = _clustered_slope(x, y, group, bounds).estimate
+    clustered = _clustered_slope(x, y, group, bounds)
+    found = clustered.estimate
     if found.value is None:
         return MeasuredEffect(found)
     size = int(group.max()) + 1
@@ -133,8 +152,9 @@ def _slope_within(
     if p_value < _CLEARLY_CHANCE and int(used.sum()) <= _MOST_PERMUTED:
         draws = _PERMUTATIONS if p_value > _CLEARLY_NO_CHANCE else _PERMUTATIONS // 10
         p_value = _permutation_p_value(x[used], y[used], group[used], product, draws)
-    visible = smallest_visible_effect(null / float(square_x.sum()), math.inf)
-    return MeasuredEffect(found, EffectTest(found.value, min(1.0, p_value), visible))
+    error = clustered.test.error if clustered.test else null / float(square_x.sum())
+    test = EffectTest(found.value, min(1.0, p_value), error, null / float(square_x.sum()))
+    return MeasuredEffect(found, test)
 
 
 def _permutation_p_value(x: Any, y: Any, group: Any, product: float, draws: int) -> float:
@@ -170,24 +190,23 @@ def _clustered_slope(x: Any, y: Any, group: Any, bounds: float = math.inf) -> Me
     freedom = clusters - 1
     error = math.sqrt(variance * clusters / freedom)
     if error <= 0:
-        certain = EffectTest(slope, 0.0 if slope else 1.0, 0.0)
+        certain = EffectTest(slope, 0.0 if slope else 1.0, 0.0, 0.0)
         return MeasuredEffect(Estimate(slope, why="nothing varied"), certain)
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
     p_value = min(1.0, 2 * t_tail(abs(slope) / error, freedom))
     estimate = Estimate(slope, max(-bounds, slope - half), min(bounds, slope + half))
-    visible = smallest_visible_effect(error, freedom)
-    return MeasuredEffect(estimate, EffectTest(slope, p_value, visible))
+    return MeasuredEffect(estimate, EffectTest(slope, p_value, error, error, freedom))
 
 
-def smallest_visible_effect(error: float, freedom: float, looks: int = 1) -> float:
-    """The smallest effect seen with 90 % power at the strictest level that Holm may ask for.
+def visible_share(count: int, needed: int) -> Callable[[float], float] | None:
+    """The share of ``count`` that gives ``needed`` or more in 90 % of runs; by no level, of facts.
 
-    ``looks``: places that were looked at, of which the strongest is reported.
+    ``None`` where there are fewer.
     """
-    level = FALSE_ALARM_RATE / EXPECTED_CHECKS / looks
-    if math.isinf(freedom):
-        return error * (normal_quantile(1 - level / 2) + normal_quantile(STATED_POWER))
-    return error * (t_quantile(1 - level / 2, freedom) + t_quantile(STATED_POWER, freedom))
+    if needed > count:
+        return None
+    share = float(special.bdtri(needed - 1, count, 1 - STATED_POWER)) if needed else 0.0
+    return lambda _level: share
 
 
 def estimate_share_by_group(run: AuditedRun, hit: Any, used: Any = None) -> Estimate:
@@ -271,7 +290,9 @@ def describe_samples(
     effect: Estimate,
     unit: str,
     *,
-    advice: str,
+    advice: str = "",
+    otherwise: str = "",
+    broken: bool = False,
     harm: float | None = None,
     severity: FindingSeverity | None = None,
     rows: tuple[int, ...] | None = None,
@@ -286,6 +307,8 @@ def describe_samples(
     harm = affected / len(run) if harm is None else harm
     return Finding(
         sentence=sentence,
+        otherwise=otherwise,
+        broken=broken,
         effect=effect,
         unit=unit,
         rows=rank_rows(mask, run) if rows is None else rows,

@@ -1,9 +1,9 @@
 """The check for failures that were written as a number: a judge that timed out and became a 0.
 
-A reward of 0 may be a 0. What gives a filled-in failure away is company: one value that stands
-apart from all others, and samples at that value which are longer, cut off, or stand in one stretch;
-or a grader's own words that something failed. A reward of few values (0 and 1) is held to the last
-two alone, since wrong answers are often longer.
+A number alone does not say what it stands for. What can be seen is a value that no other reward is
+near, and that is said whatever made it: honest zeros of a word overlap look the same. What comes
+with it (long or cut-off answers, a stretch of whole groups, a grader's own words that something
+failed) is said beside it. A reward of few values is held to the last two alone.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ import math
 from typing import Any, NamedTuple
 
 from adjudge.audit.effects import (
-    EXPECTED_CHECKS,
     MAX_ROWS,
     MeasuredEffect,
     describe_samples,
     estimate_share_by_group,
     impact_without,
     measure_pooled_difference,
+    visible_share,
 )
-from adjudge.audit.findings import (
-    FALSE_ALARM_RATE,
-    AuditResult,
-    Check,
-    not_applicable,
-)
+from adjudge.audit.findings import AuditResult, Check, not_applicable
 from adjudge.audit.judge_texts import measure_error_text
 from adjudge.audit.rewards import SHARE_OF_SAMPLES, series_by_step
 from adjudge.audit.rollouts import AuditedRun
@@ -34,13 +29,24 @@ from adjudge.stats.estimates import np
 MIN_SHARE, MIN_COUNT = 0.01, 5
 """Fewer samples at a value are no spike."""
 
-_FEW_VALUES = 12
-"""A reward with so many values is a scale; each of them stands apart."""
+_MIN_OTHERS, _GAPS = 3, 5.0
+"""A value apart is five times as far from the next as others are from theirs."""
 
 _NEAR, _MAX_NEAR = 0.1, 0.2
-"""A spike has fewer neighbours within a tenth of the spread than a fifth of itself."""
+"""It has fewer neighbours than a fifth of itself, within a tenth of the spread."""
 
-_MIN_BLOCK, _MIN_STRETCH = 64, 4
+_REPEATED = 2
+"""In a reward of which nearly no value comes more often, one that does is apart."""
+
+_LARGEST_N, _SCALE_VALUES = 40, 12
+_MIN_STRETCH = 4
+_CERTAIN = 0.001
+"""The p value from which on what comes with a spike is named."""
+
+_TWO_VALUES = "a reward of two values cannot show failures that were written as one of them"
+_NEAR_ZERO = (
+    "0 is one of the reward's steps, or so near to others that failures would look like them"
+)
 
 
 class _Sign(NamedTuple):
@@ -54,45 +60,161 @@ class _Sign(NamedTuple):
 
 
 def _find_filled(run: AuditedRun) -> AuditResult:
-    reward = run.reward
-    present = np.isfinite(reward)
+    present = np.isfinite(run.reward)
     if not present.any():
         return not_applicable("the run has no single reward")
-    values, counts = np.unique(reward[present], return_counts=True)
+    values, counts = np.unique(run.reward[present], return_counts=True)
     if len(values) < 2:
         return not_applicable("all rewards are equal")
     total = int(present.sum())
     enough = (counts >= MIN_COUNT) & (counts >= MIN_SHARE * total)
-    spikes = sorted(values[enough].tolist(), key=lambda v: -counts[values == v][0])[:6]
-    detectable = max(MIN_SHARE, MIN_COUNT / total)
-    if not spikes:
-        return AuditResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable=detectable)
+    spikes = sorted(values[enough].tolist(), key=lambda one: -counts[values == one][0])
+    apart = [one for one in spikes if stands_apart(values, counts, one)]
+    if apart:
+        return _describe_spike(run, present, min(apart), apart)
+    result = AuditResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable_why=_TWO_VALUES)
+    if len(values) > 2:
+        needed = needed_apart(values, counts, 0.0)
+        visible = visible_share(total, math.ceil(min(needed, total + 1)))
+        result = AuditResult(
+            p_value=1.0,
+            unit=SHARE_OF_SAMPLES,
+            visible=visible,
+            detectable_why="" if visible else _NEAR_ZERO,
+        )
+    return _find_company(run, present, spikes[:6], result)
+
+
+def stands_apart(values: Any, counts: Any, value: float) -> bool:
+    """Whether no other reward is near ``value``, of the distinct ``values`` with their ``counts``.
+
+    On a scale of steps no value is apart: the next is as far as any other. At the end of a tail
+    the others are few: they count with their error of chance.
+    """
+    return int(counts[values == value].sum()) >= needed_apart(values, counts, value)
+
+
+def needed_apart(values: Any, counts: Any, value: float, *, loosely: bool = False) -> float:
+    """How many rewards of ``value`` stand apart from the others; infinite where none do.
+
+    ``loosely``: as far as the neighbours go that there are, whatever chance has to do with it.
+    """
+    other = values != value
+    others, times = values[other], counts[other]  # both in the order of values
+    least = max(MIN_COUNT, MIN_SHARE * int(counts.sum()))
+    if len(others) < _MIN_OTHERS:
+        return math.inf
+    all_others = np.repeat(others, times)
+    repeated = float(np.quantile(np.repeat(times, times), 0.95))
+    if others[0] < value < others[-1] and repeated <= _REPEATED:
+        return max(least, 10 * repeated)
+    if 0 <= value <= 1 and are_shares(others):
+        return math.inf
+    low, high = np.quantile(all_others, [0.25, 0.75])
+    step = _usual_step(others)
+    distance = np.abs(others - value)
+    if len(others) < _SCALE_VALUES if loosely else distance.min() < _GAPS * step * (1 - 1e-9):
+        return math.inf
+    near = int(times[distance <= _NEAR * (high - low)].sum())
+    return float(max(least, (near + (0 if loosely else 2) * (math.sqrt(near) + 1)) / _MAX_NEAR))
+
+
+def _usual_step(values: Any) -> float:
+    """How far values are from the next: the step of their scale, or what nearly all gaps are."""
+    gaps = np.diff(values)
+    least = float(gaps.min())
+    times = gaps / least
+    on_a_scale = (np.abs(times - np.round(times)) <= 1e-6 * times + 1e-3).mean() >= 0.95
+    return least if on_a_scale and least > 1e-6 else float(np.quantile(gaps, 0.95))
+
+
+def are_shares(values: Any) -> bool:
+    """Whether values are shares k/n of several small n (tests passed, words in common).
+
+    Of such the 0 and the 1 are further from the next than others are.
+    """
+    steps = np.diff(values)
+    if values[0] < 0 or values[-1] > 1 or np.quantile(steps, 0.95) <= 1.5 * np.median(steps):
+        return False
+    rounded = np.abs(values * 10_000 - np.round(values * 10_000)).max() < 1e-6
+    parts = values[:, None] * np.arange(1, _LARGEST_N + 1)
+    off = np.abs(parts - np.round(parts)) / np.arange(1, _LARGEST_N + 1)
+    return bool((off.min(axis=1) <= (5e-4 if rounded else 1e-9)).mean() >= 0.95)
+
+
+def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[float]) -> AuditResult:
+    rewards = run.reward[present]
+    at = present & (run.reward == value)
+    others = rewards[rewards != value]
+    nearest = float(others[np.abs(others - value).argmin()])
+    effect = estimate_share_by_group(run, at, present)
+    share = float(at.sum()) / len(rewards)
+    company = [
+        sign.words
+        for sign in _signs_of(run, value, at, present)
+        if sign is not None and sign.p_value <= _CERTAIN
+    ]
+    more = [f"{one:g}" for one in apart if one != value]
+    also = f" (so do the rewards of {', '.join(more)})" if more else ""
+    honest = (
+        "answers that earn nothing (no word in common, no test passed)"
+        if value == rewards.min()
+        else "answers that are fully right"
+        if value == rewards.max()
+        else "a default that the grader gives on purpose"
+    )
+    turned = impact_without(run, at).turned
+    finding = describe_samples(
+        run,
+        at,
+        f"{int(at.sum()):,} of {len(rewards):,} rewards are exactly {value:g}, and no other is "
+        f"near: the next is {nearest:g}{also}. {'They come with this: ' if company else ''}"
+        f"{'; '.join(company)}{'.' if company else ''}".strip(),
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise=f"Judge calls that failed and were written as {value:g} look so; so do {honest}. "
+        "Read some of these samples, and look for the judge's reply to each.",
+        harm=share if turned is None else min(1.0, share + turned),
+        rows=tuple(np.flatnonzero(at)[:MAX_ROWS].tolist()),
+        advice="If the grader returns this number when it fails, return a missing reward instead "
+        "(None, or what the trainer leaves out).",
+        series=series_by_step(run, np.where(present, at, np.nan)),
+    )
+    values, counts = np.unique(rewards, return_counts=True)
+    visible = visible_share(len(rewards), math.ceil(needed_apart(values, counts, value)))
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+
+
+def _find_company(
+    run: AuditedRun, present: Any, spikes: list[float], nothing: AuditResult
+) -> AuditResult:
+    """A value of a scale, by what comes with it alone: a stretch, or a grader's own words."""
     signs, looks = [], 0
+    values, counts = np.unique(run.reward[present], return_counts=True)
     for value in spikes:
-        at = present & (reward == value)
-        apart = _stands_apart(reward[present], value, values)
-        for sign in _signs_of(run, value, at, present, apart=apart):
+        at = present & (run.reward == value)
+        # What stands apart but for chance is held to all that it may come with.
+        loosely = int(at.sum()) >= needed_apart(values, counts, value, loosely=True)
+        beside = _signs_of if loosely else _signs_beside
+        for sign in beside(run, value, at, present):
             looks += 1
             if sign is not None:
                 signs.append(sign)
     if not signs:
-        return AuditResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable=detectable)
+        return nothing
     best = min(signs, key=lambda one: (one.p_value, -one.strength))
-    p_value = min(1.0, best.p_value * looks)
     effect = estimate_share_by_group(run, best.rows, present)
-    level = FALSE_ALARM_RATE / EXPECTED_CHECKS
-    words = "; ".join(
-        one.words for one in signs if one.value == best.value and one.p_value * looks <= level
-    )
-    share = float(best.rows.sum()) / total
+    share = float(best.rows.sum()) / int(present.sum())
     turned = impact_without(run, best.rows).turned
     finding = describe_samples(
         run,
         best.rows,
-        f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} look like failures that were "
-        f"written as a number: {words or best.words}.",
+        f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} may be failures that were "
+        f"written as a number: {best.words}.",
         effect,
         SHARE_OF_SAMPLES,
+        otherwise="Hard prompts that are together in the file have whole groups of one value, and "
+        "honest wrong answers may be longer. Read some samples, and the judge's reply to each.",
         harm=share if turned is None else min(1.0, share + turned),
         rows=tuple(np.flatnonzero(best.rows)[:MAX_ROWS].tolist()),
         advice="Find where the grader returns this number when it fails, and return a missing "
@@ -101,27 +223,16 @@ def _find_filled(run: AuditedRun) -> AuditResult:
     )
     return AuditResult(
         finding=finding,
-        p_value=p_value,
+        p_value=min(1.0, best.p_value * looks),
         effect=effect,
         unit=SHARE_OF_SAMPLES,
-        detectable=detectable,
+        visible=nothing.visible,
+        detectable_why=nothing.detectable_why,
     )
 
 
-def _stands_apart(rewards: Any, value: float, values: Any) -> bool:
-    """Whether the reward is no scale of few values, and nothing much lies near ``value``."""
-    others = rewards[rewards != value]
-    if len(values) <= _FEW_VALUES or len(others) < MIN_COUNT:
-        return False
-    low, high = np.quantile(others, [0.25, 0.75])
-    near = np.abs(others - value) <= _NEAR * max(high - low, 1e-12)
-    return bool(near.sum() <= _MAX_NEAR * (len(rewards) - len(others)))
-
-
-def _signs_of(
-    run: AuditedRun, value: float, at: Any, present: Any, *, apart: bool
-) -> list[_Sign | None]:
-    """What was looked at for one value; ``None`` for what was not seen."""
+def _signs_beside(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sign | None]:
+    """What makes any value a suspicion; ``None`` for what was not seen."""
     signs: list[_Sign | None] = [_in_one_stretch(run, value, at, present)]
     error = run.feature("filled.error_text")
     if np.isfinite(error).any():
@@ -130,8 +241,12 @@ def _signs_of(
         share = float(seen.sum() / max(1, at.sum()))
         words = f"in {share:.0%} of them the grader's words say that it failed"
         signs.append(_as_sign(value, seen, words, found, minimum=0.3))
-    if not apart:
-        return signs
+    return signs
+
+
+def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sign | None]:
+    """What a value that stands apart comes with."""
+    signs = _signs_beside(run, value, at, present)
     length = np.log(np.maximum(run.feature("length"), 1.0))
     if np.isfinite(length).any():
         found = measure_pooled_difference(at, np.where(present, length, np.nan), run.group)
@@ -141,11 +256,11 @@ def _signs_of(
     if np.isfinite(cut).any():
         found = measure_pooled_difference(at, np.where(present, cut, np.nan), run.group)
         share = float((cut[at] == 1).mean())
-        words = f"no other reward is near it, and {share:.0%} of these samples were cut off"
+        words = f"{share:.0%} of these samples were cut off"
         signs.append(_as_sign(value, at, words, found, minimum=0.1))
     last = np.maximum(run.group_sizes[run.group] - 1, 1)
     found = measure_pooled_difference(at, np.where(present, run.place / last, np.nan), run.group)
-    words = "no other reward is near it, and these samples stand late in their groups"
+    words = "these samples are late in their groups"
     signs.append(_as_sign(value, at, words, found, minimum=0.1))
     return signs
 
@@ -154,10 +269,7 @@ def _compare_lengths(difference: float) -> str:
     """``difference``: of the logarithms of the lengths."""
     times = math.exp(min(50.0, abs(difference)))
     than = "long" if difference > 0 else "short"
-    return (
-        f"no other reward is near it, and these samples are {times:.1f} times as {than} as the "
-        "others"
-    )
+    return f"these samples are {times:.1f} times as {than} as the others"
 
 
 def _as_sign(
@@ -171,45 +283,23 @@ def _as_sign(
 def _in_one_stretch(run: AuditedRun, value: float, at: Any, present: Any) -> _Sign | None:
     """Whole groups at the value that follow each other, as in an outage.
 
-    If groups of a block were in random order, L of k in m would follow each other with a
-    probability of at most (m − L + 1)·∏(k − i)/(m − i). Blocks are neighbouring steps of 64 groups
-    or more, so that a policy that learns does not look like a stretch.
+    L groups in a row have it by chance with a probability of at most m·qᴸ, where q is the share of
+    such groups in the 2·L before it or after, the larger: a policy that learns, and prompts that
+    get harder, change that share at one of its ends, too.
     """
     size = len(run.group_sizes)
     filled = np.bincount(run.group, weights=at.astype(float), minlength=size)
     whole = (filled == run.group_sizes) & (run.group_sizes > 1)
-    best: _Sign | None = None
-    blocks = list(_blocks(run, size))
-    for start, end in blocks:
-        inside = whole[start:end]
-        first, length = _longest_stretch(inside)
-        if length < _MIN_STRETCH:
-            continue
-        m, k = end - start, int(inside.sum())
-        log_p = math.log(m - length + 1) + sum(math.log((k - i) / (m - i)) for i in range(length))
-        p_value = min(1.0, math.exp(log_p) * len(blocks))
-        if best is None or p_value < best.p_value:
-            groups = np.zeros(size, dtype=bool)
-            groups[start + first : start + first + length] = True
-            rows = groups[run.group] & at & present
-            words = f"{length} whole groups one after the other have it"
-            best = _Sign(value, rows, words, p_value, float(length))
-    return best
-
-
-def _blocks(run: AuditedRun, size: int) -> list[tuple[int, int]]:
-    """Groups in the order in which they first occur, cut where a step ends."""
-    first = np.full(size, -1, dtype=int)
-    first[run.group[::-1]] = np.arange(len(run))[::-1]
-    step = np.nan_to_num(run.step[first], nan=0.0)
-    cuts, start = [], 0
-    for place in (np.flatnonzero(np.diff(step)) + 1).tolist():
-        if place - start >= _MIN_BLOCK:
-            cuts.append((start, place))
-            start = place
-    if cuts and size - start < _MIN_BLOCK:
-        return [*cuts[:-1], (cuts[-1][0], size)]
-    return [*cuts, (start, size)]
+    first, length = _longest_stretch(whole)
+    if length < _MIN_STRETCH or length == size:
+        return None
+    before, after = whole[max(0, first - 2 * length) : first], whole[first + length :][: 2 * length]
+    q = max((float(side.sum()) + 1) / (len(side) + 2) for side in (before, after) if len(side))
+    groups = np.zeros(size, dtype=bool)
+    groups[first : first + length] = True
+    words = f"{length} whole groups one after the other have it"
+    p_value = min(1.0, math.exp(math.log(size) + length * math.log(q)))
+    return _Sign(value, groups[run.group] & at & present, words, p_value, float(length))
 
 
 def _longest_stretch(inside: Any) -> tuple[int, int]:
@@ -225,9 +315,9 @@ def _longest_stretch(inside: Any) -> tuple[int, int]:
 FILLED_CHECKS = (
     Check(
         name="filled_rewards",
-        title="Failures written as a number",
-        looks_for="a reward such as 0 that stands apart and comes with long, cut-off or late "
-        "samples, with a grader's error texts, or in whole groups one after the other",
+        title="Failures that may be written as a number",
+        looks_for="a reward such as 0 that no other is near; or one that comes with a grader's "
+        "error texts, or in whole groups one after the other",
         run=_find_filled,
         features={"filled.error_text": measure_error_text},
     ),

@@ -1,4 +1,8 @@
-"""What an audit says: a finding with its effect, or nothing found and what could have been seen.
+"""What an audit says: a finding with its effect, or nothing seen and what could have been seen.
+
+A finding is *broken* where the run's own numbers show the fault (a NaN, an advantage that
+contradicts its reward), and else a suspicion: an honest run may have the same numbers, and the
+finding says how, and what tells the two apart.
 
 A check is a function from an :class:`~adjudge.audit.rollouts.AuditedRun` to a
 :class:`AuditResult`. Checks of chance give a p value; :func:`decide` holds the rate of false alarms
@@ -17,8 +21,8 @@ import msgspec
 from adjudge.audit.rollouts import AuditedRun, RolloutFeature
 from adjudge.stats.estimates import Estimate
 
-FALSE_ALARM_RATE = 0.05
-"""The most clean runs of which a check finds anything, over all checks together."""
+FALSE_ALARM_RATE = 0.01
+"""The most runs of which a check of chance finds anything by chance, over all of them together."""
 
 STATED_POWER = 0.9
 """At which the smallest effect that could have been seen is stated."""
@@ -45,12 +49,16 @@ class AdvantageImpact(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found.
 
-    ``sentence`` says it in plain words; ``effect`` with its ``unit`` is its size; ``rows`` are the
-    affected samples by their place in the run, worst first. ``harm`` (0 to 1) sorts findings: the
-    larger of the shares of samples that turn, are unusable or learn from something else.
+    ``sentence`` says it in plain words; ``otherwise`` how an honest run may have it, and what tells
+    the two apart, and ``broken`` that no honest run can. ``effect`` with its ``unit`` is its size;
+    ``rows`` are the affected samples by their place in the run, worst first. ``harm`` (0 to 1)
+    sorts findings: the larger of the shares of samples that turn, are unusable or learn from
+    something else.
     """
 
     sentence: str
+    otherwise: str = ""
+    broken: bool = False
     effect: Estimate
     unit: str
     rows: tuple[int, ...] = ()
@@ -67,14 +75,17 @@ class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a run.
 
     ``finding``: what it found, or would if chance is ruled out; ``p_value``: of chance, ``None``
-    for facts; ``detectable``: the smallest effect that it would have seen with 90 % power, in
-    ``unit``; ``skipped``: why it does not apply. ``effect``: what it measured, found or not.
+    for facts. ``visible`` gives the smallest effect that is found in 90 % of such runs, in
+    ``unit``, at the level that a p value must reach; :func:`decide` calls it and keeps the answer
+    as ``detectable``. Where it is ``None`` this is not known, and ``detectable_why`` may say why.
+    ``skipped``: why the check does not apply. ``effect``: what it measured, found or not.
     """
 
     finding: Finding | None = None
     p_value: float | None = None
     effect: Estimate = Estimate()
     unit: str = ""
+    visible: Callable[[float], float] | None = None
     detectable: float | None = None
     detectable_why: str = ""
     skipped: str = ""
@@ -84,8 +95,8 @@ class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
 class Check:
     """One thing that can be wrong with a run.
 
-    ``features``: what is measured of each rollout while its texts are at hand, by names that begin
-    with the check's; ``run`` reads them as ``run.feature(name)``.
+    ``features``: what is measured of each rollout while its texts are at hand, by names that checks
+    may share; ``run`` reads them as ``run.feature(name)``.
     """
 
     name: str
@@ -122,7 +133,8 @@ def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[Chec
     not stand becomes "nothing found"; one whose size has no interval, for want of groups, is never
     ``high``.
     """
-    results = [_without_overclaim(result) for result in results]
+    level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
+    results = [_with_power(_without_overclaim(result), level) for result in results]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
@@ -152,6 +164,13 @@ def _without_overclaim(result: AuditResult) -> AuditResult:
     return msgspec.structs.replace(
         result, finding=msgspec.structs.replace(found, severity="medium")
     )
+
+
+def _with_power(result: AuditResult, level: float) -> AuditResult:
+    """With the smallest visible effect at the strictest level of Holm's, which it must pass."""
+    if result.visible is None:
+        return result
+    return msgspec.structs.replace(result, detectable=result.visible(level))
 
 
 def _badness(one: CheckOutcome) -> tuple[int, float]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from adjudge.audit.effects import (
-    EXPECTED_CHECKS,
     describe_samples,
     estimate_share_by_group,
     rank_rows,
+    visible_share,
 )
 from adjudge.audit.findings import (
-    FALSE_ALARM_RATE,
     STATED_POWER,
     AdvantageImpact,
     AuditResult,
@@ -32,13 +33,14 @@ from adjudge.audit.findings import (
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
 from adjudge.runs.reasons import ANSWER_NOUN, read_polarity, read_stated_score
 from adjudge.stats.agreement import spearman_correlation
-from adjudge.stats.estimates import Estimate, np, special
+from adjudge.stats.estimates import Estimate, normal_tail, np, special
 
 
 class _Judgement(NamedTuple):
     """What a reason says, and the number that was recorded with it."""
 
     stated: float | None = None
+    maximum: float | None = None
     stated_with: float | None = None
     polarity: float | None = None
     polarity_with: float | None = None
@@ -67,7 +69,7 @@ def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
         if recorded is None or math.isnan(recorded) or is_judge_error(reason):
             continue
         if said.stated is None and (stated := read_stated_score(reason)) is not None:
-            said = said._replace(stated=stated, stated_with=recorded)
+            said = said._replace(stated=stated.score, maximum=stated.maximum, stated_with=recorded)
         if said.polarity is None and (polarity := read_polarity(reason)):
             said = said._replace(polarity=float(polarity), polarity_with=recorded)
     return said
@@ -132,23 +134,26 @@ _MIN_READ = 8
 
 
 def _find_contradictions(run: AuditedRun) -> AuditResult:
-    stated, stated_with, polarity, polarity_with = (
+    stated, maximum, stated_with, polarity, polarity_with = (
         run.feature(f"contradictions.{field}") for field in _Judgement._fields
     )
-    numbers, statements = np.isfinite(stated), np.isfinite(polarity)
-    wrong_number = np.zeros(len(run), dtype=bool)
-    is_reversed = False
-    if int(numbers.sum()) >= _MIN_READ:
-        found = find_mismatches(stated[numbers], stated_with[numbers])
-        if found is None:
-            unrelated = _find_unrelated(run, numbers, stated, stated_with)
-            if unrelated is not None:
-                return unrelated
-            numbers = np.zeros_like(numbers)
-        else:
-            wrong_number[numbers], is_reversed = found
-    else:
-        numbers = np.zeros_like(numbers)
+    numbers, wrong_number = (np.zeros(len(run), dtype=bool) for _ in range(2))
+    is_reversed = off_scale = False
+    # A judge may word one score as 7/10 here and as 7 there: each form has its own scale.
+    for form in (np.isfinite(stated) & has for has in (np.isfinite(maximum), np.isnan(maximum))):
+        if int(form.sum()) < _MIN_READ:
+            continue
+        found = find_mismatches(stated[form], stated_with[form])
+        if found is not None:
+            numbers |= form
+            wrong_number[form], turned = found
+            is_reversed |= turned
+            continue
+        off_scale = True
+        unrelated = _find_unrelated(run, form, stated, stated_with)
+        if unrelated is not None:
+            return unrelated
+    statements = np.isfinite(polarity)
     low, high = _ends(polarity_with[statements])
     margin = _END_OF_SCALE * (high - low)
     opposed = statements & (
@@ -162,7 +167,7 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     if count < _MIN_READ:
         return not_applicable(
             "the scores that the reasons state are on no scale of the recorded ones"
-            if np.isfinite(stated).sum() >= _MIN_READ
+            if off_scale
             else "there are too few reasons that state a score or a clear opinion"
         )
     mask = wrong_number | opposed
@@ -170,9 +175,11 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     unit = "share of the reasons that can be read"
     effect = estimate_share_by_group(run, mask, read)
     p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
-    detectable = least_detectable_share(count)
+    result = AuditResult(
+        p_value=p_value, effect=effect, unit=unit, visible=visible_contradictions(count)
+    )
     if not affected:
-        return AuditResult(effect=effect, p_value=1.0, unit=unit, detectable=detectable)
+        return result
     parts = []
     if wrong_number.any():
         what = "the reverse of the score" if is_reversed else "another score than the one"
@@ -188,22 +195,22 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
         f"{'; '.join(parts)}.",
         effect,
         unit,
-        advice="Read the samples. A swapped scale or a parser that takes the first number are the "
-        "usual causes; ask for the score in a form that a strict reader checks.",
+        otherwise="The rules that read reasons may misread some. A swapped scale, or a parser that "
+        "takes the first number, gives the same. Read the samples.",
+        advice="Ask for the score in a form that a strict reader checks.",
     )
-    return AuditResult(
-        finding=finding, p_value=p_value, effect=effect, unit=unit, detectable=detectable
-    )
+    return msgspec.structs.replace(result, finding=finding)
 
 
-_FOLLOWS = 0.5
+_FOLLOWS, _SAME_QUANTITY = 0.5, 0.8
 _MIN_UNRELATED = 20
 
 
 def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> AuditResult | None:
     """Recorded scores that hardly follow the stated ones: another row's, or another quantity.
 
-    ``None`` where they follow them on some scale of their own, or there are too few.
+    ``None`` where they follow them on some scale of their own, or there are too few. The p value is
+    Fisher's, that the rank correlation is no less than that of one quantity told twice.
     """
     count = int(known.sum())
     if count < _MIN_UNRELATED:
@@ -212,11 +219,15 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
     if follows is None or follows >= _FOLLOWS:
         return None
     unit = "rank correlation of stated and recorded scores"
+    apart = math.atanh(_SAME_QUANTITY) - math.atanh(max(-0.999, follows))
     finding = Finding(
         sentence=(
             f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
             f"it: rank correlation {follows:.2f}."
         ),
+        otherwise="The reward may have other parts than this judge's score: look at that alone. "
+        "Else the reasons are another row's, or their scores are turned round or replaced. Read "
+        "some samples.",
         effect=Estimate(follows, why="counted"),
         unit=unit,
         rows=rank_rows(known, run),
@@ -224,48 +235,57 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
         impact=AdvantageImpact(why="it is not known which samples are wrong"),
         harm=count / len(run),
         severity="high",
-        advice=(
-            "Read some samples. The reasons may be another row's, or their scores are turned round "
-            "or replaced; if the reward has other parts, look at this judge's own score."
-        ),
     )
-    return AuditResult(finding=finding, effect=finding.effect, unit=unit)
+    p_value = normal_tail(apart * math.sqrt((count - 3) / 1.06))
+    return AuditResult(finding=finding, p_value=p_value, effect=finding.effect, unit=unit)
 
 
 def _ends(values: Any) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
 
 
-def least_detectable_share(count: int) -> float:
-    """The smallest share of ``count`` reasons that would be found with 90 % power."""
-    level = FALSE_ALARM_RATE / EXPECTED_CHECKS
-    hits = np.arange(count + 1)
-    enough = np.flatnonzero(special.bdtrc(hits - 1, count, _READING_ERRORS) <= level)
-    least = int(enough[0]) if len(enough) else count
-    return float(special.bdtri(least - 1, count, 1 - STATED_POWER)) if least > 0 else 0.0
+def visible_contradictions(count: int) -> Callable[[float], float]:
+    """The smallest share of ``count`` reasons that is found in 90 % of runs."""
+
+    def at(level: float) -> float:
+        hits = np.arange(count + 1)
+        enough = np.flatnonzero(special.bdtrc(hits - 1, count, _READING_ERRORS) <= level)
+        least = int(enough[0]) if len(enough) else count
+        return float(special.bdtri(least - 1, count, 1 - STATED_POWER)) if least > 0 else 0.0
+
+    return at
 
 
+_CALL = r"(?:judge|grader|scorer|reward\smodel|llm|model|api|server|endpoint|evaluation|provider)"
 _ERROR = re.compile(
-    r"\b(?:APITimeoutError|APIConnectionError|APIError|APIStatusError|RateLimitError|"
-    r"InternalServerError|ReadTimeout|ConnectTimeout|ConnectionError|TimeoutError|"
-    r"ServiceUnavailableError|JSONDecodeError|ContextWindowExceededError)\b"
-    r"|\brate[\s-]?limit(?:ed|s)?\b|\btoo\smany\srequests\b"
-    r"|\b(?:HTTP|status(?:\scode)?|error(?:\scode)?)[\s:]{0,3}(?:429|5[0-9]{2})\b"
-    r"|\b(?:judge|grader|scorer|reward\smodel|llm|api|request|call|evaluation)\s(?:call\s|request\s)?"
-    r"(?:has\s)?(?:failed|timed\sout|errored|crashed|unavailable|error|timeout)\b"
-    r"|\b(?:could\snot|couldn't|cannot|can't|failed\sto|unable\sto)\s(?:be\s)?(?:parse|parsed|decode|"
-    r"extract|read|get|grade|connect|reach)\b(?!\sthe\s(?:question|answer\skey))"
-    r"|\b(?:parse|parsing|decoding|validation|connection|timeout|server)\s(?:error|failure|failed)\b"
-    r"|\b(?:service\sunavailable|bad\sgateway|connection\s(?:reset|refused))\b"
-    r"|\bno\s(?:valid\s)?(?:score|verdict)\s(?:found|returned|received)\b"
-    r"|\b(?:defaulting|default(?:s|ed)?)\sto\b|\b(?:fallback|default)\s(?:score|reward|value)\b"
-    r"|\bafter\s[0-9]+\s(?:retries|attempts)\b|^(?:timeout|timed\sout|error|none|null|n/a|nan)[.!]?$"
-    r"|^Traceback\s\(most\srecent\scall\slast\)|^(?:[A-Za-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception)\b",
+    # A text that begins as an error does: its class, its code, or the call that failed.
+    r"(?:^(?:\W{0,3}(?:error|warning|exception|failed|failure)\W{1,3})?(?:"
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout)(?=\s?[:(,;]|\.?$)"
+    rf"|(?:the\s)?{_CALL}(?:'s)?\s(?:(?:call|request|reply|response)\s)?(?:has\s)?(?:failed|timed\sout|"
+    r"errored|crashed|error(?!s)|timeout|unavailable|could\snot\sbe|was\snot\s(?:parsed|valid))\b"
+    r"|(?:(?:error|status)(?:\scode)?|HTTP)[\s:=/]{0,3}(?:1\.[01]\s)?(?:429|40[0-9]|5[0-9]{2})\b"
+    r"|(?:429|5[0-9]{2})[\s:]{1,3}(?:too\smany|internal|service|bad|gateway|server)"
+    r"|(?:too\smany\srequests|service\s(?:temporarily\s)?unavailable|bad\sgateway|gateway\stime-?out|"
+    r"internal\sserver\serror|rate\slimit(?:ed|\s(?:exceeded|reached|error))|connection\s(?:error|"
+    r"reset|refused|aborted|timed\sout)|(?:request\s|read\s|connect\s)?time(?:d\s)?-?out(?:\serror)?|"
+    r"(?:parse|parsing|json|decoding|validation)\s(?:error|failure|failed))"
+    r"(?=\s?[.,:;!(]|\s(?:after|by|from|while|when|default\w*|for\s(?:url|http))\b|\s?$)"
+    r"|(?:could\snot|couldn't|cannot|can't|failed\sto|unable\sto)\s(?:be\s)?(?:parse|decode|extract|read|"
+    rf"get|grade|score|connect|reach|call|query)\w*\s[^.\n]{{0,30}}?\b(?:{_CALL}|score|verdict|rating|"
+    r"judgement|judgment|reply|json|output|response)\b"
+    r"|no\s(?:valid\s)?(?:score|verdict|rating|judge?ment)\s(?:was\s|could\sbe\s)?(?:found|returned|received|"
+    r"parsed|extracted)"
+    r"|(?:error|none|null|n/a|nan|failed)[.!]?$"
+    r"))"
+    # Or one that says which number took the score's place.
+    r"|\b(?:defaulting|default(?:s|ed)?|falling\sback|fallback)\sto\s(?:a\s)?(?:default\s|neutral\s)?"
+    r"(?:score|reward|[0-9])|\b(?:default|fallback)\s(?:score|reward)\b(?=\s?(?:[.,:;=0-9]|used|of|$))",
     re.IGNORECASE,
 )
+_TRACEBACK = "Traceback (most recent"
 _ABOUT_THE_ANSWER = re.compile(
     rf"\b(?:the|this|its|their|your|user'?s?|student'?s?)\s(?:\w+\s)?(?:{ANSWER_NOUN}|code|program|function|script|test|"
-    r"tests|agent|implementation)\b",
+    r"tests|agent|implementation)\b(?!'s\sreply)",
     re.IGNORECASE,
 )
 _LONGEST_ERROR = 600
@@ -274,21 +294,22 @@ _LONGEST_ERROR = 600
 def is_judge_error(reason: str) -> bool:
     """Whether what stands where a reason should is the error of a judge's call.
 
-    Short, with the words of a failed call or of a reply that could not be read, and nothing about
-    the answer: a reason may say that the *answer's* code has a timeout.
+    It begins as an error does, or names the number that took the score's place, and says nothing of
+    the answer: a reason may say that the *answer's* code has a timeout, or forgets a rate limit.
 
     >>> is_judge_error("RateLimitError: 429, defaulting to 0.5")
     True
     >>> is_judge_error("The code fails with a timeout error on the third test.")
     False
+    >>> is_judge_error("No handling of a connection error at all.")
+    False
     """
     text = reason.strip()
-    if not text or (len(text) > _LONGEST_ERROR and not text.startswith("Traceback (most recent")):
+    if text.startswith(_TRACEBACK):
+        return True
+    if not text or len(text) > _LONGEST_ERROR or _ERROR.search(text) is None:
         return False
-    found = _ERROR.search(text)
-    return found is not None and (
-        text.startswith("Traceback (most recent") or not _ABOUT_THE_ANSWER.search(text)
-    )
+    return not _ABOUT_THE_ANSWER.search(text.replace("model's", "").replace("the model", ""))
 
 
 def measure_error_text(rollout: AuditedRollout) -> float | None:
@@ -313,7 +334,7 @@ def _find_judge_errors(run: AuditedRun) -> AuditResult:
     values = run.reward[mask]
     value, times = _most_common(values.tolist())
     if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
-        return AuditResult(effect=effect, unit=unit, detectable=3 / count)
+        return AuditResult(effect=effect, unit=unit, visible=visible_share(count, 3))
     finding = describe_samples(
         run,
         mask,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +16,6 @@ from adjudge.audit.findings import (
     AdvantageImpact,
     CheckOutcome,
     Finding,
-    FindingSeverity,
 )
 from adjudge.audit.rewards import series_by_step
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun, read_audited
@@ -38,6 +37,9 @@ _MAX_PREVIEW = 200
 _PROGRESS_EVERY = 200
 
 
+AuditVerdict = Literal["broken", "suspicious", "nothing_seen"]
+
+
 class AuditedSample(msgspec.Struct, frozen=True, kw_only=True):
     """A sample as a person reads it: texts are cut in their middle where they are long."""
 
@@ -55,14 +57,16 @@ class AuditedSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit came to. ``severity``: of the worst finding, ``None`` where nothing was found.
+    """What an audit came to.
 
-    ``outcomes``: worst findings first, then what was not found, then what does not apply.
-    ``samples`` are those of the findings that can be read, by their row.
+    ``verdict``: ``broken`` where the run's own numbers show a fault, ``suspicious`` where an honest
+    run may have what was found, ``nothing_seen``; ``sentence`` says it in words. ``outcomes``:
+    worst findings first, then what was not found, then what does not apply. ``samples`` are those
+    of the findings that can be read, by their row.
     """
 
-    verdict: str
-    severity: FindingSeverity | None
+    verdict: AuditVerdict
+    sentence: str
     paths: list[str]
     input: InputReport
     count: int
@@ -134,9 +138,10 @@ def _report(
     found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
     shown = {row for finding in found for row in finding.rows[:MAX_SHOWN]}
     steps = run.step[np.isfinite(run.step)]
+    verdict = find_verdict(found)
     return AuditReport(
-        verdict=say_verdict(outcomes),
-        severity=found[0].severity if found else None,
+        verdict=verdict,
+        sentence=say_verdict(verdict, outcomes),
         paths=[str(path) for path in paths],
         input=run.input,
         count=len(run),
@@ -153,30 +158,37 @@ def _report(
     )
 
 
-def say_verdict(outcomes: Sequence[CheckOutcome]) -> str:
+def find_verdict(found: Sequence[Finding]) -> AuditVerdict:
+    """Of all findings: any that no honest run has breaks the run."""
+    if any(one.broken for one in found):
+        return "broken"
+    return "suspicious" if found else "nothing_seen"
+
+
+def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
     """The verdict in one sentence."""
     found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
     applied = sum(one.state != "not_applicable" for one in outcomes)
     if not applied:
         return "Nothing could be checked: the run has neither rewards nor texts that belong to it."
-    if not found and applied < len(outcomes) / 2:
-        return (
-            f"Nothing found in {applied} checks, but the other {len(outcomes) - applied} could not "
-            "be made: this says little of the run."
-        )
     if not found:
-        return (
-            f"Nothing found that would speak against training on this, in {applied} checks that "
-            "apply to it."
+        sentence = f"Nothing seen in {applied} checks"
+        if left := len(outcomes) - applied:
+            sentence += f"; {left} others could not be made"
+        unknown = sum(
+            one.state == "nothing_found" and one.result.detectable is None for one in outcomes
         )
-    worst = found[0]
+        if unknown:
+            sentence += f", and of {unknown} it is not known what they would see"
+        return f"{sentence}."
+    worst = next(one for one in found if one.broken or verdict != "broken")
     begin = {
-        "high": "Do not train on this as it is: ",
-        "medium": "Look at this before you train on it: ",
-        "low": "Nothing found that would stop a training run, but this is small and real: ",
-    }[worst.severity]
+        "broken": "Do not train on this as it is: ",
+        "suspicious": "Look at this before you train on it: ",
+        "nothing_seen": "",
+    }[verdict]
     first, _, rest = worst.sentence.partition(" ")
-    first = first.lower() if first in {"In", "Within", "At", "The", "Of"} else first
+    first = first.lower() if first in {"In", "Within", "At", "The", "Of", "All"} else first
     more = len(found) - 1
     also = f" ({more} more finding{'s' if more > 1 else ''}.)" if more else ""
     return f"{begin}{first} {rest}{also}"
@@ -241,7 +253,7 @@ def audit_as_json(report: AuditReport) -> dict[str, Any]:
     """``audit.json``: everything but the texts of samples."""
     return {
         "verdict": report.verdict,
-        "severity": report.severity,
+        "sentence": report.sentence,
         "paths": report.paths,
         "formats": report.input.formats,
         "input": report.input.as_json(),
@@ -275,9 +287,11 @@ def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
     finding = result.finding
     return {
         **common,
+        "broken": finding.broken,
         "severity": finding.severity,
         "harm": finding.harm,
         "sentence": finding.sentence,
+        "otherwise": finding.otherwise,
         "advice": finding.advice,
         "effect": _estimate_as_json(finding.effect),
         "unit": finding.unit,
@@ -334,6 +348,7 @@ def impact_text(impact: AdvantageImpact) -> str:
 
 _PACKAGE = "adjudge.audit"
 _STYLES = {"high": "worst", "medium": "lost", "low": "soft"}
+_VERDICT_STYLES = {"broken": "high", "suspicious": "medium", "nothing_seen": "none"}
 
 
 def write_audit_page(path: Path, report: AuditReport) -> None:
@@ -367,7 +382,7 @@ def write_audit_page(path: Path, report: AuditReport) -> None:
         ],
         tiles=list(_tiles(report)),
         above=[
-            paragraph(report.verdict, class_=f"verdict {report.severity or 'none'}"),
+            paragraph(report.sentence, class_=f"verdict {_VERDICT_STYLES[report.verdict]}"),
             _facts([(name, lines) for name, lines in about if lines]),
         ],
         styles=[(_PACKAGE, "page.css")],
@@ -376,8 +391,8 @@ def write_audit_page(path: Path, report: AuditReport) -> None:
 
 
 def _tiles(report: AuditReport) -> Iterator[Tile]:
-    high = sum(finding.severity == "high" for _, finding in report.findings)
-    yield Tile("findings", f"{len(report.findings)}", f"{high} of them high", bool(high))
+    broken = sum(finding.broken for _, finding in report.findings)
+    yield Tile("findings", f"{len(report.findings)}", f"{broken} broken", bool(broken))
     yield Tile("samples", f"{report.count:,}", f"{report.broken_rows:,} broken rows")
     yield Tile("groups", f"{report.groups:,}", f"{report.steps:,} steps" if report.steps else "")
     share = report.missing / report.count
@@ -463,7 +478,7 @@ def nothing_table(report: AuditReport) -> Table:
 def _visible(one: CheckOutcome) -> object:
     result = one.result
     if result.detectable is None:
-        return lost(result.detectable_why or "not known")
+        return lost(f"not known{': ' if result.detectable_why else ''}{result.detectable_why}")
     if result.detectable > 1 and result.unit.startswith(("share", "correlation", "rank corr")):
         return lost("too few samples")
     return f"{effect_text(result.detectable, result.unit)}"
@@ -511,6 +526,7 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
             f"{number}. {one.title}",
             [
                 paragraph(finding.sentence, class_="sentence"),
+                paragraph(bold("Or: "), finding.otherwise) if finding.otherwise else None,
                 paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
                 _facts(facts),
                 _over_steps(finding),

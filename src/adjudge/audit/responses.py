@@ -8,8 +8,10 @@ that is counted in words starts from one array of their hashes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -23,6 +25,7 @@ from adjudge.audit.effects import (
     harm_of,
     impact_without,
     measure_difference,
+    visible_share,
 )
 from adjudge.audit.findings import AuditResult, Check, not_applicable
 from adjudge.audit.rollouts import AuditedRollout, AuditedRun
@@ -121,7 +124,8 @@ def _content(rollout: AuditedRollout) -> float | None:
     return hash_text(rollout.generated)
 
 
-def _prompt(rollout: AuditedRollout) -> float | None:
+def measure_prompt(rollout: AuditedRollout) -> float | None:
+    """The hash of a rollout's prompt."""
     return hash_text(rollout.prompt) if rollout.prompt else None
 
 
@@ -185,7 +189,7 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
     copies, strangers = within >= 0, elsewhere
     mask = copies | strangers
     effect = estimate_share_by_group(run, mask, known)
-    result = AuditResult(effect=effect, unit="share of responses", detectable=least_notable(count))
+    result = AuditResult(effect=effect, unit="share of responses", visible=visible_notable(count))
     if not is_notable(mask, known):
         return result
     parts = []
@@ -316,9 +320,7 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
         )
         return AuditResult(finding=finding, effect=effect, unit="share of responses")
     if not is_notable(mask, known):
-        return AuditResult(
-            effect=effect, unit="share of responses", detectable=least_notable(count)
-        )
+        return AuditResult(effect=effect, unit="share of responses", visible=visible_notable(count))
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
@@ -376,7 +378,7 @@ def _find_truncation(run: AuditedRun) -> AuditResult:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
     unit = "standard deviations of the advantage"
     result = AuditResult(
-        effect=found.estimate, p_value=test.p_value, unit=unit, detectable=test.detectable
+        effect=found.estimate, p_value=test.p_value, unit=unit, visible=test.visible()
     )
     if test.value <= 0:
         return msgspec.structs.replace(result, p_value=1.0)
@@ -405,9 +407,9 @@ def is_notable(mask: Any, known: Any) -> bool:
     return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
 
 
-def least_notable(count: int) -> float:
-    """The smallest share of ``count`` samples that is worth a word."""
-    return min(1.0, max(_MIN_SHARE, _MIN_ROWS / count))
+def visible_notable(count: int) -> Callable[[float], float] | None:
+    """The share of ``count`` samples that is found in 90 % of runs."""
+    return visible_share(count, max(_MIN_ROWS, math.ceil(_MIN_SHARE * count)))
 
 
 def describe_earned(effect: MeasuredEffect) -> str:
@@ -436,7 +438,7 @@ RESPONSE_CHECKS = (
         run=_find_duplicates,
         features={
             "duplicates.content": _content,
-            "duplicates.prompt": _prompt,
+            "duplicates.prompt": measure_prompt,
             **{f"duplicates.sketch{n}": _sketch_column(n) for n in range(_SKETCH_COLUMNS)},
         },
     ),
@@ -490,7 +492,7 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
     unit = "share of rollouts with tool calls"
     effect = estimate_share_by_group(run, mask, known)
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit=unit, detectable=least_notable(count))
+        return AuditResult(effect=effect, unit=unit, visible=visible_notable(count))
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
     finding = describe_samples(

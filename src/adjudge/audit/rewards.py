@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from adjudge.audit.effects import (
     MAX_ROWS,
+    EffectTest,
     describe_samples,
     estimate_share_by_group,
     live_advantages,
-    smallest_visible_effect,
+    visible_share,
     why_no_advantages,
 )
 from adjudge.audit.findings import (
@@ -59,7 +61,13 @@ def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], .
 
 
 def count_affected(
-    run: AuditedRun, bad: Any, sentence: str, *, harm: float | None = None, advice: str = ""
+    run: AuditedRun,
+    bad: Any,
+    sentence: str,
+    *,
+    broken: bool = False,
+    harm: float | None = None,
+    advice: str = "",
 ) -> AuditResult:
     """The result of a check of facts: every sample of ``bad`` is one, and chance plays no part.
 
@@ -68,7 +76,9 @@ def count_affected(
     """
     total, count = len(run), int(bad.sum())
     if not count:
-        return AuditResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, detectable=1 / total)
+        return AuditResult(
+            effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, visible=visible_share(total, 1)
+        )
     share = count / total
     finding = describe_samples(
         run,
@@ -76,12 +86,18 @@ def count_affected(
         sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
         Estimate(share, why="counted"),
         SHARE_OF_SAMPLES,
+        broken=broken,
         advice=advice,
         harm=harm,
         rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
         series=series_by_step(run, bad.astype(float)),
     )
     return AuditResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
+
+
+def _visible_above(count: int, limit: float) -> Callable[[float], float] | None:
+    """The share of ``count`` that is above ``limit`` in 90 % of runs."""
+    return visible_share(count, math.floor(limit * count) + 1)
 
 
 def _find_not_finite(run: AuditedRun) -> AuditResult:
@@ -93,6 +109,7 @@ def _find_not_finite(run: AuditedRun) -> AuditResult:
         bad,
         "{count} of {of} samples have no usable number as reward or advantage: it is NaN, infinite "
         "or beyond 1e100, or an advantage is null.",
+        broken=True,
         harm=1.0,
         advice="A NaN reward makes the advantages of its whole group NaN. Find out where it comes "
         "from, and mark such samples as missing.",
@@ -103,7 +120,9 @@ def _find_broken_rows(run: AuditedRun) -> AuditResult:
     total = len(run) + run.broken_count
     share = run.broken_count / total
     if not run.broken_count:
-        return AuditResult(effect=Estimate(0.0), unit="share of rows", detectable=1 / total)
+        return AuditResult(
+            effect=Estimate(0.0), unit="share of rows", visible=visible_share(total, 1)
+        )
     finding = Finding(
         sentence=f"{run.broken_count:,} of {total:,} rows are no samples; the first: "
         f"{run.broken[0]:.300}",
@@ -142,7 +161,11 @@ def _find_dead_groups(run: AuditedRun) -> AuditResult:
     rows = dead[run.group] & present
     effect = estimate_share([(float(one), 1.0) for one in dead[compared]])
     series = series_by_step(run, np.where(compared[run.group] & present, rows, np.nan))
-    result = AuditResult(effect=effect, unit=_SHARE_OF_GROUPS, detectable=MAX_DEAD_SHARE)
+    result = AuditResult(
+        effect=effect,
+        unit=_SHARE_OF_GROUPS,
+        visible=_visible_above(int(compared.sum()), MAX_DEAD_SHARE),
+    )
     share = float(dead.sum() / compared.sum())
     if share <= MAX_DEAD_SHARE:
         return result
@@ -161,6 +184,7 @@ def _find_dead_groups(run: AuditedRun) -> AuditResult:
         ),
         harm=harm,
         severity=severity_of(harm),
+        otherwise="Easy or hard prompts have such groups in every honest run.",
         advice="Prompts that are always or never solved can be left out (dynamic sampling); a "
         "reward with few values can be refined.",
         series=series,
@@ -200,7 +224,9 @@ def _find_missing(run: AuditedRun) -> AuditResult:
     series = series_by_step(run, bad.astype(float))
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
-    result = AuditResult(effect=effect, unit=SHARE_OF_SAMPLES, detectable=MAX_MISSING_SHARE)
+    result = AuditResult(
+        effect=effect, unit=SHARE_OF_SAMPLES, visible=_visible_above(len(run), MAX_MISSING_SHARE)
+    )
     if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
         return result
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
@@ -243,7 +269,9 @@ def _find_other_advantages(run: AuditedRun) -> AuditResult:
     effect = estimate_share_by_group(run, turned, both)
     unit = "share of advantages with another sign"
     if share <= MAX_TURNED:
-        return AuditResult(effect=effect, unit=unit, detectable=MAX_TURNED)
+        return AuditResult(
+            effect=effect, unit=unit, visible=_visible_above(int(both.sum()), MAX_TURNED)
+        )
     order = np.argsort(-np.abs(np.where(turned, own - other, 0.0)), kind="stable")
     finding = Finding(
         sentence=f"{share:.1%} of the recorded advantages have another sign than the rewards of "
@@ -256,6 +284,7 @@ def _find_other_advantages(run: AuditedRun) -> AuditResult:
             affected=share, turned=share, change=float(np.abs(own - other)[both].mean())
         ),
         harm=share,
+        broken=True,
         severity=severity_of(share),
         advice="Rewards were changed after they were written (failures as 0, a penalty), or the "
         "groups of the trainer are others than those of the dump.",
@@ -273,7 +302,7 @@ REWARD_CHECKS = (
     Check(
         name="broken_rows",
         title="Rows that cannot be read",
-        looks_for="rows that are no samples, such as rollouts that did not end",
+        looks_for="rows that cannot be read as samples, such as rollouts that did not end",
         run=_find_broken_rows,
     ),
     Check(
@@ -353,13 +382,8 @@ def _find_jump(run: AuditedRun) -> AuditResult:
     p_value = min(1.0, len(tried) * 2 * t_tail(abs(jump) / error, freedom))
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
     effect = Estimate(jump, jump - half, jump + half)
-    typical = sorted(one[2] for one in tried)[len(tried) // 2]
-    result = AuditResult(
-        p_value=p_value,
-        effect=effect,
-        unit=_UNIT,
-        detectable=smallest_visible_effect(typical, freedom, len(tried)),
-    )
+    # No size is stated: a trend of its own over the steps changes what would be seen.
+    result = AuditResult(p_value=p_value, effect=effect, unit=_UNIT)
     if abs(jump) < MIN_JUMP:
         return result
     at_step = run.step == steps[split]
@@ -368,7 +392,8 @@ def _find_jump(run: AuditedRun) -> AuditResult:
     finding = Finding(
         sentence=f"At step {steps[split]:.0f} the mean reward {'jumps' if jump > 0 else 'falls'} "
         f"by {abs(jump):.2f} standard deviations, beside its trend. "
-        "A policy does not change so fast.",
+        "A policy hardly changes so fast.",
+        otherwise="The prompts may have changed there (a curriculum), or their difficulty.",
         effect=effect,
         unit=_UNIT,
         rows=tuple(np.flatnonzero(at_step)[order][:MAX_ROWS].tolist()),
@@ -407,9 +432,9 @@ def _find_judge_drift(run: AuditedRun) -> AuditResult:
     p_value = min(1.0, 2 * t_tail(abs(change) / error, freedom))
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
     effect = Estimate(change, change - half, change + half)
-    detectable = smallest_visible_effect(error, freedom)
+    visible = EffectTest(change, p_value, error, error, freedom).visible(MIN_DRIFT)
     if abs(change) < MIN_DRIFT:
-        return AuditResult(p_value=p_value, effect=effect, unit=_UNIT, detectable=detectable)
+        return AuditResult(p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
     late = np.where(run.step >= steps[-max(1, len(steps) // 5)], residual, np.nan)
     order = np.argsort(np.nan_to_num(-late if change > 0 else late, nan=math.inf), kind="stable")
     harm = min(1.0, abs(change) / 10)
@@ -432,9 +457,7 @@ def _find_judge_drift(run: AuditedRun) -> AuditResult:
         advice="Read late samples with a high judge's reward that the environment calls failed.",
         series=series,
     )
-    return AuditResult(
-        finding=finding, p_value=p_value, effect=effect, unit=_UNIT, detectable=detectable
-    )
+    return AuditResult(finding=finding, p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
 
 
 DRIFT_CHECKS = (

@@ -72,6 +72,7 @@ class AuditedRollout:
     reasons: dict[str, str] = field(default_factory=dict)
     missing: str = ""
     prompt: str = ""
+    reference: str = ""
     response: str = ""
     messages: Sequence[Mapping[str, Any]] = ()
     finish: str = ""
@@ -443,6 +444,7 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     finish = _find_finish(sample.extra)
     return {
         "prompt": sample.prompt or "",
+        "reference": sample.reference if isinstance(sample.reference, str) else "",
         "response": sample.response or "",
         "messages": sample.messages or (),
         "finish": finish,

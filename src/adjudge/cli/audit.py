@@ -31,12 +31,10 @@ _SHOWN_WHERE = 3
 
 
 class FailOn(StrEnum):
-    """From which severity on the exit code is 1."""
+    """The verdict from which on the exit code is 1."""
 
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    NEVER = "never"
+    BROKEN = "broken"
+    SUSPICIOUS = "suspicious"
 
 
 def audit(
@@ -57,8 +55,8 @@ def audit(
     rows: Rows = None,
     folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="The severity from which on the exit code is 1.")
-    ] = FailOn.LOW,
+        FailOn, typer.Option("--fail-on", help="The verdict from which on the exit code is 1.")
+    ] = FailOn.BROKEN,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -66,17 +64,18 @@ def audit(
 
     Example: adjudge audit rollouts/ -o runs/audit
 
-    Says in one sentence whether to train on the rewards. Then come findings, worst first: rewards
-    that look like failures written as numbers, groups without spread, advantages explained by
-    length, format or place, copies, degenerate and cut-off responses, tool loops, drift over steps,
-    components that fight, verdicts that contradict their reasons, NaN. Each has its effect with a
-    95 % interval, and its samples. A check that found nothing says what it would have seen.
+    Says in one sentence whether the run is broken, suspicious, or nothing was seen. Then come
+    findings, worst first: values that no other reward is near, rewards on two scales, outliers,
+    groups without spread, advantages explained by length, format or place, copies, degenerate and
+    cut-off responses, tool loops, drift over steps, components that fight, verdicts that contradict
+    their reasons, NaN. Each has its effect with a 95 % interval, its samples, and how an honest run
+    may have it. A check that found nothing says what it would have seen.
 
     The reward is the dump's own; of a graded run it is the judge's. Writes audit.html and
     audit.json. Needs the extra `full`.
 
-    Exit code: 0 nothing was found (or nothing from --fail-on on); 1 something was found; 2 bad
-    input.
+    Exit code: 0 nothing was seen, or nothing from --fail-on on; 1 the run is broken (or, with
+    --fail-on suspicious, suspicious); 2 bad input.
     """
     require_stats()
     with StageBars(show=not quiet) as bars:
@@ -94,14 +93,13 @@ def audit(
         print_json(found)
     else:
         print_audit(output(), report, folder / "audit.html")
-    levels = ("high", "medium", "low")
-    if fail_on is not FailOn.NEVER and report.severity in levels[: levels.index(fail_on) + 1]:
+    if report.verdict in ("broken", fail_on.value):
         raise typer.Exit(1)
 
 
 def print_audit(console: Console, report: AuditReport, page: Path) -> None:
     """The verdict, the findings, and what was not found."""
-    console.print(f"[bold]{clean(report.verdict)}[/]")
+    console.print(f"[bold]{clean(report.sentence)}[/]")
     counts = [(report.count, "sample"), (report.groups, "group"), (report.steps, "step")]
     samples, groups, steps = (f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
     steps = f", {steps}" if report.steps else ""
@@ -121,7 +119,8 @@ def print_audit(console: Console, report: AuditReport, page: Path) -> None:
             ]
             if places:
                 console.print(f"   [dim]see {clean(', '.join(places))}[/]")
-            for line in (impact_text(finding.impact), finding.advice):
+            otherwise = f"or: {finding.otherwise}" if finding.otherwise else ""
+            for line in (impact_text(finding.impact), otherwise, finding.advice):
                 if line:
                     console.print(f"   [dim]{clean(line[0].upper() + line[1:])}[/]")
     if table := nothing_table(report):

@@ -7,6 +7,7 @@ answer stands in it, once and without a condition.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from adjudge.verdicts import Verdict, read_score
 
@@ -38,13 +39,20 @@ _TAKEN_BACK = re.compile(
 _LONGEST_REASON = 4_000
 
 
-def read_stated_score(reason: str) -> float | None:
-    """The score that a reason states, as a number out of what it says is the maximum.
+class StatedScore(NamedTuple):
+    """A score that a reason states, and what it says is the maximum, if it says so."""
 
-    The value itself where no maximum is named; ``None`` where there is no one clear score.
+    score: float
+    maximum: float | None = None
 
-    >>> read_stated_score("Mostly wrong. Score: 2/10"), read_stated_score("Rating: 4")
-    (0.2, 4.0)
+
+def read_stated_score(reason: str) -> StatedScore | None:
+    """The score that a reason states; ``None`` where there is no one clear score.
+
+    >>> read_stated_score("Mostly wrong. Score: 2/10")
+    StatedScore(score=2.0, maximum=10.0)
+    >>> read_stated_score("Rating: 4")
+    StatedScore(score=4.0, maximum=None)
     >>> read_stated_score("It lists 3 of 5 rivers."), read_stated_score("The answer is 42.")
     (None, None)
     """
@@ -62,7 +70,7 @@ def read_stated_score(reason: str) -> float | None:
         if not _SUPPOSED.search(sentence) and (not found["high"] or float(found["high"]) == high):
             stated.add(float(found["score"]))
     score = stated.pop() if len(stated) == 1 else None
-    return None if score is None or (high and score > high) else score / (high or 1.0)
+    return None if score is None or (high and score > high) else StatedScore(score, high)
 
 
 ANSWER_NOUN = (

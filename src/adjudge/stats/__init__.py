@@ -167,15 +167,16 @@ def bins_for(
     """Bins that suit ``values``: one for each where there are few, else ``count`` equal ones.
 
     ``low`` and ``high`` default to the smallest and largest value; values beyond them widen the
-    range, so every value has a bin. A range of no width becomes one of width 1 around it.
+    range, so every value has a bin. A range of no width, for its size, becomes a wider one.
 
     >>> bins_for([0, 0.5, 1], count=4)
     Bins(edges=[-0.0125, 0.0125, 0.4875, 0.5125, 0.9875, 1.0125], half=0.0125)
     """
     low = min([*values, *([] if low is None else [low])], default=0.0)
     high = max([*values, *([] if high is None else [high])], default=1.0)
-    if high - low < 1e-300:  # no width that could be cut into bins
-        low, high = low - 0.5, high + 0.5
+    size = max(abs(low), abs(high))
+    if high - low < max(1e-300, 1e-12 * size):  # no width that could be cut into bins
+        low, high = low - max(0.5, 1e-6 * size), high + max(0.5, 1e-6 * size)
     width = high - low
     distinct = sorted(set(values))
     half = width / 80

@@ -126,36 +126,38 @@ def _are_equal(present: Any) -> bool:
     return bool(high - low <= EQUALITY_TOLERANCE * max(abs(low), abs(high)))
 
 
-def expanded_tail(n: int, level: float = CONFIDENCE_LEVEL) -> float:
-    """The share of resamples beyond each end, Φ(−t·√(n/(n−1))), instead of α/2.
+def expanded_tail(*sizes: int, level: float = CONFIDENCE_LEVEL) -> float:
+    """The share of resamples beyond each end of units in strata of these sizes, instead of α/2.
 
-    For normal data the interval then agrees with Student's t, without which a bootstrap of few
-    units is too narrow (Hesterberg 2015, §4.1.2).
+    Φ(−t·√(Σn/Σ(n − 1))) with t of Σ(n − 1) degrees of freedom: for normal data the interval then
+    agrees with Student's t, without which a bootstrap of few units is too narrow (Hesterberg 2015,
+    §4.1.2). A stratum of one unit adds none.
     """
-    return normal_tail(t_quantile((1 + level) / 2, n - 1) * math.sqrt(n / (n - 1)))
+    more = [size for size in sizes if size > 1]
+    if not more:
+        return (1 - level) / 2
+    freedom = sum(more) - len(more)
+    return normal_tail(t_quantile((1 + level) / 2, freedom) * math.sqrt(sum(more) / freedom))
 
 
-def bootstrap_p_value(drawn: Sequence[float | None]) -> float | None:
-    """The level at which the percentile interval of differences would touch 0, two-sided.
+def bootstrap_p_value(drawn: Sequence[float | None], *sizes: int) -> float | None:
+    """The level at which the expanded interval of differences would touch 0, two-sided.
 
-    At least 2/(resamples + 1); ``None`` without a resample, where more than 5 % are undefined (as
-    there is no interval then), and where all are the same difference: of one item, say, which tells
-    nothing of others.
+    ``sizes``: of the strata, as in :func:`expanded_tail`. ``None`` without a resample, where more
+    than 5 % are undefined (as there is no interval then), and where all are the same difference: of
+    one item, say, which tells nothing of others.
     """
     present = _defined_values(drawn)
     present[np.abs(present) < _ROUNDING] = 0
     if not len(present) or (_are_equal(present) and present[0]):
         return None
     below, above = int((present <= 0).sum()), int((present >= 0).sum())
-    return min(1.0, 2 * (min(below, above) + 1) / (len(present) + 1))
-
-
-def expanded_p_value(drawn: Sequence[float], n: int) -> float:
-    """As :func:`bootstrap_p_value`, of the expanded interval of ``n`` units."""
-    below = sum(one < 0 for one in drawn) + sum(one == 0 for one in drawn) / 2
-    tail = (min(below, len(drawn) - below) + 0.5) / (len(drawn) + 1)
-    t = -normal_quantile(min(tail, 0.5)) * math.sqrt((n - 1) / n)
-    return min(1.0, max(1 / len(drawn), 2 * t_tail(t, n - 1)))
+    tail = min(0.5, (min(below, above) + 1) / (len(present) + 1))
+    more = [size for size in sizes if size > 1]
+    freedom = sum(more) - len(more)
+    if freedom:
+        tail = t_tail(-normal_quantile(tail) * math.sqrt(freedom / sum(more)), freedom)
+    return min(1.0, 2 * tail)
 
 
 def bootstrap(
@@ -181,7 +183,9 @@ def bootstrap(
     if value is None or n < 2:
         return Estimate(value, why=NO_VALUE if value is None else "one item")
     drawn = resample_statistics([rows], statistic, resamples=resamples, seed=seed)
-    found = percentile_interval(drawn, value, tail=expanded_tail(n, level), equal=NOTHING_VARIED)
+    found = percentile_interval(
+        drawn, value, tail=expanded_tail(n, level=level), equal=NOTHING_VARIED
+    )
     if found.why == NOTHING_VARIED:
         width = unseen_share_bound(n, level)
         return Estimate(value, value - width, value + width)

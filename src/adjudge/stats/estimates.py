@@ -123,17 +123,21 @@ def estimate_share(rows: Sequence[ItemColumns], *, level: float = CONFIDENCE_LEV
 
     Trials of one item are no independent trials: the interval is that of as many trials as have
     the variance that the items show (the design effect), between the number of items and that of
-    trials. Where all or none are hits, nothing tells how alike they are, and all trials count.
+    trials, with the quantile of Student's t of items − 1. Where fewer than three items have the
+    rarer outcome, nothing says how alike their trials are, and items are counted.
 
     >>> estimate_share([(0, 1)] * 40).high < 0.09
+    True
+    >>> estimate_share([(8, 8)] * 10).low < 0.75
     True
     """
     hits, trials = (math.fsum(row[place] for row in rows) for place in (0, 1))
     if trials <= 0:
         return Estimate(why=NO_VALUE)
     p = hits / trials
-    z = normal_quantile((1 + level) / 2)
     n = _effective_trials(rows, p, trials)
+    upper = (1 + level) / 2
+    z = normal_quantile(upper) if n == trials else t_quantile(upper, max(1, len(rows) - 1))
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low = centre - half if hits else 0.0
@@ -141,16 +145,21 @@ def estimate_share(rows: Sequence[ItemColumns], *, level: float = CONFIDENCE_LEV
     return Estimate(p, low, high)
 
 
+_TELLING_ITEMS = 3
+"""Items with the rarer outcome from which the variance between items is estimated."""
+
+
 def _effective_trials(rows: Sequence[ItemColumns], p: float, trials: float) -> float:
     """How many independent trials have the variance of the share that the items show."""
-    items = len(rows)
-    if not 0 < p < 1 or items < 2:
-        return trials
+    items = float(sum(of > 0 for _, of in rows))
+    rarer = min(sum(hits > 0 for hits, _ in rows), sum(hits < of for hits, of in rows))
+    if rarer < _TELLING_ITEMS or items < 2:
+        return items
     off = math.fsum((hits - p * of) ** 2 for hits, of in rows)
     variance = off * items / (items - 1) / trials**2
     if variance <= 0:
         return trials
-    return min(trials, max(float(items), p * (1 - p) / variance))
+    return min(trials, max(items, p * (1 - p) / variance))
 
 
 def estimate_largest_share(

@@ -28,7 +28,7 @@ from adjudge.rubrics import (
     score_range,
     subscores,
 )
-from adjudge.stats.bootstrap import percentile_interval, resample_statistics
+from adjudge.stats.bootstrap import expanded_tail, percentile_interval, resample_statistics
 from adjudge.types import MISSING, get_path
 from adjudge_lab.evaluation.responses import FileProblem, PromptResponse, read_responses
 
@@ -274,7 +274,7 @@ def _statistics(values: Sequence[float], seed: int) -> dict[str, Any]:
         resamples=HEALTHBENCH_RESAMPLES,
         seed=seed,
     )
-    interval = percentile_interval(drawn)
+    interval = percentile_interval(drawn, tail=expanded_tail(len(values)))
     return {
         "score": _clip(_mean(values)),
         "mean": _mean(values),

@@ -23,7 +23,7 @@ from adjudge.stats import mean, mean_and_std
 from adjudge.stats.agreement import estimate_correlation
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
-    expanded_p_value,
+    bootstrap_p_value,
     expanded_tail,
     percentile_interval,
     resample_statistics,
@@ -95,7 +95,7 @@ def compare_seed_scores(
         model=_exact_mean([a for a, _ in both]),
         baseline=_exact_mean([b for _, b in both]),
         difference=difference,
-        p=None if difference.low is None else expanded_p_value(means, len(differences)),
+        p=None if difference.low is None else bootstrap_p_value(means, len(differences)),
         wins=sum(d > 0 for d in differences),
         ties=sum(d == 0 for d in differences),
         losses=sum(d < 0 for d in differences),

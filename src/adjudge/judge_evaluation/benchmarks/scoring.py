@@ -61,6 +61,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
+    expanded_tail,
     percentile_interval,
     resample_statistics,
 )
@@ -265,8 +266,12 @@ def _intervals(
 
     rows = [unit_columns(one.units[name] for name in sorted(one.units)) for one in strata.values()]
     drawn = resample_statistics(rows, statistic, resamples=resamples, seed=seed)
-    *own, overall = map(percentile_interval, zip(*drawn, strict=True))
-    return dict(zip(strata, own, strict=True)), overall
+    *own, overall = zip(*drawn, strict=True)
+    sizes = [len(one) for one in rows]
+    return {
+        name: percentile_interval(scores, tail=expanded_tail(size))
+        for name, scores, size in zip(strata, own, sizes, strict=True)
+    }, percentile_interval(overall, tail=expanded_tail(*sizes))
 
 
 def _script_mean(benchmark: Benchmark, subsets: Sequence[SubsetReport], why: str) -> float | None:
@@ -335,6 +340,7 @@ def _compare_two(
         [(*a, *b) for a, b in zip(*map(unit_columns, units_answered_by_both(*pair)), strict=True)]
         for pair in both
     ]
+    sizes = [len(of) for of in rows]
     why = missing_subsets_message(benchmark)
 
     def scores(totals: Sequence[float]) -> tuple[float | None, float | None]:
@@ -367,8 +373,8 @@ def _compare_two(
         score_a=score_a,
         score_b=score_b,
         difference=difference,
-        interval=percentile_interval(drawn),
-        p=bootstrap_p_value(drawn),
+        interval=percentile_interval(drawn, tail=expanded_tail(*sizes)),
+        p=bootstrap_p_value(drawn, *sizes),
         only_a_right=(only_a := sum(_is_right(a) and not _is_right(b) for a, b in whole)),
         only_b_right=(only_b := sum(_is_right(b) and not _is_right(a) for a, b in whole)),
         mcnemar_p=mcnemar_p_value(only_a, only_b),

@@ -23,6 +23,7 @@ from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
     draw_counts,
+    expanded_tail,
     percentile_interval,
 )
 from adjudge.stats.estimates import Estimate, mcnemar_p_value, np
@@ -285,7 +286,7 @@ def bootstrap_ratios(
     seed: int = 0,
     means: Sequence[tuple[int, int]] = (),
 ) -> list[tuple[Estimate, float | None]]:
-    """Each ratio with its 95 % percentile interval over prompts, and its p against 0.
+    """Each ratio with its expanded 95 % interval over prompts, and its p against 0.
 
     Then likewise the mean of each two ratios that ``means`` names by their places; both are of the
     same prompts. Ratios over as many prompts share their resamples. No total of a prompt may be 0.
@@ -295,19 +296,22 @@ def bootstrap_ratios(
     for at, one in enumerate(ratios):
         by_size[len(one.total)].append(at)
     for size, places in by_size.items():
+        tail = expanded_tail(size)
         counts = list(draw_counts(size, resamples, seed)) if size else []
         for first in range(0, len(places), _COLUMNS_AT_ONCE):
             some = places[first : first + _COLUMNS_AT_ONCE]
             drawn = _resampled_ratios([ratios[at] for at in some], counts)
             for at, own in zip(some, drawn, strict=True):
-                found[at] = percentile_interval(own, ratios[at].value), bootstrap_p_value(own)
+                interval = percentile_interval(own, ratios[at].value, tail=tail)
+                found[at] = interval, bootstrap_p_value(own, size)
         for at, pair in enumerate(means, len(ratios)):
             if pair[0] in places:
                 two = [ratios[one] for one in pair]
                 own = np.mean(_resampled_ratios(two, counts), axis=0)
                 values = [one.value for one in two if one.value is not None]
                 value = fmean(values) if len(values) == len(two) else None
-                found[at] = percentile_interval(own, value), bootstrap_p_value(own)
+                interval = percentile_interval(own, value, tail=tail)
+                found[at] = interval, bootstrap_p_value(own, size)
     return [found[at] for at in range(len(ratios) + len(means))]
 
 

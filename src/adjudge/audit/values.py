@@ -1,0 +1,413 @@
+"""Checks of the rewards as numbers: scales, outliers, a scale that ends, rewards that are stale.
+
+They need no texts and no judge's words, and most have no p value: a scale a hundred times as wide
+is there or not. Each says how an honest run may have it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from adjudge.audit.effects import (
+    MAX_ROWS,
+    describe_samples,
+    estimate_share_by_group,
+    measure_pooled_difference,
+    rank_rows,
+    visible_share,
+)
+from adjudge.audit.filled import are_shares, stands_apart
+from adjudge.audit.findings import AuditResult, Check, not_applicable
+from adjudge.audit.responses import hash_text, measure_prompt
+from adjudge.audit.rewards import SHARE_OF_SAMPLES
+from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.stats.estimates import Estimate, np, special
+
+_FAR = 15.0
+"""An outlier is so many times the width of nearly all rewards away from them."""
+
+_MOST_OUTLIERS = 0.05
+
+_SCALE_RATIO = 10.0
+"""Two scales are apart where one is so many times as wide as the other."""
+
+_MIN_PART = 0.02
+_MIN_SCALED = 3
+
+SATURATED = 0.25
+"""From this share on rewards at the end of their scale are a finding."""
+
+_MIN_CLOSE = 0.05
+"""So many others are close to the end of a scale that was cut, by the rewards at its end."""
+
+_SCALE_VALUES = 12
+"""A reward with so few values ends at both sides by nature."""
+
+_SOURCES = ("data_source", "source", "dataset", "task", "domain", "env_name", "env", "category")
+
+
+def _find_outliers(run: AuditedRun) -> AuditResult:
+    rewards = run.reward[np.isfinite(run.reward)]
+    if len(rewards) < 20:
+        return not_applicable("fewer than 20 rewards")
+    low, middle, high = np.quantile(rewards, [_MOST_OUTLIERS, 0.5, 1 - _MOST_OUTLIERS])
+    width = float(high - low)
+    if not width:  # most are one value: how far the others usually are
+        off = np.abs(rewards - middle)
+        width = float(np.median(off[off > 0])) if (off > 0).any() else 0.0
+    if not width:
+        return not_applicable("all rewards are equal")
+    bad = np.isfinite(run.reward) & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
+    effect = estimate_share_by_group(run, bad, np.isfinite(run.reward))
+    result = AuditResult(
+        effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(len(rewards), 1)
+    )
+    if not bad.any():
+        return result
+    worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
+    finding = describe_samples(
+        run,
+        bad,
+        f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
+        f"one, and nine of ten are from {low:g} to {high:g}.",
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise="An environment may pay a rare success so much. A parser that took another "
+        "number for the score gives the same: read these samples.",
+        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
+        harm=min(1.0, float((run.group_sizes[np.unique(run.group[bad])]).sum()) / len(run)),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+def _measure_source(rollout: AuditedRollout) -> float | None:
+    """The source of a sample, as its dump names it, by number."""
+    for name in _SOURCES:
+        value = rollout.extras.get(name)
+        if isinstance(value, str) and value:
+            return hash_text(value)
+    return None
+
+
+def _find_scales(run: AuditedRun) -> AuditResult:
+    present = np.isfinite(run.reward)
+    source = run.feature("scales.source")
+    known = present & np.isfinite(source)
+    sources = np.unique(source[known])
+    if 2 <= len(sources) <= 100:
+        names, part = "sources", np.searchsorted(sources, np.where(known, source, sources[0]))
+    else:
+        names, known, part = "groups", present, run.group
+    if not known.any():
+        return not_applicable("the run has no single reward")
+    size = int(part.max()) + 1
+    widest = np.zeros(size)
+    np.maximum.at(widest, part[known], np.abs(run.reward[known]))
+    counts = np.bincount(part[known], minlength=size)
+    used = np.flatnonzero((widest > 0) & (counts > 1))
+    if len(used) < 2:
+        return not_applicable("there are no two sources or groups with rewards other than 0")
+    used = used[np.argsort(widest[used], kind="stable")]
+    ratios = widest[used][1:] / widest[used][:-1]
+    cut = int(ratios.argmax()) + 1
+    wide = np.zeros(size, dtype=bool)
+    wide[used[cut:]] = True
+    mask = known & wide[part]
+    least = max(_MIN_SCALED, math.ceil(_MIN_PART * known.sum()))
+    enough = min(int(mask.sum()), int(known.sum() - mask.sum())) >= least and (
+        names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED
+    )
+    if ratios[cut - 1] < _SCALE_RATIO or not enough:
+        return AuditResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
+    effect = estimate_share_by_group(run, mask, known)
+    small, large = float(widest[used[cut - 1]]), float(widest[used[-1]])
+    finding = describe_samples(
+        run,
+        mask,
+        f"Rewards are on two scales: in {len(used) - cut} of {len(used)} {names} they reach "
+        f"{large:g}, in the others at most {small:g}, and none is between.",
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise="Tasks may pay differently on purpose; then a mean over all of them says little, "
+        "and advantages without a division by the spread follow the largest. A score of 0 to 100 "
+        "that was not divided gives the same.",
+    )
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+def _find_saturation(run: AuditedRun) -> AuditResult:
+    present = np.isfinite(run.reward)
+    values, counts = np.unique(run.reward[present], return_counts=True)
+    if len(values) <= _SCALE_VALUES:
+        return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps")
+    if are_shares(values):
+        return not_applicable("the rewards are shares, which end at 0 and 1 by nature")
+    total = int(present.sum())
+    needed = math.ceil(SATURATED * total)
+    ends = [one for one in (values[0], values[-1]) if not stands_apart(values, counts, one)]
+    shares = {end: int(counts[values == end][0]) for end in ends}
+    visible = visible_share(total, needed)
+    if not shares:
+        return not_applicable("the highest and the lowest reward stand apart from the others")
+    end = max(shares, key=lambda one: shares[one])
+    mask = present & (run.reward == end)
+    effect = estimate_share_by_group(run, mask, present)
+    spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
+    close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
+    near = int(counts[close].sum()) - shares[end]
+    if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
+        return AuditResult(effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+    is_top = end == values[-1]
+    finding = describe_samples(
+        run,
+        mask,
+        f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
+        f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
+        "was clipped gives the same: what is beyond the end is not told apart.",
+        rows=rank_rows(mask, run),
+        harm=min(0.1, shares[end] / total / 4),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+def _measure_question(rollout: AuditedRollout) -> float | None:
+    """The prompt of a rollout; of none in which a user speaks again: a simulated one varies."""
+    spoken = sum(one.get("role") == "user" for one in rollout.messages)
+    return measure_prompt(rollout) if spoken < 2 else None
+
+
+def _find_mixed_prompts(run: AuditedRun) -> AuditResult:
+    prompt = run.feature("mixed_prompts.prompt")
+    known = np.isfinite(prompt)
+    if not known.any():
+        return not_applicable("the rows have no prompt")
+    pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
+    of = np.bincount(pairs[0].astype(int), minlength=len(run.group_sizes))
+    compared = of[(of > 0) & (run.group_sizes > 1)]
+    if not len(compared):
+        return not_applicable("every group has one sample")
+    bad = (of > 1)[run.group] & known
+    unit = "share of groups"
+    count = int((compared > 1).sum())
+    share = count / len(compared)
+    visible = visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1)
+    effect = estimate_share_by_group(run, bad, known)
+    if share <= _MIN_PART:
+        return AuditResult(effect=effect, unit=unit, visible=visible)
+    finding = describe_samples(
+        run,
+        bad,
+        f"{count:,} of {len(compared):,} groups have answers to more than one prompt (up to "
+        f"{int(compared.max())}): their rewards are compared within the group.",
+        effect,
+        unit,
+        otherwise="A prompt that is worded anew for each sample, or that grows with the turns, is "
+        "one question. Else name the group: -m group=COLUMN.",
+        harm=float(bad.mean()),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=unit)
+
+
+def _find_missing_pattern(run: AuditedRun) -> AuditResult:
+    missing = np.array([bool(kind) for kind in run.kinds], dtype=bool) & np.isnan(run.reward)
+    count = int(missing.sum())
+    if count < 10 or count > len(run) - 10:
+        return not_applicable("fewer than ten rewards are missing, or are there")
+    length = np.log(np.maximum(run.feature("length"), 1.0))
+    found = measure_pooled_difference(missing, length, run.group)
+    unit = "difference of the logarithms of the lengths"
+    by_length = found.test
+    by_group = _clustering_p_value(missing, run)
+    tests = [by_group] + ([by_length.p_value] if by_length is not None else [])
+    p_value = min(1.0, min(tests) * len(tests))
+    result = AuditResult(
+        p_value=p_value,
+        effect=found.estimate,
+        unit=unit,
+        visible=None if by_length is None else by_length.visible(_MIN_LENGTHS, len(tests)),
+    )
+    parts = []
+    if by_length is not None and abs(by_length.value) >= _MIN_LENGTHS:
+        times = math.exp(min(50.0, abs(by_length.value)))
+        than = "long" if by_length.value > 0 else "short"
+        if by_length.p_value * len(tests) <= 0.05:
+            parts.append(f"their answers are {times:.1f} times as {than} as the others")
+    if by_group * len(tests) <= 0.001:
+        parts.append("they are together in some groups")
+    if not parts:
+        return result
+    finding = describe_samples(
+        run,
+        missing,
+        f"The {count:,} samples without a reward are not chosen by chance: {' and '.join(parts)}.",
+        found.estimate,
+        unit,
+        otherwise="A judge may fail on what is hard to judge; the policy is then taught the rest. "
+        "Raise the judge's limit of tokens or its deadline, and grade these again.",
+        harm=count / len(run),
+    )
+    return AuditResult(finding=finding, p_value=p_value, effect=found.estimate, unit=unit)
+
+
+_MIN_LENGTHS = 0.2
+
+
+def _clustering_p_value(mask: Any, run: AuditedRun) -> float:
+    """Of the groups having the share of ``mask`` that chance gives: χ² of their counts."""
+    sizes = run.group_sizes
+    hits = np.bincount(run.group, weights=mask.astype(float), minlength=len(sizes))
+    share = float(mask.mean())
+    used = sizes > 1
+    freedom = int(used.sum()) - 1
+    if freedom < 8:
+        return 1.0
+    square = float(((hits - share * sizes)[used] ** 2 / (sizes[used] * share * (1 - share))).sum())
+    # Few expected hits a group: the sum is more spread than χ², by its own variance.
+    n = sizes[used].astype(float)
+    kurtosis = (1 - 6 * share * (1 - share)) / (share * (1 - share))
+    variance = float((2 + kurtosis / n).sum())
+    scale = variance / (2 * freedom)
+    return float(special.chdtrc(freedom / scale, square / scale))
+
+
+def _content(rollout: AuditedRollout) -> float | None:
+    return hash_text(rollout.generated) if rollout.has_texts and rollout.generated else None
+
+
+def _find_stale(run: AuditedRun) -> AuditResult:
+    content = run.feature("stale.content")
+    known = np.isfinite(content) & np.isfinite(run.reward)
+    if not known.any():
+        return not_applicable("needs rewards and texts")
+    values, place = np.unique(run.reward[known], return_inverse=True)
+    if len(values) <= _SCALE_VALUES:
+        return not_applicable(
+            f"the reward has {_SCALE_VALUES} values or fewer: equal ones are many"
+        )
+    size = len(run.group_sizes)
+    group = run.group[known]
+    shares = np.bincount(place) / int(known.sum())
+    pairs = np.unique(np.stack([group, place]), axis=1)
+    texts = np.unique(np.stack([group, content[known]]), axis=1)
+    distinct = np.bincount(pairs[0].astype(int), minlength=size)
+    unlike = np.bincount(texts[0].astype(int), minlength=size)
+    compared = unlike > 1
+    equal = compared & (distinct == 1)
+    own = np.zeros(size)
+    own[pairs[0].astype(int)] = shares[pairs[1].astype(int)]
+    # A value that many groups have is no surprise: what is left of it without this group.
+    elsewhere = np.clip(own - np.bincount(group, minlength=size) / int(known.sum()), 0.0, 1.0)
+    surprising = equal & (elsewhere <= 0.02)
+    count, total = int(surprising.sum()), int(compared.sum())
+    unit = "share of groups"
+    mask = surprising[run.group] & known
+    effect = estimate_share_by_group(run, mask, compared[run.group] & known)
+    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * total)) if total else 1
+    if not total:
+        return not_applicable("no group has unlike answers")
+    if count < needed:
+        return AuditResult(effect=effect, unit=unit, visible=visible_share(total, needed))
+    finding = describe_samples(
+        run,
+        mask,
+        f"In {count:,} of {total:,} groups unlike answers have exactly the same reward, which is "
+        "rare elsewhere: it may be one answer's reward that the others got, too.",
+        effect,
+        unit,
+        otherwise="A reward of the whole group (a shared outcome) is meant so. A cache by the "
+        "prompt alone gives the same.",
+        harm=float(mask.mean()),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=unit)
+
+
+_LEAST_REFERENCE, _REFERENCE_WORDS = 16, 3
+
+
+def _has_reference(rollout: AuditedRollout) -> float | None:
+    reference = " ".join(rollout.reference.split()).lower()
+    if len(reference) < _LEAST_REFERENCE or reference.count(" ") < _REFERENCE_WORDS - 1:
+        return None
+    return float(reference in " ".join(rollout.prompt.split()).lower())
+
+
+def _find_reference(run: AuditedRun) -> AuditResult:
+    has = run.feature("reference_in_prompt.has")
+    known = np.isfinite(has)
+    count = int(known.sum())
+    if not count:
+        return not_applicable(f"no reference of {_REFERENCE_WORDS} words or more")
+    mask = known & (has > 0)
+    effect = estimate_share_by_group(run, mask, known)
+    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * count))
+    if int(mask.sum()) < needed:
+        return AuditResult(
+            effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(count, needed)
+        )
+    finding = describe_samples(
+        run,
+        mask,
+        f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise="Questions on a passage and choices have the answer there on purpose. Else the "
+        "policy is told what it is asked: look at the template of the prompt.",
+        harm=min(0.1, float(mask.mean())),
+    )
+    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+VALUE_CHECKS = (
+    Check(
+        name="outliers",
+        title="Rewards far from all others",
+        looks_for=f"rewards {_FAR:g} times as far away as nine of ten are wide",
+        run=_find_outliers,
+    ),
+    Check(
+        name="scales",
+        title="Rewards on two scales",
+        looks_for=f"sources, or else groups, whose rewards are {_SCALE_RATIO:g} times as large as "
+        "the others', with none between",
+        run=_find_scales,
+        features={"scales.source": _measure_source},
+    ),
+    Check(
+        name="saturation",
+        title="Rewards at the end of their scale",
+        looks_for=f"{SATURATED:.0%} or more of the rewards at the highest or lowest value, others "
+        "close to it",
+        run=_find_saturation,
+    ),
+    Check(
+        name="mixed_prompts",
+        title="Groups with several prompts",
+        looks_for=f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
+        run=_find_mixed_prompts,
+        features={"mixed_prompts.prompt": _measure_question},
+    ),
+    Check(
+        name="missing_pattern",
+        title="Missing rewards that follow the answers",
+        looks_for="missing rewards that depend on the answer's length, or are together in groups",
+        run=_find_missing_pattern,
+    ),
+    Check(
+        name="stale_rewards",
+        title="One reward for unlike answers",
+        looks_for="groups whose unlike answers have one reward that is rare elsewhere",
+        run=_find_stale,
+        features={"stale.content": _content},
+    ),
+    Check(
+        name="reference_in_prompt",
+        title="The reference in the prompt",
+        looks_for=f"references of {_REFERENCE_WORDS} words or more that the prompt contains",
+        run=_find_reference,
+        features={"reference_in_prompt.has": _has_reference},
+    ),
+)
