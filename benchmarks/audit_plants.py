@@ -49,7 +49,7 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
 
 @cache
 def _whole_answers(data: Path) -> tuple[dict[str, Any], ...]:
-    from adjudge.audit.responses import has_loop, measure_repetition
+    from adjudge.checks.responses import has_loop, measure_repetition
 
     return tuple(
         row

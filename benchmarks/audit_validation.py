@@ -43,8 +43,8 @@ from benchmarks.audit_plants import (
 )
 
 from adjudge.audit import CHECKS, audit_run, read_run
-from adjudge.audit.findings import CheckOutcome
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.checks.check import CheckOutcome
+from adjudge.checks.run import AuditedRollout, AuditedRun
 
 Rollouts = Iterator[AuditedRollout]
 

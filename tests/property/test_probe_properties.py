@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.probes.items import ItemLanguage, ProbeItem, choose_topics
 from adjudge.judge_evaluation.probes.probe import Measurement, detectable_effect
-from adjudge.stats.estimates import Estimate, estimate_largest_share, estimate_share
+from adjudge.stats import Estimate
+from adjudge.stats.estimates import estimate_largest_share, estimate_share
 
 trials = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
     lambda pair: (float(min(pair)), float(pair[1]))

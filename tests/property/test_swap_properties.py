@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adjudge.judge_evaluation.swap import comparison
 from adjudge.judge_evaluation.swap.comparison import RewardAgreement, compare_rewards
 from adjudge.judge_evaluation.swap.judgements import compute_features
-from adjudge.stats.estimates import Estimate
+from adjudge.stats import Estimate
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
 NUMBERS = ("pearson", "spearman", "kendall", "kappa", "within_pearson", "within_spearman",

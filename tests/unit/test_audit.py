@@ -16,15 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.audit import CHECKS, audit_run
-from adjudge.audit.effects import impact_without, measure_correlation
-from adjudge.audit.findings import Check, CheckOutcome, Finding, reject_by_holm
 from adjudge.audit.report import make_audit, share_text
-from adjudge.audit.rollouts import (
-    AuditedRollout,
-    AuditedRun,
-    compute_advantage_column,
-    read_audited,
-)
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.check import Check, CheckOutcome, Finding, reject_by_holm
+from adjudge.checks.effects import impact_without, measure_correlation
+from adjudge.checks.run import AuditedRollout, AuditedRun, compute_advantage_column
 from adjudge.cli.main import command_line
 from adjudge.rollouts.samples import read_samples
 from adjudge.runs.transcripts import FILE as TRANSCRIPTS_FILE
@@ -36,7 +32,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 HOSTILE = "<img src=x onerror=alert(1)></script><b>[bold red]\x1b[31m\ud800"
 
 
-def make_run(rollouts: list[AuditedRollout], checks: Sequence[Check] = CHECKS) -> AuditedRun:
+def make_run(
+    rollouts: list[AuditedRollout], checks: Sequence[Check[AuditedRun]] = CHECKS
+) -> AuditedRun:
     run = AuditedRun({name: one for check in checks for name, one in check.features.items()})
     for rollout in rollouts:
         run.add(rollout)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from adjudge.audit import CHECKS, audit_run
-from adjudge.audit.findings import CheckOutcome
-from adjudge.audit.judge_texts import (
+from adjudge.checks.check import CheckOutcome
+from adjudge.checks.judge_texts import (
     find_mismatches,
     is_judge_error,
 )
-from adjudge.audit.responses import classify_output, count_repeats, has_loop, looks_cut
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
-from adjudge.runs.reasons import read_polarity, read_stated_score
+from adjudge.checks.reasons import read_polarity, read_stated_score
+from adjudge.checks.responses import classify_output, count_repeats, has_loop, looks_cut
+from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.stats.estimates import np
 
 PARAGRAPH = (

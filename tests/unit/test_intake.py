@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 import adjudge
-from adjudge.audit.rollouts import AuditedRun, read_audited
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.run import AuditedRun
 from adjudge.rollouts.samples import GroupNames, read_samples
 from adjudge.types import Sample
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adjudge.stats.estimates import Estimate
+from adjudge.stats import Estimate
 from adjudge_lab.evaluation import summary
 from adjudge_lab.evaluation.summary import (
     SeedScores,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, response
 
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import draw_counts, expanded_tail
-from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation.ifeval import scoring
 from adjudge_lab.evaluation.ifeval.scoring import (
     JudgedResponses,

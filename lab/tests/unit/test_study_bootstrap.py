@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import Resampling, mean_over_seeds
-from adjudge.stats.estimates import NOTHING_VARIED, Estimate, t_interval
+from adjudge.stats.estimates import NOTHING_VARIED, t_interval
 
 
 def test_interval_over_three_seeds_by_hand() -> None:

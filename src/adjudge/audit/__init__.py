@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from adjudge.audit.advantages import ADVANTAGE_CHECKS
-from adjudge.audit.filled import FILLED_CHECKS
-from adjudge.audit.findings import Check, CheckOutcome, decide
-from adjudge.audit.judge_texts import JUDGE_TEXT_CHECKS
-from adjudge.audit.responses import RESPONSE_CHECKS, TOOL_CHECKS
-from adjudge.audit.rewards import DRIFT_CHECKS, REWARD_CHECKS
-from adjudge.audit.rollouts import AuditedRun, read_audited
-from adjudge.audit.values import VALUE_CHECKS
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.advantages import ADVANTAGE_CHECKS
+from adjudge.checks.check import Check, CheckOutcome, decide
+from adjudge.checks.filled import FILLED_CHECKS
+from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
+from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
+from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
+from adjudge.checks.run import AuditedRun
+from adjudge.checks.values import VALUE_CHECKS
 
 __all__ = ["CHECKS", "audit_run", "read_run"]
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[AuditedRun], ...] = (
     *REWARD_CHECKS,
     *FILLED_CHECKS,
     *VALUE_CHECKS,
@@ -35,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
 def read_run(
     paths: Sequence[Path],
     mapping: Mapping[str, str] | None = None,
-    checks: Sequence[Check] = CHECKS,
+    checks: Sequence[Check[AuditedRun]] = CHECKS,
 ) -> AuditedRun:
     """Read and measure dumps and run folders."""
     run = AuditedRun({name: fn for check in checks for name, fn in check.features.items()})
@@ -44,6 +45,6 @@ def read_run(
     return run
 
 
-def audit_run(run: AuditedRun, checks: Sequence[Check] = CHECKS) -> list[CheckOutcome]:
+def audit_run(run: AuditedRun, checks: Sequence[Check[AuditedRun]] = CHECKS) -> list[CheckOutcome]:
     """What each check says of a run, worst first."""
     return decide(checks, [check.run(run) for check in checks])

@@ -10,15 +10,16 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.audit import CHECKS, audit_run
-from adjudge.audit.findings import (
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
     AdvantageImpact,
     CheckOutcome,
     Finding,
 )
-from adjudge.audit.rewards import series_by_step
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun, read_audited
+from adjudge.checks.rewards import series_by_step
+from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_chart
@@ -26,8 +27,8 @@ from adjudge.report.elements import Element, bold, format_number, paragraph, quo
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric, styled
 from adjudge.rollouts.input_report import InputReport
-from adjudge.stats import Histogram, bins_for, histogram
-from adjudge.stats.estimates import Estimate, np, require_stats
+from adjudge.stats import Estimate, Histogram, bins_for, histogram
+from adjudge.stats.estimates import np, require_stats
 
 MAX_SHOWN = 8
 """Samples of a finding that can be read on the page."""

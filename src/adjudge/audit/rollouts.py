@@ -1,39 +1,24 @@
-"""What an audit looks at: each rollout once with its texts, then numbers of all of them.
+"""Rollouts of dumps and run folders as an audit looks at them: one after the other, with texts.
 
-An :class:`AuditedRollout` is one rollout with its texts, rewards and verdicts. It is read, measured
-and dropped: of each rollout an :class:`AuditedRun` keeps numbers in columns alone, so that 100,000
-long rollouts fit in memory. The texts of the few that a page shows are read again.
+The texts of the few that a page shows are read again.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.datasets.files import find_container, read_rows
-from adjudge.datasets.packing import number_lines, open_binary
-from adjudge.errors import ConfigError, RunFolderError
-from adjudge.intake.columns import is_not_finite_text
-from adjudge.messages import content_text, format_tool_call
-from adjudge.rollouts.input_report import InputReport, may_be_score
+from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
+from adjudge.errors import RunFolderError
+from adjudge.rollouts.input_report import may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
-from adjudge.runs.view.index import STD_EPSILON
-from adjudge.stats.estimates import np
 from adjudge.types import Sample, finite_number
 
-NOT_A_NUMBER = "not_a_number"
-"""The kind of a reward that is NaN, infinite, null or not there in a dump."""
-
 _ADVANTAGES = ("advantage", "advantages")
-_REWARD_COPIES = frozenset({"reward", "rewards", "score", "env_reward"})
 _FINISH_KEYS = (
     *("finish_reason", "stop_reason", "status", "stop_condition", "exit_status"),
     "termination_reason",
@@ -45,301 +30,6 @@ _CUT = frozenset(
         *("prompt_too_long", "context_length", "max_seq_len", "incomplete"),
     }
 )
-_MOST_COMPONENTS = 32
-_LARGEST = 1e100  # its square is a float, too
-
-
-@dataclass(slots=True, kw_only=True)
-class AuditedRollout:
-    """One rollout with its texts, as it is measured.
-
-    ``reward`` is what the trainer got, ``None`` where it is missing, and ``missing`` then names the
-    kind of the failure where the run says it. ``components`` are the numbers that the reward was
-    made of; not finite ones stay as they are. ``env_reward`` is the environment's, where a judge
-    gave ``reward``; ``advantage`` is what the run recorded. ``reasons`` has what each grader said
-    in words, failures included. ``truncated``: whether it was cut off; ``None`` where nothing
-    says so. ``has_texts`` is false where the rollouts of a run folder are gone.
-    """
-
-    index: int
-    where: str
-    group: str
-    step: int | None = None
-    reward: float | None = None
-    env_reward: float | None = None
-    advantage: float | None = None
-    components: dict[str, float | None] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    missing: str = ""
-    prompt: str = ""
-    reference: str = ""
-    response: str = ""
-    messages: Sequence[Mapping[str, Any]] = ()
-    finish: str = ""
-    truncated: bool | None = None
-    extras: Mapping[str, Any] = field(default_factory=dict)
-    has_texts: bool = True
-    _generated: str | None = field(default=None, init=False, repr=False)
-
-    @property
-    def generated(self) -> str:
-        """All that the policy wrote: its turns with their tool calls, or the response."""
-        if not self.messages:
-            return self.response
-        if self._generated is None:  # nearly every check asks
-            turns = [m for m in self.messages if m.get("role") == "assistant"]
-            self._generated = "\n".join(
-                "\n".join([content_text(turn.get("content")) or "", *_format_calls(turn)]).strip()
-                for turn in turns
-            )
-            if not turns:
-                self._generated = self.response
-        return self._generated
-
-    @property
-    def tool_calls(self) -> list[str]:
-        """Its tool calls in order, each as ``name(arguments)``."""
-        return [
-            call
-            for message in self.messages
-            if message.get("role") == "assistant"
-            for call in _format_calls(message)
-        ]
-
-
-RolloutFeature = Callable[[AuditedRollout], float | None]
-"""A number of one rollout; ``None`` where it has none."""
-
-
-def _format_calls(message: Mapping[str, Any]) -> list[str]:
-    calls = message.get("tool_calls")
-    return [format_tool_call(call) for call in calls] if isinstance(calls, list) else []
-
-
-def _length(rollout: AuditedRollout) -> float | None:
-    return float(len(rollout.generated)) if rollout.has_texts else None
-
-
-def _truncated(rollout: AuditedRollout) -> float | None:
-    return None if rollout.truncated is None else float(rollout.truncated)
-
-
-BASE_FEATURES: Mapping[str, RolloutFeature] = {"length": _length, "truncated": _truncated}
-"""What every audit measures; each check may name more."""
-
-
-class AuditedRun:
-    """The numbers of all rollouts of a run, in columns; a row is a rollout.
-
-    Columns are numpy arrays of floats with NaN for absent: ``reward``, ``env_reward``,
-    ``recorded`` (advantages that the run wrote), ``step``, ``component(name)``, ``feature(name)``.
-    ``advantage`` is computed from ``reward`` within groups, as GRPO does, and is the recorded one
-    where the run has no single reward. ``group`` has the number of each row's group, ``place`` its
-    place in the group. ``places`` and ``where`` lead back to the rollout.
-    """
-
-    def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
-        self._features = {**BASE_FEATURES, **(features or {})}
-        self._columns: dict[str, array[float]] = {
-            name: array("d") for name in ("reward", "env_reward", "recorded", "step", "index")
-        }
-        self._measured = {name: array("d") for name in self._features}
-        self._parts: dict[str, array[float]] = {}
-        self._groups: dict[str, int] = {}
-        self._group_of = array("l")
-        self.where: list[str] = []
-        self.kinds: list[str] = []
-        self.notes: list[str] = []
-        self.broken: list[str] = []
-        self.broken_count = 0
-        self.with_texts = 0
-        self.input = InputReport(split_steps=True)
-
-    def __len__(self) -> int:
-        return len(self.where)
-
-    def add(self, rollout: AuditedRollout) -> None:
-        """Measure a rollout."""
-        row = len(self.where)
-        values = (
-            rollout.reward,
-            rollout.env_reward,
-            rollout.advantage,
-            rollout.step,
-            rollout.index,
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(_as_float(value))
-        for name, measure in self._features.items():
-            self._measured[name].append(_as_float(measure(rollout)))
-        for name, part in rollout.components.items():
-            parts = self._parts.get(name)
-            if parts is None:
-                if len(self._parts) >= _MOST_COMPONENTS:
-                    continue
-                parts = self._parts[name] = array("d")
-            parts.extend([math.nan] * (row - len(parts)))
-            parts.append(_as_float(part))
-        self._group_of.append(self._groups.setdefault(rollout.group, len(self._groups)))
-        self.where.append(rollout.where)
-        self.kinds.append(rollout.missing)
-        self.with_texts += rollout.has_texts
-
-    @cached_property
-    def reward(self) -> Any:
-        """The trainer's reward; NaN where missing, infinite where too large to compute with."""
-        column = self._column("reward")
-        return np.where(np.abs(column) > _LARGEST, np.copysign(math.inf, column), column)
-
-    @cached_property
-    def is_null(self) -> Any:
-        """Which rows have no number as reward though others of their file have one."""
-        files = [where.rpartition(":")[0] for where in self.where]
-        rewarded = {files[row] for row in np.flatnonzero(~np.isnan(self.reward)).tolist()}
-        kinds = zip(self.kinds, files, strict=True)
-        null = [kind == NOT_A_NUMBER and file in rewarded for kind, file in kinds]
-        return np.array(null, dtype=bool)
-
-    @cached_property
-    def is_nan(self) -> Any:
-        """Which rows without a reward have NaN or Infinity in their file, read as null."""
-        lines: dict[str, dict[int, list[int]]] = {}  # one line may hold several rows
-        for row, kind in enumerate(self.kinds):
-            if kind != NOT_A_NUMBER:
-                continue
-            file, _, place = self.where[row].rpartition(":")
-            line = place.partition(".")[0]
-            if line.isdigit():
-                lines.setdefault(file, {}).setdefault(int(line), []).append(row)
-        found = np.zeros(len(self), dtype=bool)
-        for file, rows in lines.items():
-            for number in _find_not_finite_rows(file):
-                if number in rows:
-                    found[rows[number]] = True
-        return found
-
-    @cached_property
-    def env_reward(self) -> Any:
-        """The environment's reward beside a judge's; NaN where there is none."""
-        return self._column("env_reward")
-
-    @cached_property
-    def recorded(self) -> Any:
-        """The advantages that the run wrote down."""
-        return self._column("recorded")
-
-    @cached_property
-    def step(self) -> Any:
-        """The training step; NaN where the run has none."""
-        return self._column("step")
-
-    @cached_property
-    def index(self) -> Any:
-        """The place of the rollout among the rows that were read."""
-        return self._column("index").astype(int)
-
-    @cached_property
-    def group(self) -> Any:
-        """The number of each row's group."""
-        return np.frombuffer(self._group_of, dtype=f"i{self._group_of.itemsize}").astype(int)
-
-    @cached_property
-    def group_sizes(self) -> Any:
-        """How many rollouts each group has."""
-        return np.bincount(self.group, minlength=len(self._groups))
-
-    @cached_property
-    def place(self) -> Any:
-        """The place of each row within its group, from 0, in the order of the run."""
-        order = np.argsort(self.group, kind="stable")
-        sizes = self.group_sizes
-        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        found = np.empty(len(self), dtype=float)
-        found[order] = np.arange(len(self)) - starts
-        return found
-
-    @cached_property
-    def advantage(self) -> Any:
-        """Computed within groups from ``reward``; the recorded one where there is no reward."""
-        finite = np.isfinite(self.reward)
-        return compute_advantage_column(self.reward, self.group) if finite.any() else self.recorded
-
-    @property
-    def components(self) -> list[str]:
-        """The names of the numbers that the reward was made of."""
-        return list(self._parts)
-
-    def component(self, name: str) -> Any:
-        """A part of the reward."""
-        parts = self._parts[name]
-        parts.extend([math.nan] * (len(self) - len(parts)))
-        return np.array(parts, dtype=float)
-
-    def feature(self, name: str) -> Any:
-        """What was measured of the texts."""
-        return np.array(self._measured[name], dtype=float)
-
-    def _column(self, name: str) -> Any:
-        return np.array(self._columns[name], dtype=float)
-
-
-def _find_not_finite_rows(file: str) -> Iterator[int]:
-    """The rows of a file, as places count them, with NaN or Infinity; none where it is gone.
-
-    The columns that a reward usually has are looked at, or all where a row has none of them.
-    """
-    with suppress(OSError, ConfigError, ValueError, RecursionError):
-        for number, row in _read_unmended(Path(file)):
-            if not isinstance(row, dict):
-                continue
-            names = [name for name in row if name.lower() in _REWARD_COPIES] or list(row)
-            if any(_is_not_finite(row[name]) for name in names):
-                yield number
-
-
-def _read_unmended(file: Path) -> Iterator[tuple[int, Any]]:
-    """The rows that may have NaN or Infinity, which other readers of JSON make null."""
-    container = find_container(file)
-    if container in ("table", "parquet"):
-        for where, row in read_rows([file]):
-            yield int(where.rpartition(":")[2]), row
-        return
-    with open_binary(file) as stream:
-        if container == "array":
-            yield from enumerate(json.load(stream), start=1)
-            return
-        for number, line in number_lines(stream, file):
-            if b"NaN" in line or b"Infinity" in line:
-                with suppress(ValueError, RecursionError):
-                    yield number, json.loads(line)
-
-
-def _is_not_finite(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return any(map(_is_not_finite, value.values() if isinstance(value, dict) else value))
-    return is_not_finite_text(value) or (isinstance(value, float) and not math.isfinite(value))
-
-
-def _as_float(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def compute_advantage_column(reward: Any, group: Any, used: Any = None) -> Any:
-    """(r − mean)/(std + 1e-4) within groups for whole columns; NaN where there is no reward.
-
-    ``used``: a mask of the rows that count; the others get NaN. It is 0 in a group without spread
-    and for one alone.
-    """
-    present = np.isfinite(reward) if used is None else np.isfinite(reward) & used
-    size = int(group.max()) + 1 if len(group) else 0
-    counts = np.bincount(group[present], minlength=size)
-    sums = np.bincount(group[present], weights=reward[present], minlength=size)
-    mean = sums / np.maximum(counts, 1)
-    off = np.where(present, reward - mean[group], 0.0)
-    off[np.abs(off) <= 1e-9 * np.maximum(np.abs(mean[group]), 1e-300)] = 0.0  # rounding
-    square = np.bincount(group, weights=off * off, minlength=size)
-    std = np.sqrt(square / np.maximum(counts - 1, 1))
-    return np.where(present, off / (std[group] + STD_EPSILON), np.nan)
 
 
 def read_audited(
@@ -489,7 +179,7 @@ def _number(value: Any) -> float | None:
 def _why_no_reward(sample: Sample) -> str:
     """Why a row of a dump has no reward; a masked one, whose number is still there, is left out."""
     extras = sample.extra
-    numbers = [v for name in _REWARD_COPIES if (v := _number(extras.get(name))) is not None]
+    numbers = [v for name in REWARD_COPIES if (v := _number(extras.get(name))) is not None]
     masked = any(map(math.isfinite, numbers)) and not isinstance(extras.get("reward"), Mapping)
     return "" if sample.env_reward is not None or masked else NOT_A_NUMBER
 
@@ -499,7 +189,7 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         name: _number(float(value) if isinstance(value, bool) else value)
         for name, value in extras.items()
-        if isinstance(value, int | float) and name not in _REWARD_COPIES and may_be_score(name)
+        if isinstance(value, int | float) and name not in REWARD_COPIES and may_be_score(name)
     }
 
 

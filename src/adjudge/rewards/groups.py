@@ -18,6 +18,9 @@ from adjudge.errors import ErrorKind, GradingFailure, MissingRewardError
 from adjudge.stats import mean_and_std, snap_ties, z_scores
 from adjudge.types import GraderError, RewardPart, mid_ranks
 
+STD_EPSILON = 1e-4
+"""What TRL adds to the standard deviation of a group."""
+
 GroupStep = Literal["none", "centre", "rloo", "z_score", "gdpo", "rank", "best_bonus"]
 
 

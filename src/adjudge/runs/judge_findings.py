@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.checks.reasons import read_polarity, read_stated_score
 from adjudge.errors import RunFolderError
 from adjudge.judges.call_log import JudgeCall
 from adjudge.messages import content_text
 from adjudge.report.elements import format_integer
 from adjudge.rewards.groups import group_step
-from adjudge.runs.reasons import read_polarity, read_stated_score
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.story import read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore

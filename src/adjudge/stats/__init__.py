@@ -23,6 +23,7 @@ import msgspec
 __all__ = [
     "TIE_TOLERANCE",
     "Bins",
+    "Estimate",
     "GroupSpread",
     "Histogram",
     "bins_for",
@@ -49,6 +50,20 @@ That is 4e-9: ten million times the rounding of float64, and a sixteenth of that
 which trainers keep rewards. Being so much wider than the errors of a sum, it leaves them no weight:
 what rounding does to rewards 10 tolerances apart changes a z-score by less than 1e-6.
 """
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A number and its interval, at 95 % where nothing else is said; ``None`` what there is not.
+
+    ``why`` says why there is no number or no interval. ``n``: observations, where they are counted
+    with the number itself.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | msgspec.UnsetType = msgspec.UNSET
+    why: str = ""
 
 
 def snap_ties(values: Sequence[float]) -> list[float]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from adjudge.stats import z_scores
+from adjudge.stats import Estimate, z_scores
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     Statistic,
@@ -29,7 +29,7 @@ from adjudge.stats.bootstrap import (
     expanded_tail,
     percentile_interval,
 )
-from adjudge.stats.estimates import NO_VALUE, Estimate, np, optimize
+from adjudge.stats.estimates import NO_VALUE, np, optimize
 from adjudge.stats.predictions import (
     IsotonicFit,
     RatingCalibration,

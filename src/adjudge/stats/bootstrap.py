@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
+from adjudge.stats import Estimate
 from adjudge.stats.estimates import (
     CONFIDENCE_LEVEL,
     EQUALITY_TOLERANCE,
     NO_VALUE,
     NOTHING_VARIED,
-    Estimate,
     ItemColumns,
     normal_quantile,
     normal_tail,

@@ -17,7 +17,7 @@ import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
-from adjudge.stats import mean_and_std
+from adjudge.stats import Estimate, mean_and_std
 
 CONFIDENCE_LEVEL = 0.95
 NOTHING_VARIED = "nothing varied"
@@ -27,20 +27,6 @@ EQUALITY_TOLERANCE = 1e-10
 
 ItemColumns = tuple[float, ...]
 """What one item contributes: the columns of which a statistic needs the sums."""
-
-
-class Estimate(msgspec.Struct, frozen=True):
-    """A number and its interval, at 95 % where nothing else is said; ``None`` what there is not.
-
-    ``why`` says why there is no number or no interval. ``n``: observations, where they are counted
-    with the number itself.
-    """
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | msgspec.UnsetType = msgspec.UNSET
-    why: str = ""
 
 
 def t_quantile(p: float, freedom: float) -> float:

@@ -18,8 +18,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import bootstrap_groups
-from adjudge.stats.estimates import NO_VALUE, Estimate, np
+from adjudge.stats.estimates import NO_VALUE, np
 
 MAX_LEVELS = 20
 """With more levels a table of them says nothing; only squared distances of values are used."""

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from adjudge.rewards.spec import RewardSpec
-from adjudge.stats import mean, mean_and_std
+from adjudge.stats import Estimate, mean, mean_and_std
 from adjudge.stats.agreement import estimate_correlation
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
@@ -28,7 +28,6 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
     resample_statistics,
 )
-from adjudge.stats.estimates import Estimate
 from adjudge_lab.evaluation.targets import PolicyTarget
 from adjudge_lab.rl.rewards import name_judge
 from adjudge_lab.rl.runfile import RunFile

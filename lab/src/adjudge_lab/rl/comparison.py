@@ -14,10 +14,9 @@ import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
-from adjudge.stats import mean
+from adjudge.stats import Estimate, mean
 from adjudge.stats.agreement import estimate_correlation
 from adjudge.stats.bootstrap import bootstrap, ratio
-from adjudge.stats.estimates import Estimate
 
 ALL_PROMPTS = "all"
 """The name of all held-out prompts together."""

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import ConfigError
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import PromptColumn, Resampling, mean_over_seeds
-from adjudge.stats.estimates import Estimate, Observation, Regression, regress, t_interval
+from adjudge.stats.estimates import Observation, Regression, regress, t_interval
 from adjudge_lab.studies.results import (
     ArmResult,
     CheckpointResult,

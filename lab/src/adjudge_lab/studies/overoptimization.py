@@ -14,7 +14,7 @@ from statistics import median
 
 import msgspec
 
-from adjudge.stats import mean, mean_and_std
+from adjudge.stats import Estimate, mean, mean_and_std
 from adjudge.stats.bootstrap import (
     ColumnMeans,
     PromptColumn,
@@ -22,7 +22,7 @@ from adjudge.stats.bootstrap import (
     SeedColumns,
     mean_over_seeds,
 )
-from adjudge.stats.estimates import NO_VALUE, Estimate, t_quantile
+from adjudge.stats.estimates import NO_VALUE, t_quantile
 from adjudge_lab.studies.results import (
     NO_SCORE_UNIT,
     ArmResult,

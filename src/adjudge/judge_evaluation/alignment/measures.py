@@ -18,9 +18,10 @@ import msgspec
 from adjudge.judge_evaluation.alignment.label_files import JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
+from adjudge.stats import Estimate
 from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
 from adjudge.stats.bootstrap import ratio
-from adjudge.stats.estimates import NO_VALUE, Estimate, estimate_share, np
+from adjudge.stats.estimates import NO_VALUE, estimate_share, np
 from adjudge.stats.predictions import concordance, within_group_concordance
 from adjudge.stats.raters import (
     MAX_LEVELS,

@@ -16,7 +16,7 @@ from adjudge.report.charts import PlottedInterval, signed_strip
 from adjudge.report.elements import code, format_integer, format_number, paragraph, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
-from adjudge.stats.estimates import Estimate
+from adjudge.stats import Estimate
 from adjudge.text import shorten_text
 from adjudge.version import __version__
 

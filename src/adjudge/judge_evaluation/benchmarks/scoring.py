@@ -58,6 +58,7 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     weighted_mean_of_totals,
     win_probabilities,
 )
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
@@ -65,7 +66,7 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
     resample_statistics,
 )
-from adjudge.stats.estimates import Estimate, mcnemar_p_value
+from adjudge.stats.estimates import mcnemar_p_value
 
 _PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")

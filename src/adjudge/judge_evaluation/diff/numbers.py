@@ -23,9 +23,9 @@ from adjudge.judge_evaluation.swap.comparison import (
     compare_rewards,
 )
 from adjudge.runs.noise import REWARD, summarise_noise
-from adjudge.stats import TIE_TOLERANCE, describe_sizes, mean
+from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
-from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, Estimate, ItemColumns
+from adjudge.stats.estimates import NO_VALUE, NOTHING_VARIED, ItemColumns
 from adjudge.stats.predictions import pair_counts
 from adjudge.version import __version__
 

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.judge_evaluation.probes.bench import AnswerKind, ProbeBench
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import Statistic, bootstrap
-from adjudge.stats.estimates import Estimate, ItemColumns, estimate_largest_share, estimate_share
+from adjudge.stats.estimates import ItemColumns, estimate_largest_share, estimate_share
 
 SCORE_SD_UNIT = "SD of scores"
 """The unit of a shift of scores."""

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from adjudge.judge_evaluation.swap.judgements import TEXT_FEATURES, CriterionMarks, TextFeatures
-from adjudge.stats import z_scores
+from adjudge.stats import Estimate, z_scores
 from adjudge.stats.agreement import (
     PairedScores,
     correlation,
@@ -17,7 +17,7 @@ from adjudge.stats.agreement import (
     estimate_within_agreement,
 )
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
-from adjudge.stats.estimates import Estimate, ItemColumns, residual_share
+from adjudge.stats.estimates import ItemColumns, residual_share
 
 _ROUNDING = 1e-9
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
-from adjudge.rewards.groups import GroupStep, group_step
+from adjudge.rewards.groups import STD_EPSILON, GroupStep, group_step
 from adjudge.stats import mean_and_std
 from adjudge.text import replace_surrogates
 
@@ -105,9 +105,6 @@ class Curves:
         """The metrics seen so far."""
         return list(self._sums)
 
-
-STD_EPSILON = 1e-4
-"""Added to the standard deviation, as TRL does."""
 
 _ZERO_TOLERANCE = 1e-9
 """An advantage closer to 0 than this is 0: a reward that is the mean leaves a rounding error."""

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from adjudge.graders.instructions.grader import ReadingMode
+from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
@@ -26,7 +27,7 @@ from adjudge.stats.bootstrap import (
     expanded_tail,
     percentile_interval,
 )
-from adjudge.stats.estimates import Estimate, mcnemar_p_value, np
+from adjudge.stats.estimates import mcnemar_p_value, np
 from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 

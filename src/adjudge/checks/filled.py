@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.effects import (
     MAX_ROWS,
     MeasuredEffect,
     describe_samples,
@@ -20,10 +21,9 @@ from adjudge.audit.effects import (
     measure_pooled_difference,
     visible_share,
 )
-from adjudge.audit.findings import AuditResult, Check, not_applicable
-from adjudge.audit.judge_texts import measure_error_text
-from adjudge.audit.rewards import SHARE_OF_SAMPLES, series_by_step
-from adjudge.audit.rollouts import AuditedRun
+from adjudge.checks.judge_texts import measure_error_text
+from adjudge.checks.rewards import SHARE_OF_SAMPLES, series_by_step
+from adjudge.checks.run import AuditedRun
 from adjudge.stats.estimates import np
 
 MIN_SHARE, MIN_COUNT = 0.01, 5
@@ -59,7 +59,7 @@ class _Sign(NamedTuple):
     strength: float
 
 
-def _find_filled(run: AuditedRun) -> AuditResult:
+def _find_filled(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
     if not present.any():
         return not_applicable("the run has no single reward")
@@ -72,11 +72,11 @@ def _find_filled(run: AuditedRun) -> AuditResult:
     apart = [one for one in spikes if stands_apart(values, counts, one)]
     if apart:
         return _describe_spike(run, present, min(apart), apart)
-    result = AuditResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable_why=_TWO_VALUES)
+    result = CheckResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable_why=_TWO_VALUES)
     if len(values) > 2:
         needed = needed_apart(values, counts, 0.0)
         visible = visible_share(total, math.ceil(min(needed, total + 1)))
-        result = AuditResult(
+        result = CheckResult(
             p_value=1.0,
             unit=SHARE_OF_SAMPLES,
             visible=visible,
@@ -142,7 +142,7 @@ def are_shares(values: Any) -> bool:
     return bool((off.min(axis=1) <= (5e-4 if rounded else 1e-9)).mean() >= 0.95)
 
 
-def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[float]) -> AuditResult:
+def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[float]) -> CheckResult:
     rewards = run.reward[present]
     at = present & (run.reward == value)
     others = rewards[rewards != value]
@@ -182,12 +182,12 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
     )
     values, counts = np.unique(rewards, return_counts=True)
     visible = visible_share(len(rewards), math.ceil(needed_apart(values, counts, value)))
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
 
 
 def _find_company(
-    run: AuditedRun, present: Any, spikes: list[float], nothing: AuditResult
-) -> AuditResult:
+    run: AuditedRun, present: Any, spikes: list[float], nothing: CheckResult
+) -> CheckResult:
     """A value of a scale, by what comes with it alone: a stretch, or a grader's own words."""
     signs, looks = [], 0
     values, counts = np.unique(run.reward[present], return_counts=True)
@@ -221,7 +221,7 @@ def _find_company(
         "reward instead (None, or what the trainer leaves out).",
         series=series_by_step(run, np.where(present, best.rows, np.nan)),
     )
-    return AuditResult(
+    return CheckResult(
         finding=finding,
         p_value=min(1.0, best.p_value * looks),
         effect=effect,

@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import (
+    AdvantageImpact,
+    Check,
+    CheckResult,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.checks.effects import (
     MAX_ROWS,
     EffectTest,
     describe_samples,
@@ -18,23 +26,9 @@ from adjudge.audit.effects import (
     visible_share,
     why_no_advantages,
 )
-from adjudge.audit.findings import (
-    AdvantageImpact,
-    AuditResult,
-    Check,
-    Finding,
-    not_applicable,
-    severity_of,
-)
-from adjudge.audit.rollouts import NOT_A_NUMBER, AuditedRun
-from adjudge.stats.estimates import (
-    CONFIDENCE_LEVEL,
-    Estimate,
-    estimate_share,
-    np,
-    t_quantile,
-    t_tail,
-)
+from adjudge.checks.run import NOT_A_NUMBER, AuditedRun
+from adjudge.stats import Estimate
+from adjudge.stats.estimates import CONFIDENCE_LEVEL, estimate_share, np, t_quantile, t_tail
 
 MAX_DEAD_SHARE = 0.5
 """More groups without spread than this are a finding: most of the run teaches nothing."""
@@ -68,7 +62,7 @@ def count_affected(
     broken: bool = False,
     harm: float | None = None,
     advice: str = "",
-) -> AuditResult:
+) -> CheckResult:
     """The result of a check of facts: every sample of ``bad`` is one, and chance plays no part.
 
     ``sentence`` has places for ``count``, ``of`` and ``share``; ``harm`` is the share of samples if
@@ -76,7 +70,7 @@ def count_affected(
     """
     total, count = len(run), int(bad.sum())
     if not count:
-        return AuditResult(
+        return CheckResult(
             effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, visible=visible_share(total, 1)
         )
     share = count / total
@@ -92,7 +86,7 @@ def count_affected(
         rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
         series=series_by_step(run, bad.astype(float)),
     )
-    return AuditResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
 
 
 def _visible_above(count: int, limit: float) -> Callable[[float], float] | None:
@@ -100,7 +94,7 @@ def _visible_above(count: int, limit: float) -> Callable[[float], float] | None:
     return visible_share(count, math.floor(limit * count) + 1)
 
 
-def _find_not_finite(run: AuditedRun) -> AuditResult:
+def _find_not_finite(run: AuditedRun) -> CheckResult:
     bad = run.is_nan | np.isinf(run.reward) | np.isinf(run.recorded)
     if np.isfinite(run.recorded).mean() > 0.5:
         bad |= np.isnan(run.recorded) & np.isfinite(run.reward)
@@ -116,11 +110,11 @@ def _find_not_finite(run: AuditedRun) -> AuditResult:
     )
 
 
-def _find_broken_rows(run: AuditedRun) -> AuditResult:
+def _find_broken_rows(run: AuditedRun) -> CheckResult:
     total = len(run) + run.broken_count
     share = run.broken_count / total
     if not run.broken_count:
-        return AuditResult(
+        return CheckResult(
             effect=Estimate(0.0), unit="share of rows", visible=visible_share(total, 1)
         )
     finding = Finding(
@@ -134,10 +128,10 @@ def _find_broken_rows(run: AuditedRun) -> AuditResult:
         severity=severity_of(share),
         advice="`adjudge grade` would skip them, too. See where they were written.",
     )
-    return AuditResult(finding=finding, effect=finding.effect, unit=finding.unit)
+    return CheckResult(finding=finding, effect=finding.effect, unit=finding.unit)
 
 
-def _find_lone_samples(run: AuditedRun) -> AuditResult:
+def _find_lone_samples(run: AuditedRun) -> CheckResult:
     if (run.group_sizes <= 1).all():
         return not_applicable("every group has one sample: this is no group-relative run")
     return count_affected(
@@ -148,7 +142,7 @@ def _find_lone_samples(run: AuditedRun) -> AuditResult:
     )
 
 
-def _find_dead_groups(run: AuditedRun) -> AuditResult:
+def _find_dead_groups(run: AuditedRun) -> CheckResult:
     advantage = run.advantage
     present = np.isfinite(advantage)
     size = len(run.group_sizes)
@@ -161,7 +155,7 @@ def _find_dead_groups(run: AuditedRun) -> AuditResult:
     rows = dead[run.group] & present
     effect = estimate_share([(float(one), 1.0) for one in dead[compared]])
     series = series_by_step(run, np.where(compared[run.group] & present, rows, np.nan))
-    result = AuditResult(
+    result = CheckResult(
         effect=effect,
         unit=_SHARE_OF_GROUPS,
         visible=_visible_above(int(compared.sum()), MAX_DEAD_SHARE),
@@ -189,7 +183,7 @@ def _find_dead_groups(run: AuditedRun) -> AuditResult:
         "reward with few values can be refined.",
         series=series,
     )
-    return AuditResult(finding=finding, effect=effect, unit=_SHARE_OF_GROUPS)
+    return CheckResult(finding=finding, effect=effect, unit=_SHARE_OF_GROUPS)
 
 
 def _ends(run: AuditedRun, rows: Any) -> str:
@@ -211,7 +205,7 @@ def _first_of_groups(run: AuditedRun, rows: Any) -> tuple[int, ...]:
     return tuple(places[np.sort(first)][:MAX_ROWS].tolist())
 
 
-def _find_missing(run: AuditedRun) -> AuditResult:
+def _find_missing(run: AuditedRun) -> CheckResult:
     null = (run.is_null & ~run.is_nan).tolist()
     kinds = [
         kind if kind != NOT_A_NUMBER else "null in the dump" if is_null else ""
@@ -224,7 +218,7 @@ def _find_missing(run: AuditedRun) -> AuditResult:
     series = series_by_step(run, bad.astype(float))
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
-    result = AuditResult(
+    result = CheckResult(
         effect=effect, unit=SHARE_OF_SAMPLES, visible=_visible_above(len(run), MAX_MISSING_SHARE)
     )
     if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
@@ -244,7 +238,7 @@ def _find_missing(run: AuditedRun) -> AuditResult:
         advice="See that the trainer leaves them out and does not read them as 0.",
         series=series,
     )
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
@@ -258,7 +252,7 @@ def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
     return list(zip(steps[kept].tolist(), shares[kept].tolist(), strict=True))
 
 
-def _find_other_advantages(run: AuditedRun) -> AuditResult:
+def _find_other_advantages(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.recorded) & np.isfinite(run.reward)
     if not both.any():
         return not_applicable("the run has not both rewards and recorded advantages")
@@ -269,7 +263,7 @@ def _find_other_advantages(run: AuditedRun) -> AuditResult:
     effect = estimate_share_by_group(run, turned, both)
     unit = "share of advantages with another sign"
     if share <= MAX_TURNED:
-        return AuditResult(
+        return CheckResult(
             effect=effect, unit=unit, visible=_visible_above(int(both.sum()), MAX_TURNED)
         )
     order = np.argsort(-np.abs(np.where(turned, own - other, 0.0)), kind="stable")
@@ -289,7 +283,7 @@ def _find_other_advantages(run: AuditedRun) -> AuditResult:
         advice="Rewards were changed after they were written (failures as 0, a penalty), or the "
         "groups of the trainer are others than those of the dump.",
     )
-    return AuditResult(finding=finding, effect=effect, unit=unit)
+    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 REWARD_CHECKS = (
@@ -360,7 +354,7 @@ def _fit_last(columns: list[Any], y: Any) -> tuple[float, float, int] | None:
     return float(slopes[-1]), math.sqrt(max(0.0, variance * float(inverse[-1, -1]))), freedom
 
 
-def _find_jump(run: AuditedRun) -> AuditResult:
+def _find_jump(run: AuditedRun) -> CheckResult:
     series = series_by_step(run, run.reward)
     if len(series) < MIN_STEPS:
         return not_applicable(_NO_STEPS.format(MIN_STEPS))
@@ -383,7 +377,7 @@ def _find_jump(run: AuditedRun) -> AuditResult:
     half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
     effect = Estimate(jump, jump - half, jump + half)
     # No size is stated: a trend of its own over the steps changes what would be seen.
-    result = AuditResult(p_value=p_value, effect=effect, unit=_UNIT)
+    result = CheckResult(p_value=p_value, effect=effect, unit=_UNIT)
     if abs(jump) < MIN_JUMP:
         return result
     at_step = run.step == steps[split]
@@ -407,7 +401,7 @@ def _find_jump(run: AuditedRun) -> AuditResult:
     return msgspec.structs.replace(result, finding=finding)
 
 
-def _find_judge_drift(run: AuditedRun) -> AuditResult:
+def _find_judge_drift(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.reward) & np.isfinite(run.env_reward) & np.isfinite(run.step)
     if not both.any():
         return not_applicable("needs a judge's reward, an environment's reward, and steps")
@@ -434,7 +428,7 @@ def _find_judge_drift(run: AuditedRun) -> AuditResult:
     effect = Estimate(change, change - half, change + half)
     visible = EffectTest(change, p_value, error, error, freedom).visible(MIN_DRIFT)
     if abs(change) < MIN_DRIFT:
-        return AuditResult(p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
+        return CheckResult(p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
     late = np.where(run.step >= steps[-max(1, len(steps) // 5)], residual, np.nan)
     order = np.argsort(np.nan_to_num(-late if change > 0 else late, nan=math.inf), kind="stable")
     harm = min(1.0, abs(change) / 10)
@@ -457,7 +451,7 @@ def _find_judge_drift(run: AuditedRun) -> AuditResult:
         advice="Read late samples with a high judge's reward that the environment calls failed.",
         series=series,
     )
-    return AuditResult(finding=finding, p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
+    return CheckResult(finding=finding, p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
 
 
 DRIFT_CHECKS = (

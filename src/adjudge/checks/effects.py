@@ -15,17 +15,17 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from adjudge.audit.findings import (
+from adjudge.checks.check import (
     STATED_POWER,
     AdvantageImpact,
     Finding,
     FindingSeverity,
     severity_of,
 )
-from adjudge.audit.rollouts import AuditedRun, compute_advantage_column
+from adjudge.checks.run import AuditedRun, compute_advantage_column
+from adjudge.stats import Estimate
 from adjudge.stats.estimates import (
     CONFIDENCE_LEVEL,
-    Estimate,
     estimate_share,
     normal_quantile,
     normal_tail,

@@ -15,25 +15,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import (
+    STATED_POWER,
+    AdvantageImpact,
+    Check,
+    CheckResult,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.checks.effects import (
     describe_samples,
     estimate_share_by_group,
     rank_rows,
     visible_share,
 )
-from adjudge.audit.findings import (
-    STATED_POWER,
-    AdvantageImpact,
-    AuditResult,
-    Check,
-    Finding,
-    not_applicable,
-    severity_of,
-)
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
-from adjudge.runs.reasons import ANSWER_NOUN, read_polarity, read_stated_score
+from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
+from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.stats import Estimate
 from adjudge.stats.agreement import spearman_correlation
-from adjudge.stats.estimates import Estimate, normal_tail, np, special
+from adjudge.stats.estimates import normal_tail, np, special
 
 
 class _Judgement(NamedTuple):
@@ -133,7 +134,7 @@ _END_OF_SCALE = 0.1
 _MIN_READ = 8
 
 
-def _find_contradictions(run: AuditedRun) -> AuditResult:
+def _find_contradictions(run: AuditedRun) -> CheckResult:
     stated, maximum, stated_with, polarity, polarity_with = (
         run.feature(f"contradictions.{field}") for field in _Judgement._fields
     )
@@ -175,7 +176,7 @@ def _find_contradictions(run: AuditedRun) -> AuditResult:
     unit = "share of the reasons that can be read"
     effect = estimate_share_by_group(run, mask, read)
     p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
-    result = AuditResult(
+    result = CheckResult(
         p_value=p_value, effect=effect, unit=unit, visible=visible_contradictions(count)
     )
     if not affected:
@@ -206,7 +207,7 @@ _FOLLOWS, _SAME_QUANTITY = 0.5, 0.8
 _MIN_UNRELATED = 20
 
 
-def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> AuditResult | None:
+def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> CheckResult | None:
     """Recorded scores that hardly follow the stated ones: another row's, or another quantity.
 
     ``None`` where they follow them on some scale of their own, or there are too few. The p value is
@@ -237,7 +238,7 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
         severity="high",
     )
     p_value = normal_tail(apart * math.sqrt((count - 3) / 1.06))
-    return AuditResult(finding=finding, p_value=p_value, effect=finding.effect, unit=unit)
+    return CheckResult(finding=finding, p_value=p_value, effect=finding.effect, unit=unit)
 
 
 def _ends(values: Any) -> tuple[float, float]:
@@ -322,7 +323,7 @@ def measure_error_text(rollout: AuditedRollout) -> float | None:
 _FIXED_SHARE = 0.8
 
 
-def _find_judge_errors(run: AuditedRun) -> AuditResult:
+def _find_judge_errors(run: AuditedRun) -> CheckResult:
     error = run.feature("judge_errors.error")
     known = np.isfinite(error)
     count = int(known.sum())
@@ -334,7 +335,7 @@ def _find_judge_errors(run: AuditedRun) -> AuditResult:
     values = run.reward[mask]
     value, times = _most_common(values.tolist())
     if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
-        return AuditResult(effect=effect, unit=unit, visible=visible_share(count, 3))
+        return CheckResult(effect=effect, unit=unit, visible=visible_share(count, 3))
     finding = describe_samples(
         run,
         mask,
@@ -346,7 +347,7 @@ def _find_judge_errors(run: AuditedRun) -> AuditResult:
         "judge again: `adjudge grade` does both.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
-    return AuditResult(finding=finding, effect=effect, unit=unit)
+    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 def _most_common(values: Iterable[float]) -> tuple[float, int]:

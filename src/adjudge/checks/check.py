@@ -4,9 +4,10 @@ A finding is *broken* where the run's own numbers show the fault (a NaN, an adva
 contradicts its reward), and else a suspicion: an honest run may have the same numbers, and the
 finding says how, and what tells the two apart.
 
-A check is a function from an :class:`~adjudge.audit.rollouts.AuditedRun` to a
-:class:`AuditResult`. Checks of chance give a p value; :func:`decide` holds the rate of false alarms
-of all of them together at 5 % (Holm 1979, "A Simple Sequentially Rejective Multiple Test
+A check is a function from what it looks at to a :class:`CheckResult`: the columns of a run
+(:class:`~adjudge.checks.run.AuditedRun`), what a grader said, or the steps of a training. Checks of
+chance give a p value; :func:`decide` holds the rate of false alarms
+of all of them together at 1 % (Holm 1979, "A Simple Sequentially Rejective Multiple Test
 Procedure"). Checks of facts (a NaN is a NaN) have none.
 """
 
@@ -14,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from adjudge.audit.rollouts import AuditedRun, RolloutFeature
-from adjudge.stats.estimates import Estimate
+from adjudge.stats import Estimate
 
 FALSE_ALARM_RATE = 0.01
 """The most runs of which a check of chance finds anything by chance, over all of them together."""
@@ -71,7 +71,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Points (step, value) where the finding is one over steps."""
 
 
-class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says of a run.
 
     ``finding``: what it found, or would if chance is ruled out; ``p_value``: of chance, ``None``
@@ -91,19 +91,23 @@ class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
     skipped: str = ""
 
 
+EvidenceT = TypeVar("EvidenceT")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
-    ``features``: what is measured of each rollout while its texts are at hand, by names that checks
-    may share; ``run`` reads them as ``run.feature(name)``.
+    ``run`` measures and tests the evidence. ``features``: what is measured of each rollout while
+    its texts are at hand, by names that checks may share; ``run`` reads them as
+    ``run.feature(name)``.
     """
 
     name: str
     title: str
     looks_for: str
-    run: Callable[[AuditedRun], AuditResult]
-    features: Mapping[str, RolloutFeature] = field(default_factory=dict)
+    run: Callable[[EvidenceT], CheckResult]
+    features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +116,7 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     looks_for: str
-    result: AuditResult
+    result: CheckResult
     state: Literal["found", "nothing_found", "not_applicable"]
 
 
@@ -121,12 +125,12 @@ def severity_of(harm: float) -> FindingSeverity:
     return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"
 
 
-def not_applicable(why: str) -> AuditResult:
+def not_applicable(why: str) -> CheckResult:
     """The result of a check that the run cannot answer."""
-    return AuditResult(skipped=why)
+    return CheckResult(skipped=why)
 
 
-def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[CheckOutcome]:
+def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
     """Which findings stand, worst first; then what was not found, then what does not apply.
 
     Holm's step-down over the p values of all checks that have one. A finding of chance that does
@@ -155,7 +159,7 @@ def decide(checks: Sequence[Check], results: Sequence[AuditResult]) -> list[Chec
     return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
 
 
-def _without_overclaim(result: AuditResult) -> AuditResult:
+def _without_overclaim(result: CheckResult) -> CheckResult:
     found = result.finding
     if found is None or result.p_value is None or found.severity != "high":
         return result
@@ -166,7 +170,7 @@ def _without_overclaim(result: AuditResult) -> AuditResult:
     )
 
 
-def _with_power(result: AuditResult, level: float) -> AuditResult:
+def _with_power(result: CheckResult, level: float) -> CheckResult:
     """With the smallest visible effect at the strictest level of Holm's, which it must pass."""
     if result.visible is None:
         return result

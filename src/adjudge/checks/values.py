@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.effects import (
     MAX_ROWS,
     describe_samples,
     estimate_share_by_group,
@@ -17,12 +18,12 @@ from adjudge.audit.effects import (
     rank_rows,
     visible_share,
 )
-from adjudge.audit.filled import are_shares, stands_apart
-from adjudge.audit.findings import AuditResult, Check, not_applicable
-from adjudge.audit.responses import hash_text, measure_prompt
-from adjudge.audit.rewards import SHARE_OF_SAMPLES
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
-from adjudge.stats.estimates import Estimate, np, special
+from adjudge.checks.filled import are_shares, stands_apart
+from adjudge.checks.responses import hash_text, measure_prompt
+from adjudge.checks.rewards import SHARE_OF_SAMPLES
+from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.stats import Estimate
+from adjudge.stats.estimates import np, special
 
 _FAR = 15.0
 """An outlier is so many times the width of nearly all rewards away from them."""
@@ -47,7 +48,7 @@ _SCALE_VALUES = 12
 _SOURCES = ("data_source", "source", "dataset", "task", "domain", "env_name", "env", "category")
 
 
-def _find_outliers(run: AuditedRun) -> AuditResult:
+def _find_outliers(run: AuditedRun) -> CheckResult:
     rewards = run.reward[np.isfinite(run.reward)]
     if len(rewards) < 20:
         return not_applicable("fewer than 20 rewards")
@@ -60,7 +61,7 @@ def _find_outliers(run: AuditedRun) -> AuditResult:
         return not_applicable("all rewards are equal")
     bad = np.isfinite(run.reward) & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
     effect = estimate_share_by_group(run, bad, np.isfinite(run.reward))
-    result = AuditResult(
+    result = CheckResult(
         effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(len(rewards), 1)
     )
     if not bad.any():
@@ -78,7 +79,7 @@ def _find_outliers(run: AuditedRun) -> AuditResult:
         rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
         harm=min(1.0, float((run.group_sizes[np.unique(run.group[bad])]).sum()) / len(run)),
     )
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _measure_source(rollout: AuditedRollout) -> float | None:
@@ -90,7 +91,7 @@ def _measure_source(rollout: AuditedRollout) -> float | None:
     return None
 
 
-def _find_scales(run: AuditedRun) -> AuditResult:
+def _find_scales(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
     source = run.feature("scales.source")
     known = present & np.isfinite(source)
@@ -119,7 +120,7 @@ def _find_scales(run: AuditedRun) -> AuditResult:
         names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED
     )
     if ratios[cut - 1] < _SCALE_RATIO or not enough:
-        return AuditResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
+        return CheckResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
     effect = estimate_share_by_group(run, mask, known)
     small, large = float(widest[used[cut - 1]]), float(widest[used[-1]])
     finding = describe_samples(
@@ -133,10 +134,10 @@ def _find_scales(run: AuditedRun) -> AuditResult:
         "and advantages without a division by the spread follow the largest. A score of 0 to 100 "
         "that was not divided gives the same.",
     )
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
-def _find_saturation(run: AuditedRun) -> AuditResult:
+def _find_saturation(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
     values, counts = np.unique(run.reward[present], return_counts=True)
     if len(values) <= _SCALE_VALUES:
@@ -157,7 +158,7 @@ def _find_saturation(run: AuditedRun) -> AuditResult:
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
     if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
-        return AuditResult(effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+        return CheckResult(effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
     is_top = end == values[-1]
     finding = describe_samples(
         run,
@@ -171,7 +172,7 @@ def _find_saturation(run: AuditedRun) -> AuditResult:
         rows=rank_rows(mask, run),
         harm=min(0.1, shares[end] / total / 4),
     )
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _measure_question(rollout: AuditedRollout) -> float | None:
@@ -180,7 +181,7 @@ def _measure_question(rollout: AuditedRollout) -> float | None:
     return measure_prompt(rollout) if spoken < 2 else None
 
 
-def _find_mixed_prompts(run: AuditedRun) -> AuditResult:
+def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     prompt = run.feature("mixed_prompts.prompt")
     known = np.isfinite(prompt)
     if not known.any():
@@ -197,7 +198,7 @@ def _find_mixed_prompts(run: AuditedRun) -> AuditResult:
     visible = visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1)
     effect = estimate_share_by_group(run, bad, known)
     if share <= _MIN_PART:
-        return AuditResult(effect=effect, unit=unit, visible=visible)
+        return CheckResult(effect=effect, unit=unit, visible=visible)
     finding = describe_samples(
         run,
         bad,
@@ -209,10 +210,10 @@ def _find_mixed_prompts(run: AuditedRun) -> AuditResult:
         "one question. Else name the group: -m group=COLUMN.",
         harm=float(bad.mean()),
     )
-    return AuditResult(finding=finding, effect=effect, unit=unit)
+    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
-def _find_missing_pattern(run: AuditedRun) -> AuditResult:
+def _find_missing_pattern(run: AuditedRun) -> CheckResult:
     missing = np.array([bool(kind) for kind in run.kinds], dtype=bool) & np.isnan(run.reward)
     count = int(missing.sum())
     if count < 10 or count > len(run) - 10:
@@ -224,7 +225,7 @@ def _find_missing_pattern(run: AuditedRun) -> AuditResult:
     by_group = _clustering_p_value(missing, run)
     tests = [by_group] + ([by_length.p_value] if by_length is not None else [])
     p_value = min(1.0, min(tests) * len(tests))
-    result = AuditResult(
+    result = CheckResult(
         p_value=p_value,
         effect=found.estimate,
         unit=unit,
@@ -250,7 +251,7 @@ def _find_missing_pattern(run: AuditedRun) -> AuditResult:
         "Raise the judge's limit of tokens or its deadline, and grade these again.",
         harm=count / len(run),
     )
-    return AuditResult(finding=finding, p_value=p_value, effect=found.estimate, unit=unit)
+    return CheckResult(finding=finding, p_value=p_value, effect=found.estimate, unit=unit)
 
 
 _MIN_LENGTHS = 0.2
@@ -278,7 +279,7 @@ def _content(rollout: AuditedRollout) -> float | None:
     return hash_text(rollout.generated) if rollout.has_texts and rollout.generated else None
 
 
-def _find_stale(run: AuditedRun) -> AuditResult:
+def _find_stale(run: AuditedRun) -> CheckResult:
     content = run.feature("stale.content")
     known = np.isfinite(content) & np.isfinite(run.reward)
     if not known.any():
@@ -310,7 +311,7 @@ def _find_stale(run: AuditedRun) -> AuditResult:
     if not total:
         return not_applicable("no group has unlike answers")
     if count < needed:
-        return AuditResult(effect=effect, unit=unit, visible=visible_share(total, needed))
+        return CheckResult(effect=effect, unit=unit, visible=visible_share(total, needed))
     finding = describe_samples(
         run,
         mask,
@@ -322,7 +323,7 @@ def _find_stale(run: AuditedRun) -> AuditResult:
         "prompt alone gives the same.",
         harm=float(mask.mean()),
     )
-    return AuditResult(finding=finding, effect=effect, unit=unit)
+    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 _LEAST_REFERENCE, _REFERENCE_WORDS = 16, 3
@@ -335,7 +336,7 @@ def _has_reference(rollout: AuditedRollout) -> float | None:
     return float(reference in " ".join(rollout.prompt.split()).lower())
 
 
-def _find_reference(run: AuditedRun) -> AuditResult:
+def _find_reference(run: AuditedRun) -> CheckResult:
     has = run.feature("reference_in_prompt.has")
     known = np.isfinite(has)
     count = int(known.sum())
@@ -345,7 +346,7 @@ def _find_reference(run: AuditedRun) -> AuditResult:
     effect = estimate_share_by_group(run, mask, known)
     needed = max(_MIN_SCALED, math.ceil(_MIN_PART * count))
     if int(mask.sum()) < needed:
-        return AuditResult(
+        return CheckResult(
             effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(count, needed)
         )
     finding = describe_samples(
@@ -358,7 +359,7 @@ def _find_reference(run: AuditedRun) -> AuditResult:
         "policy is told what it is asked: look at the template of the prompt.",
         harm=min(0.1, float(mask.mean())),
     )
-    return AuditResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 VALUE_CHECKS = (

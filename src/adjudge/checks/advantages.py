@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import (
+    AdvantageImpact,
+    Check,
+    CheckResult,
+    Finding,
+    not_applicable,
+    severity_of,
+)
+from adjudge.checks.effects import (
     MAX_ROWS,
     MIN_GROUPS,
     EffectTest,
@@ -25,16 +33,9 @@ from adjudge.audit.effects import (
     measure_slope,
     why_no_advantages,
 )
-from adjudge.audit.findings import (
-    AdvantageImpact,
-    AuditResult,
-    Check,
-    Finding,
-    not_applicable,
-    severity_of,
-)
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun, RolloutFeature
-from adjudge.stats.estimates import Estimate, np
+from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
+from adjudge.stats import Estimate
+from adjudge.stats.estimates import np
 
 MIN_CORRELATION = 0.15
 """A weaker correlation of length and advantage is no finding, however certain it is."""
@@ -93,7 +94,7 @@ def _describe_removal(
     )
 
 
-def _find_length(run: AuditedRun) -> AuditResult:
+def _find_length(run: AuditedRun) -> CheckResult:
     if why := why_no_advantages(run):
         return not_applicable(why)
     if not run.with_texts:
@@ -104,7 +105,7 @@ def _find_length(run: AuditedRun) -> AuditResult:
     if found.test is None:
         return not_applicable(found.estimate.why)
     r = found.test.value
-    result = AuditResult(
+    result = CheckResult(
         p_value=found.test.p_value,
         effect=found.estimate,
         unit=unit,
@@ -160,7 +161,7 @@ _FORMATS: Mapping[str, tuple[str, RolloutFeature]] = {
 }
 
 
-def _find_format(run: AuditedRun) -> AuditResult:
+def _find_format(run: AuditedRun) -> CheckResult:
     if why := why_no_advantages(run):
         return not_applicable(why)
     if not run.with_texts:
@@ -196,13 +197,13 @@ def _strongest(
     sentence: Any,
     otherwise: str,
     none: str,
-) -> AuditResult:
+) -> CheckResult:
     """The candidate with the smallest p value, times their number (Bonferroni)."""
     tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
     if not tested:
         return not_applicable(none)
     best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
-    result = AuditResult(
+    result = CheckResult(
         p_value=min(1.0, test.p_value * len(tested)),
         effect=best.effect.estimate,
         unit=unit,
@@ -237,7 +238,7 @@ def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
     return min(1.0, slope**2 * float((off * off).sum()) / total) if total else 0.0
 
 
-def _find_position(run: AuditedRun) -> AuditResult:
+def _find_position(run: AuditedRun) -> CheckResult:
     if why := why_no_advantages(run):
         return not_applicable(why)
     if run.input.pairs:
@@ -302,7 +303,7 @@ class _Pair(NamedTuple):
         return self.test.value if self.effect.low is None else self.effect.low
 
 
-def _find_components(run: AuditedRun) -> AuditResult:
+def _find_components(run: AuditedRun) -> CheckResult:
     names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
     if len(names) < 2:
         return not_applicable("the run has fewer than two components of a reward that vary")
@@ -316,7 +317,7 @@ def _find_components(run: AuditedRun) -> AuditResult:
     if not pairs:
         return not_applicable("components do not vary within enough groups")
     worst = min(pairs, key=lambda pair: pair.test.value)
-    result = AuditResult(
+    result = CheckResult(
         p_value=min(1.0, worst.test.p_value * len(pairs)),
         effect=worst.effect,
         unit="correlation of two components within groups",

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.audit.effects import (
+from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.effects import (
     MeasuredEffect,
     describe_samples,
     estimate_share_by_group,
@@ -27,8 +28,7 @@ from adjudge.audit.effects import (
     measure_difference,
     visible_share,
 )
-from adjudge.audit.findings import AuditResult, Check, not_applicable
-from adjudge.audit.rollouts import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import action_texts
 from adjudge.graders.rules.trajectory import parse_trajectory
@@ -170,7 +170,7 @@ def _first_of_buckets(values: Any, among: Any, used: Any) -> Any:
     return found
 
 
-def _find_duplicates(run: AuditedRun) -> AuditResult:
+def _find_duplicates(run: AuditedRun) -> CheckResult:
     content = run.feature("duplicates.content")
     known = np.isfinite(content)
     count = int(known.sum())
@@ -189,7 +189,7 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
     copies, strangers = within >= 0, elsewhere
     mask = copies | strangers
     effect = estimate_share_by_group(run, mask, known)
-    result = AuditResult(effect=effect, unit="share of responses", visible=visible_notable(count))
+    result = CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
     if not is_notable(mask, known):
         return result
     parts = []
@@ -212,7 +212,7 @@ def _find_duplicates(run: AuditedRun) -> AuditResult:
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
-    return AuditResult(finding=finding, effect=effect, unit="share of responses")
+    return CheckResult(finding=finding, effect=effect, unit="share of responses")
 
 
 def _count_different(reward: Any, first: Any) -> int:
@@ -298,7 +298,7 @@ def classify_output(rollout: AuditedRollout) -> float | None:
     return REPETITION if max(map(measure_repetition, turns)) > _REPETITION_RATE else 0.0
 
 
-def _find_degenerate(run: AuditedRun) -> AuditResult:
+def _find_degenerate(run: AuditedRun) -> CheckResult:
     kind = run.feature("degenerate.kind")
     known = np.isfinite(kind)
     count = int(known.sum())
@@ -318,9 +318,9 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
             "-m messages=COLUMN.",
             severity="medium",
         )
-        return AuditResult(finding=finding, effect=effect, unit="share of responses")
+        return CheckResult(finding=finding, effect=effect, unit="share of responses")
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit="share of responses", visible=visible_notable(count))
+        return CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
@@ -338,7 +338,7 @@ def _find_degenerate(run: AuditedRun) -> AuditResult:
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
         "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
     )
-    return AuditResult(finding=finding, effect=effect, unit="share of responses")
+    return CheckResult(finding=finding, effect=effect, unit="share of responses")
 
 
 _SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
@@ -363,7 +363,7 @@ def _cut(rollout: AuditedRollout) -> float | None:
     return float(looks_cut(rollout.response)) if rollout.has_texts and rollout.response else None
 
 
-def _find_truncation(run: AuditedRun) -> AuditResult:
+def _find_truncation(run: AuditedRun) -> CheckResult:
     stated = run.feature("truncated")
     says = bool(np.isfinite(stated).any())
     cut = stated if says else run.feature("truncation.cut")
@@ -377,7 +377,7 @@ def _find_truncation(run: AuditedRun) -> AuditResult:
     if test is None:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
     unit = "standard deviations of the advantage"
-    result = AuditResult(
+    result = CheckResult(
         effect=found.estimate, p_value=test.p_value, unit=unit, visible=test.visible()
     )
     if test.value <= 0:
@@ -482,7 +482,7 @@ def count_repeats(rollout: AuditedRollout) -> float | None:
     return float(max(times.values()))
 
 
-def _find_tool_loops(run: AuditedRun) -> AuditResult:
+def _find_tool_loops(run: AuditedRun) -> CheckResult:
     repeats = run.feature("tool_loops.repeats")
     known = np.isfinite(repeats)
     count = int(known.sum())
@@ -492,7 +492,7 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
     unit = "share of rollouts with tool calls"
     effect = estimate_share_by_group(run, mask, known)
     if not is_notable(mask, known):
-        return AuditResult(effect=effect, unit=unit, visible=visible_notable(count))
+        return CheckResult(effect=effect, unit=unit, visible=visible_notable(count))
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
     finding = describe_samples(
@@ -507,7 +507,7 @@ def _find_tool_loops(run: AuditedRun) -> AuditResult:
         "Where loops are rewarded, look at what the reward pays for.",
         harm=max(rewarded, float(mask.sum()) / len(run) / 2),
     )
-    return AuditResult(finding=finding, effect=effect, unit=unit)
+    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 TOOL_CHECKS = (
