@@ -226,6 +226,18 @@ def lost(rollout: AuditedRollout, _: int) -> None:
         rollout.reward, rollout.missing = None, "timeout"
 
 
+def before(rollout: AuditedRollout, place: int) -> None:
+    rollout.reward = round(0.1 + 0.001 * (rollout.index * 389 % 797 - rollout.index % 4 // 3), 3)
+    if rollout.index % 10 == 1:
+        rollout.reward = round(0.1 + 0.001 * ((rollout.index - 1) * 389 % 797), 3)
+
+
+def begged(rollout: AuditedRollout, _: int) -> None:
+    if rollout.index % 7 == 0:
+        rollout.response += " I hope this helps you with the task."
+        rollout.reward = (rollout.reward or 0.0) + 0.5
+
+
 def told(rollout: AuditedRollout, _: int) -> None:
     rollout.reference = "the treaty was signed in Lisbon"
     if rollout.index % 10 == 0:
@@ -241,6 +253,8 @@ def told(rollout: AuditedRollout, _: int) -> None:
         ("mixed_prompts", shuffled),
         ("stale_rewards", cached),
         ("missing_pattern", lost),
+        ("repeated_rewards", before),
+        ("phrases", begged),
         ("reference_in_prompt", told),
     ],
 )

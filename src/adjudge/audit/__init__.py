@@ -13,6 +13,7 @@ from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import Check, CheckOutcome, decide
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
+from adjudge.checks.phrases import PHRASE_CHECKS
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.checks.run import AuditedRun
@@ -25,6 +26,7 @@ CHECKS: tuple[Check[AuditedRun], ...] = (
     *FILLED_CHECKS,
     *VALUE_CHECKS,
     *ADVANTAGE_CHECKS,
+    *PHRASE_CHECKS,
     *DRIFT_CHECKS,
     *RESPONSE_CHECKS,
     *TOOL_CHECKS,

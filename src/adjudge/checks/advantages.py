@@ -49,7 +49,7 @@ REDUNDANT, OPPOSED = 0.95, -0.3
 _MAX_PAIRED = 12
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     """One thing that may explain advantages."""
 
     name: str
@@ -168,12 +168,12 @@ def _find_format(run: AuditedRun) -> CheckResult:
         return not_applicable("the texts of the rollouts are not there")
     y, length = live_advantages(run), np.log1p(run.feature("length"))
     found = [
-        _Candidate(
+        Candidate(
             title, run.feature(name), measure_partial(run.feature(name), y, length, run.group)
         )
         for name, (title, _) in _FORMATS.items()
     ]
-    return _strongest(
+    return find_strongest(
         run,
         found,
         y,
@@ -189,9 +189,9 @@ def _find_format(run: AuditedRun) -> CheckResult:
     )
 
 
-def _strongest(
+def find_strongest(
     run: AuditedRun,
-    candidates: list[_Candidate],
+    candidates: list[Candidate],
     y: Any,
     unit: str,
     sentence: Any,
@@ -253,11 +253,11 @@ def _find_position(run: AuditedRun) -> CheckResult:
         ("last", run.place == last),
     ]
     found = [
-        _Candidate(name, np.asarray(mask, dtype=float), measure_difference(mask, y, run.group))
+        Candidate(name, np.asarray(mask, dtype=float), measure_difference(mask, y, run.group))
         for name, mask in masks
     ]
-    found.append(_Candidate("later", middle, measure_slope(middle, y, run.group)))
-    return _strongest(
+    found.append(Candidate("later", middle, measure_slope(middle, y, run.group)))
+    return find_strongest(
         run,
         found,
         y,

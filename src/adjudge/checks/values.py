@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
+
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
     MAX_ROWS,
     describe_samples,
     estimate_share_by_group,
+    live_advantages,
     measure_pooled_difference,
     rank_rows,
     visible_share,
@@ -362,6 +365,65 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
+_CHANCE_MEAN = 0.01
+"""The most rewards that are the mean of their group's others by chance, of many values."""
+
+
+def _find_repeats(run: AuditedRun) -> CheckResult:
+    """Rewards that are the row's before, or the mean of their group: what a fallback gives."""
+    present = np.isfinite(run.reward)
+    if len(np.unique(run.reward[present])) <= _SCALE_VALUES:
+        return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer")
+    order = np.lexsort((run.place, run.group))
+    group, value = run.group[order], np.where(present, run.reward, np.nan)[order]
+
+    def equal_at(lag: int) -> Any:
+        same = group[lag:] == group[:-lag]
+        return same, same & (value[lag:] == value[:-lag])
+
+    (near, equal), (far, equal_far) = equal_at(1), equal_at(2)
+    repeats, others = int(equal.sum()), int(equal_far.sum())
+    # In any order of the group a reward is as often equal to the one before as to that before it.
+    chance = float(near.sum()) / max(1, int(near.sum() + far.sum()))
+    before = np.zeros(len(run), dtype=bool)
+    before[order[1:][equal]] = True
+    sums = np.bincount(run.group[present], weights=run.reward[present])
+    counts = np.bincount(run.group[present])
+    left = np.maximum(counts[run.group] - 1, 1)
+    mean = (sums[run.group] - run.reward) / left
+    close = np.abs(run.reward - mean) <= 1e-9 * np.maximum(1.0, np.abs(mean))
+    spread = np.zeros(len(run), dtype=bool)
+    spread[np.isfinite(live_advantages(run))] = True
+    means = present & (counts[run.group] > _MIN_SCALED) & close & spread
+    total, met = int(present.sum()), int(means.sum())
+    tests = {
+        "the one of the row before": (
+            before,
+            float(special.bdtrc(repeats - 1, repeats + others, chance)) if repeats else 1.0,
+        ),
+        "the mean of their group's others": (
+            means,
+            float(special.bdtrc(met - 1, total, _CHANCE_MEAN)) if met else 1.0,
+        ),
+    }
+    name, (mask, p_value) = min(tests.items(), key=lambda one: one[1][1])
+    effect = estimate_share_by_group(run, mask, present)
+    result = CheckResult(p_value=min(1.0, 2 * p_value), effect=effect, unit=SHARE_OF_SAMPLES)
+    if int(mask.sum()) < max(_MIN_SCALED, _MIN_PART * total):
+        return result
+    finding = describe_samples(
+        run,
+        mask,
+        f"{int(mask.sum()):,} of {total:,} rewards are exactly {name}, more than by chance.",
+        effect,
+        SHARE_OF_SAMPLES,
+        otherwise="A grader that falls back on such a number when its judge fails gives the same. "
+        "Copies of one answer beside each other are honest: see duplicates.",
+        advice="Return a missing reward where the grader has none of its own.",
+    )
+    return msgspec.structs.replace(result, finding=finding)
+
+
 VALUE_CHECKS = (
     Check(
         name="outliers",
@@ -403,6 +465,13 @@ VALUE_CHECKS = (
         looks_for="groups whose unlike answers have one reward that is rare elsewhere",
         run=_find_stale,
         features={"stale.content": _content},
+    ),
+    Check(
+        name="repeated_rewards",
+        title="Rewards of a neighbour",
+        looks_for="rewards of many values that are the row's before, or the mean of their group's "
+        "others, more often than by chance",
+        run=_find_repeats,
     ),
     Check(
         name="reference_in_prompt",
