@@ -124,8 +124,8 @@ def score_benchmark(
 
     Intervals are expanded 95 % percentile bootstrap intervals, drawn by item within subsets.
     ``scale`` says what a pair's scores are, for calibration; without it there is none. Items
-    without a judgement are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that do not fit the
-    items, and for probabilities outside [0, 1].
+    without a judgement are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that
+    do not fit the items, and for probabilities outside [0, 1].
     """
     judged = _judgements_by_subset(benchmark, judgements)
     strata = {name: _stratum(benchmark, rows) for name, rows in judged.items()}
