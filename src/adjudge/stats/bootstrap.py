@@ -308,7 +308,7 @@ class Resampling(msgspec.Struct, frozen=True):
         singles = [statistic([one]) for one in _means_by_seed(columns)]
         by_number = zip(*singles, strict=True) if singles else ([] for _ in found)
         return [
-            _widen(one, t_interval([value for value in values if value is not None]))
+            widen_interval(one, t_interval([value for value in values if value is not None]))
             if of is None or place in of
             else one
             for place, (one, values) in enumerate(zip(found, by_number, strict=True))
@@ -360,7 +360,7 @@ def mean_over_seeds(seeds: Sequence[tuple[int, ColumnMeans]], width: int) -> lis
     return found
 
 
-def _widen(one: Estimate, t: Estimate) -> Estimate:
+def widen_interval(one: Estimate, t: Estimate) -> Estimate:
     """``one`` with an interval as wide as both are, of those that there are."""
     if one.value is None or t.low is None or t.high is None:
         return one

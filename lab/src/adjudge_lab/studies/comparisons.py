@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import linear_regression
 from typing import Any
 
 import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import PromptColumn, Resampling, mean_over_seeds
+from adjudge.stats.bootstrap import PromptColumn, Resampling, mean_over_seeds, widen_interval
 from adjudge.stats.estimates import Observation, Regression, regress, t_interval
 from adjudge_lab.studies.results import (
     ArmResult,
-    CheckpointResult,
     FactorLevel,
     StudyResult,
     end_checkpoints,
-    list_scorers,
     scores_by_prompt,
     sort_checkpoints,
 )
@@ -141,32 +140,26 @@ _NO_SEED = "no seed in which both have it"
 
 
 class CellComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """``a`` less ``b`` at their last checkpoints, in ``measure``'s own units.
+    """The gold of ``a`` less that of ``b`` at their last checkpoints, as scores.
 
     ``by_seed``: the differences; ``t``: their mean with Student's interval over seeds;
-    ``bootstrap``: the same mean over resampled seeds and prompts, ``None`` for a feature, which is
-    known by checkpoint only. Neither allows for how many pairs a study compares.
+    ``bootstrap``: the same mean over resampled seeds and prompts. Neither allows for how many pairs
+    a study compares.
     """
 
     a: CellKey
     b: CellKey
-    measure: str
     by_seed: dict[int, float]
     t: Estimate
-    bootstrap: Estimate | None
+    bootstrap: Estimate
 
 
 def compare_cells(
-    result: StudyResult,
-    a: CellKey,
-    b: CellKey,
-    measure: str = "gold",
-    resampling: Resampling | None = None,
+    result: StudyResult, a: CellKey, b: CellKey, resampling: Resampling | None = None
 ) -> CellComparison:
     """Compare two cells over the seeds that both have, and the prompts that both answered.
 
-    ``measure``: ``gold``, a scorer's name or a feature's. Raises :class:`ConfigError` for a measure
-    or a cell that the study does not have.
+    Raises :class:`ConfigError` for a cell that the study does not have.
     """
     cells = dict(result.cells())
     for cell in (a, b):
@@ -174,23 +167,33 @@ def compare_cells(
             raise ConfigError(
                 f"there is no arm of {cell} (there are: {', '.join(map(str, cells))})"
             )
-    scorers = list_scorers(result)
-    name = result.gold if measure == "gold" and measure not in scorers else measure
-    if name not in scorers and name not in list_features(result):
-        raise ConfigError(
-            f"cells cannot be compared by {measure!r}. Choose 'gold', a scorer "
-            f"({', '.join(scorers)}) or a feature ({', '.join(list_features(result))})."
-        )
     ends = [
         {arm.seed: sort_checkpoints(arm)[-1] for arm in cells[cell] if arm.points}
         for cell in (a, b)
     ]
     shared = {seed: (ends[0][seed], ends[1][seed]) for seed in ends[0] if seed in ends[1]}
-    by_seed, booted = (_compare_by_score if name in scorers else _compare_by_feature)(
-        shared, name, resampling or Resampling()
+    columns: dict[int, list[PromptColumn]] = {}
+    for seed, points in sorted(shared.items()):
+        ours, theirs = (scores_by_prompt(point, [result.gold]) for point in points)
+        column = {one: ours[one][0] - theirs[one][0] for one in ours if one in theirs}
+        if column:
+            columns[seed] = [column]
+    if not columns:
+        return CellComparison(
+            a=a, b=b, by_seed={}, t=Estimate(why=_NO_SEED), bootstrap=Estimate(why=_NO_SEED)
+        )
+    by_seed = {
+        seed: math.fsum(column.values()) / len(column) for seed, (column,) in columns.items()
+    }
+    return CellComparison(
+        a=a,
+        b=b,
+        by_seed=by_seed,
+        t=t_interval(list(by_seed.values())),
+        bootstrap=(resampling or Resampling()).estimates(
+            columns, lambda seeds: mean_over_seeds(seeds, 1)
+        )[0],
     )
-    t = t_interval(list(by_seed.values())) if by_seed else Estimate(why=_NO_SEED)
-    return CellComparison(a=a, b=b, measure=measure, by_seed=by_seed, t=t, bootstrap=booted)
 
 
 def compare_all_cells(
@@ -199,42 +202,10 @@ def compare_all_cells(
     """Each cell less each one before it, by gold; of more than eight, each less the first."""
     few = len(cells) <= _MAX_PAIRED_CELLS
     return [
-        compare_cells(result, cell, earlier, "gold", resampling)
+        compare_cells(result, cell, earlier, resampling)
         for place, cell in enumerate(cells)
         for earlier in (cells[:place] if few else cells[: min(place, 1)])
     ]
-
-
-_SharedSeeds = Mapping[int, tuple[CheckpointResult, CheckpointResult]]
-
-
-def _compare_by_score(
-    shared: _SharedSeeds, scorer: str, resampling: Resampling
-) -> tuple[dict[int, float], Estimate | None]:
-    columns: dict[int, list[PromptColumn]] = {}
-    for seed, points in sorted(shared.items()):
-        a, b = (scores_by_prompt(point, [scorer]) for point in points)
-        column = {prompt: a[prompt][0] - b[prompt][0] for prompt in a if prompt in b}
-        if column:
-            columns[seed] = [column]
-    by_seed = {
-        seed: math.fsum(column.values()) / len(column) for seed, (column,) in columns.items()
-    }
-    if not columns:
-        return {}, Estimate(why=_NO_SEED)
-    return by_seed, resampling.estimates(columns, lambda seeds: mean_over_seeds(seeds, 1))[0]
-
-
-def _compare_by_feature(
-    shared: _SharedSeeds, feature: str, resampling: Resampling
-) -> tuple[dict[int, float], Estimate | None]:
-    del resampling
-    found = {}
-    for seed, points in sorted(shared.items()):
-        a, b = (point.features.get(feature, math.nan) for point in points)
-        if math.isfinite(a - b):
-            found[seed] = a - b
-    return found, None
 
 
 TREND_OUTCOMES = ("gold", "gap", "loss")
@@ -275,7 +246,8 @@ class PlanCell(msgspec.Struct, frozen=True, kw_only=True):
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """``outcome`` (gold, gap or loss of the arms, in SDs) regressed on the axis, a judge a unit.
 
-    ``slope``: a unit of x; ``within``: the mitigation that its arms have.
+    ``slope``: a unit of x, as unsure as judges and as seeds make it; ``mitigation``: that of its
+    arms.
     """
 
     outcome: str
@@ -341,16 +313,30 @@ def _fit_trends(arms: Sequence[ArmResult], axis: str, rows: Mapping[str, ArmRow]
         if len({x for _, x in placed}) < 2:
             continue
         for outcome in TREND_OUTCOMES:
+            known = [
+                (arm, x, value)
+                for arm, x in placed
+                if (value := getattr(rows[arm.name], outcome)) is not None
+            ]
             regression = regress(
-                [
-                    Observation(arm.judge, {axis: x}, value)
-                    for arm, x in placed
-                    if (value := getattr(rows[arm.name], outcome)) is not None
-                ],
-                [axis],
+                [Observation(arm.judge, {axis: x}, value) for arm, x, value in known], [axis]
             )
             slope = regression.coefficients.get(axis, Estimate(why=regression.why))
+            if slope.low is not None:  # without an interval over judges, seeds cannot give one
+                slope = widen_interval(slope, t_interval(_slopes_by_seed(known)))
             found.append(
                 Trend(outcome=outcome, mitigation=mitigation, slope=slope, regression=regression)
             )
     return found
+
+
+def _slopes_by_seed(known: Sequence[tuple[ArmResult, float, float]]) -> list[float]:
+    """The slope of each seed that has more than one place on the axis."""
+    by_seed: dict[int, list[tuple[float, float]]] = {}
+    for arm, x, value in known:
+        by_seed.setdefault(arm.seed, []).append((x, value))
+    return [
+        linear_regression(*zip(*points, strict=True)).slope
+        for points in by_seed.values()
+        if len({x for x, _ in points}) > 1
+    ]

@@ -390,7 +390,8 @@ _TRANSFER_NOTE = (
 )
 _DRIFT_NOTE = (
     "Change of a feature of the answers from the first policy to the end, regressed on the judges' "
-    "dials, judges without mitigation; a coefficient is the change a unit of the dial."
+    "dials, judges without mitigation; a coefficient is the change a unit of the dial. The "
+    "units are judges: their seeds are averaged."
 )
 _FITS_NOTE = "bon: d(α − β·d). rl: d(α − β·log d). d is √KL."
 _ACCOUNTS_NOTE = (

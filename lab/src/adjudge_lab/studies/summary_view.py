@@ -324,7 +324,7 @@ def comparison_table(plan: _JsonObject) -> Element | None:
         [
             f"{cell_name(*one['a'])} less {cell_name(*one['b'])}",
             _estimate_cell(one["t"]),
-            format_estimate_interval(one["bootstrap"]) if one["bootstrap"] else "–",
+            format_estimate_interval(one["bootstrap"]),
             ", ".join(f"{seed}: {format_number(by)}" for seed, by in one["by_seed"].items()) or "–",
         ]
         for one in plan["comparisons"]

@@ -145,7 +145,7 @@ def _render_page(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -
         ("Run", summary["run"]),
         ("Labels", [str(one) for one in labels["files"]]),
         ("People", ", ".join(labels["authors"])),
-        ("Intervals", "95 %, bootstrap by group (from 8 groups on)"),
+        ("Intervals", "95 %, by group"),
         ("When", f"{summary['created']} · adjudge {summary['adjudge']}"),
     ]
     warning = summary["selection"]

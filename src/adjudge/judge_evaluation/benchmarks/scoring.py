@@ -122,10 +122,10 @@ def score_benchmark(
 ) -> BenchmarkReport:
     """The official score of one judge, with intervals and whatever is missing beside it.
 
-    Intervals are 95 % percentile bootstrap intervals, drawn by item within subsets. ``scale`` says
-    what a pair's scores are, for calibration; without it there is none. Items without a judgement
-    are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that do not fit the
-    items, and for probabilities outside [0, 1].
+    Intervals are expanded 95 % percentile bootstrap intervals, drawn by item within subsets.
+    ``scale`` says what a pair's scores are, for calibration; without it there is none. Items
+    without a judgement are missing. Raises :class:`~adjudge.errors.ConfigError` for judgements that
+    do not fit the items, and for probabilities outside [0, 1].
     """
     judged = _judgements_by_subset(benchmark, judgements)
     strata = {name: _stratum(benchmark, rows) for name, rows in judged.items()}

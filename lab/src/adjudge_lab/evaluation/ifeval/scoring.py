@@ -188,7 +188,7 @@ def compute_ifeval_metrics(
 
     Also ``mean``, that of ``prompt`` and ``instruction``: on model cards IFEval's average.
 
-    Each has ``value``, the ends ``low`` and ``high`` of its 95 % percentile bootstrap interval over
+    Each has ``value``, the ends ``low`` and ``high`` of its 95 % expanded bootstrap interval over
     prompts (those that have the category or type), or ``why`` there is none, ``n`` (prompts, or
     instructions) and ``prompts``. With several samples a prompt counts with their mean.
 
@@ -333,7 +333,7 @@ def compare_ifeval_models(
     """Every two models, reading and level, as plain data.
 
     ``difference`` is ``a`` less ``b`` over the prompts that both have a judged sample of, with its
-    95 % paired percentile bootstrap interval over prompts and its two-sided ``p``; values are
+    95 % paired expanded bootstrap interval over prompts and its two-sided ``p``; values are
     ``None`` where no prompt is shared. At prompt level with one sample each, ``only_a`` and
     ``only_b`` count the prompts that one follows and the other does not, and ``mcnemar_p`` is the
     exact p of equal chances. No p is adjusted for the number of comparisons.
