@@ -14,7 +14,7 @@ from statistics import fmean
 
 from adjudge.errors import ErrorKind
 from adjudge.judge_evaluation.probes import items
-from adjudge.judge_evaluation.probes.bench import ProbeBench
+from adjudge.judge_evaluation.probes.bench import ProbeBench, ProbeQuestion
 from adjudge.judge_evaluation.probes.items import ATTACKS, MASTER_KEYS
 from adjudge.judge_evaluation.probes.probe import (
     MAX_MISSING_SHARE,
@@ -131,10 +131,11 @@ def _unstable_preferences(bench: ProbeBench) -> Measurement:
 def _parse_failures(bench: ProbeBench) -> Measurement:
     for item in bench.items:  # so that there is something to count when it is probed alone
         bench.preference(item, item.right, item.wrong)
-    counts: dict[str, list[float]] = {item.id: [0.0, 0.0] for item in bench.items}
+    # A reply depends on the text that is asked about: draws of one text are one cluster.
+    counts: dict[ProbeQuestion, list[float]] = {}
     kinds: Counter[str] = Counter()
     for question, answer in (bench.answers or {}).items():
-        row = counts.setdefault(question.item, [0.0, 0.0])
+        row = counts.setdefault(question._replace(draw=0), [0.0, 0.0])
         if not isinstance(answer, GraderError):
             row[1] += 1
         elif answer.kind in JUDGE_FAULTS:
