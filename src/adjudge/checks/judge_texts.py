@@ -276,6 +276,7 @@ _ERROR = re.compile(
     r"judgement|judgment|reply|json|output|response)\b"
     r"|no\s(?:valid\s)?(?:score|verdict|rating|judge?ment)\s(?:was\s|could\sbe\s)?(?:found|returned|received|"
     r"parsed|extracted)"
+    r"|exception:\s\S"
     r"|(?:error|none|null|n/a|nan|failed)[.!]?$"
     r"))"
     # Or one that says which number took the score's place.
@@ -362,7 +363,7 @@ JUDGE_TEXT_CHECKS = (
     Check(
         name="judge_errors",
         title="Judge errors that became rewards",
-        looks_for="words of a failed judge call beside a reward",
+        looks_for="words of a failed judge call beside one and the same reward",
         run=_find_judge_errors,
         features={"judge_errors.error": measure_error_text},
     ),
