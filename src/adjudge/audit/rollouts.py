@@ -11,12 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from adjudge.audit.steps import merge_logs
 from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
 from adjudge.errors import RunFolderError
+from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.input_report import may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
-from adjudge.types import Sample, finite_number
+from adjudge.types import Sample
 
 _ADVANTAGES = ("advantage", "advantages")
 _FINISH_KEYS = (
@@ -37,16 +39,18 @@ def read_audited(
 ) -> Iterator[AuditedRollout]:
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
     count = 0
+    logs: dict[str, list[dict[str, float]]] = {}
     for path in paths:
         found = _read_folder(path, run) if _is_run_folder(path) else None
         if found is None:
-            found = _read_dump([path], mapping, run)
+            found = _read_dump([path], mapping, run, logs)
         for rollout in found:
             rollout.index = count
             if len(paths) > 1 and _is_run_folder(path):
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
+    run.metrics = merge_logs(logs)
 
 
 def _is_run_folder(path: Path) -> bool:
@@ -55,9 +59,12 @@ def _is_run_folder(path: Path) -> bool:
 
 
 def _read_dump(
-    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
+    paths: Sequence[Path],
+    mapping: Mapping[str, str],
+    run: AuditedRun,
+    logs: dict[str, list[dict[str, float]]],
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping, say=run.input.hear)
+    reader = SampleReader(paths, mapping, audited=True, say=run.input.hear)
     beside = False
     for sample in reader:
         own = _has_own_reward(sample, reader, mapping)
@@ -65,7 +72,7 @@ def _read_dump(
         if own:
             beside = beside or rollout.reward is not None
             rollout.env_reward = rollout.reward
-            rollout.reward = finite_number(sample.extra["reward"])
+            rollout.reward = read_env_reward(sample.extra["reward"])
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
@@ -74,6 +81,7 @@ def _read_dump(
             "column with -m env_reward=COLUMN."
         )
     run.input.add_files(reader)
+    logs |= reader.logs
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
 
@@ -86,7 +94,7 @@ def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, 
     reading = next(reversed(reader.readings.values()))
     if reading.format is not None or "env_reward" in {**mapping, **reading.guessed}:
         return False
-    return isinstance(sample.extra.get("reward", ""), bool | int | float | None)
+    return is_reward(sample.extra.get("reward", ""))
 
 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:

@@ -36,6 +36,7 @@ from adjudge.rollouts.formats.columns import (
     list_columns,
     object_text,
 )
+from adjudge.rollouts.formats.metrics import read_log
 from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.text import encode_exactly, encode_json
@@ -124,12 +125,14 @@ def sample_from_row(
     *,
     where: str = "",
     references: ReferenceChoice = _REFERENCES,
+    texts: bool = True,
 ) -> Sample:
     """One row as a :class:`~adjudge.Sample`, read from ``where``; raises :class:`RolloutError`.
 
-    A row needs ``messages`` or ``response``. A ``prompt`` that is a conversation, or that a chat
-    template rendered, stands before ``response``; ``opening_turns`` says how many of ``messages``
-    stand before the policy. Other columns stay available as extra fields under their own name.
+    A row needs ``messages`` or ``response``, unless it is to have no ``texts``. A ``prompt`` that
+    is a conversation, or that a chat template rendered, stands before ``response``;
+    ``opening_turns`` says how many of ``messages`` stand before the policy. Other columns stay
+    available as extra fields under their own name.
     """
     columns = dict(row)
     take = columns.pop
@@ -147,7 +150,7 @@ def sample_from_row(
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:
             del columns["env_reward"]
-    if messages is None and is_plain(prompt, response):
+    if (messages is None and is_plain(prompt, response)) or not texts:
         return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
     rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None and not row.keys().isdisjoint(("messages", "response")):
@@ -262,7 +265,8 @@ class SampleReader:
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
     says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
-    hears once of each choice that was made in reading.
+    hears once of each choice that was made in reading. With ``audited``, rows may have rewards and
+    no texts, and ``logs`` has the rows of each log of metrics by step.
     """
 
     def __init__(
@@ -273,14 +277,16 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        audited: bool = False,
         say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
-        self._mapping, self._strict = mapping, strict
+        self._mapping, self._strict, self._audited = mapping, strict, audited
         self._named = {str(path) for path in paths}
         self.broken: list[BrokenInputRow] = []
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
+        self.logs: dict[str, list[dict[str, float]]] = {}
         self._requests: dict[str, Mapping[str, Any]] | None = None
         self._say, self._thinking = say, ThinkingWatch(say)
         self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
@@ -309,6 +315,7 @@ class SampleReader:
         self.skipped.clear()
         index = number = 0
         for reading, alone, rows in self._read_files():
+            texts = reading.texts
             whole = reading.format is None and reading.nested is None
             for where, record in rows:
                 if (
@@ -319,7 +326,7 @@ class SampleReader:
                     )
                 ):
                     named = reading.name_fields(record, record)
-                    yield where, self._as_sample(named, index, where)  # as most rows are
+                    yield where, self._as_sample(named, index, where, texts)  # as most rows are
                     index, number = index + 1, number + 1
                     continue
                 broken = isinstance(record, RolloutError)
@@ -332,7 +339,7 @@ class SampleReader:
                     at = f"{where}.{place}" if place else where
                     if listed:  # a document's samples are counted as the elements of an array
                         at = f"{where.rpartition(':')[0]}:{element}"
-                    yield at, self._as_sample(row, index, at)
+                    yield at, self._as_sample(row, index, at, texts)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
@@ -340,12 +347,14 @@ class SampleReader:
             raise ConfigError(f"{file}: {reason}")
 
     def _as_sample(
-        self, row: Mapping[str, Any] | RolloutError, index: int, where: str
+        self, row: Mapping[str, Any] | RolloutError, index: int, where: str, texts: bool
     ) -> Sample | RolloutError:
         if isinstance(row, RolloutError):
             return row if str(row).startswith(where) else RolloutError(str(row), where=where)
         try:
-            sample = sample_from_row(row, index, where=where, references=self._references)
+            sample = sample_from_row(
+                row, index, where=where, references=self._references, texts=texts
+            )
         except RolloutError as error:
             return RolloutError(str(error), where=where)
         if sample.response:
@@ -412,12 +421,27 @@ class SampleReader:
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
+                if reading.log:
+                    self._read_log(file, reading, chain(head, rows))
+                    continue
                 kind = reading.rewards._replace(value="")
                 if (sentence := reading.rewards.sentence) and kind not in self._rewards:
                     self._rewards.add(kind)
                     self._say(sentence)
                 alone = len(head) == 1 and _DOCUMENT.search(file) is not None
                 yield reading, alone, reading.join_lines(chain(head, rows))
+
+    def _read_log(self, file: str, reading: FileReading, rows: Iterable[FileRow]) -> None:
+        """Keep the metrics of a log; what of a folder's file cannot be used is skipped."""
+        records = (one for _, one in rows if not isinstance(one, RolloutError))
+        found = (row for n, one in enumerate(records) for _, row in reading.places(one, n))
+        try:
+            whole = (row for row in found if not isinstance(row, RolloutError))
+            self.logs[file] = read_log(whole, self._say)
+        except ConfigError as error:
+            if file in self._named:
+                raise ConfigError(f"{file}: {error}") from None
+            self.skipped[file] = str(error)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""
@@ -444,7 +468,7 @@ class SampleReader:
             return FileReading(mapping=named, nested=self._mapping.get("rows"))
         try:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
-            return find_reading(records, self._mapping)
+            return find_reading(records, self._mapping, audited=self._audited)
         except ConfigError as error:
             if self._rows is not None or file in self._named:
                 name = file or "rollouts"

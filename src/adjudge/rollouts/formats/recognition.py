@@ -33,7 +33,14 @@ from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
 from adjudge.rollouts.formats.logs import LOG_FORMATS
-from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_attempts, head_rows, rows_at
+from adjudge.rollouts.formats.metrics import find_log, is_step_table
+from adjudge.rollouts.formats.nested import (
+    OF_ATTEMPTS,
+    find_attempts,
+    head_rows,
+    is_table_by_row,
+    rows_at,
+)
 from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.proposals import propose_options
@@ -69,6 +76,8 @@ class FileReading:
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
     ``nested``: the path to the rows within each record, as users say with ``--rows``.
     ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
+    ``texts`` is false where rows have rewards alone; ``log`` says of which log of metrics by step
+    the records are, which are then no rows.
     """
 
     format: RolloutFormat | None = None
@@ -76,6 +85,8 @@ class FileReading:
     guessed: Mapping[str, str] = field(default_factory=dict)
     nested: str | None = None
     rewards: RewardColumns = field(default_factory=RewardColumns)
+    texts: bool = True
+    log: str = ""
 
     @property
     def file_is_task(self) -> bool:
@@ -85,7 +96,8 @@ class FileReading:
     @property
     def title(self) -> str:
         """What the file is, for people."""
-        what = "columns by name" if self.format is None else self.format.title
+        by_name = self.log or ("columns by name" if self.texts else "rewards without texts")
+        what = by_name if self.format is None else self.format.title
         return f"{what}, rows under {self.nested}" if self.nested else what
 
     def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
@@ -223,20 +235,28 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
-def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
+def find_reading(
+    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], *, audited: bool = False
+) -> FileReading:
     """How to read a file that begins with these records.
 
     Where ``mapping`` names the conversation or the response, columns are read by name. A field
     without a column of its name is then read from a usual one. ``rows`` in it is the path to the
     rows within each record. Raises :class:`ConfigError` for records in which there is neither
-    conversation nor response.
+    conversation nor response; with ``audited`` they may have rewards alone, or be a log of metrics.
     """
-    if "rows" in mapping:
-        path, named = mapping["rows"], {n: one for n, one in mapping.items() if n != "rows"}
-        return _find_nested(records, path, named)
+    if (log := find_log(records)) and "rows" not in mapping:
+        return _read_log(log, audited=audited)
+    if "rows" in mapping or (len(records) == 1 and is_table_by_row(records[0])):
+        named = {name: one for name, one in mapping.items() if name != "rows"}
+        return _find_nested(records, mapping.get("rows", "."), named, audited=audited)
     _check_columns(records, mapping)
     found = _find_reading(records, mapping)
     if found is not None:
+        return found
+    if records and mapping.keys().isdisjoint(("env_reward", "group")) and is_step_table(records):
+        return _read_log("metrics by step", audited=audited)
+    if audited and (found := _read_rewards(records, mapping)) is not None:
         return found
     columns = dict.fromkeys(str(name) for record in records for name in record)
     lack = "is in no known format, and no column looks like a conversation or a response"
@@ -246,8 +266,39 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
 
 
+def _read_log(log: str, *, audited: bool) -> FileReading:
+    if audited:
+        return FileReading(log=log)
+    raise ConfigError(
+        f"rollouts: there are none (found {log}). `adjudge audit` reads it; give the file that "
+        "has the responses to other commands."
+    )
+
+
+def _read_rewards(
+    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]
+) -> FileReading | None:
+    """Rows that have rewards by that name, or as the user says, and nothing that may be a text."""
+    rewards = _find_rewards(records, None, mapping)
+    guessed = {n: one for n, one in guess_mapping(records).items() if n not in mapping}
+    asked = {"prompt", "reference", *mapping.values(), *guessed.values()}
+    named = "env_reward" in mapping or "reward" in (rewards.column or "").lower()
+    cells = (
+        (isinstance(one, str) and n in asked, one) for row in records for n, one in row.items()
+    )
+    plain = all(known or _is_label(one) for known, one in cells)
+    if len(records) < 2 or not (named and plain) or has_own_columns(records):
+        return None
+    return FileReading(mapping=mapping, guessed=guessed, rewards=rewards, texts=False)
+
+
+def _is_label(value: Any) -> bool:
+    """Whether a value is no part of a conversation: a number, or a name of a word or two."""
+    return value is None or (isinstance(value, str | int | float) and len(str(value).split()) < 3)
+
+
 def _find_nested(
-    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str]
+    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str], *, audited: bool
 ) -> FileReading:
     rows = head_rows(records, path, mapping)
     if records and not rows:
@@ -260,7 +311,7 @@ def _find_nested(
     if rows and find_column(rows[0], "prompt") is not None:
         found = _find_reading(rows, mapping, OF_ATTEMPTS)
     try:
-        found = found or find_reading(rows, mapping)
+        found = found or find_reading(rows, mapping, audited=audited)
     except ConfigError as error:
         raise ConfigError(f"--rows {path}: what is there {error}") from None
     return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")

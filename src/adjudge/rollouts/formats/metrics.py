@@ -1,0 +1,137 @@
+"""Logs of metrics by step: verl's file logger, ``trainer_state.json``, exports of W&B, tables.
+
+A log has means of steps and no rollouts, so it is never read as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from adjudge.errors import ConfigError
+from adjudge.intake.columns import is_reward, read_env_reward
+from adjudge.rollouts.formats.columns import find_column, list_columns
+
+METRIC_NAMES: Mapping[str, tuple[str, ...]] = {
+    "judge": (
+        *("judge/outcome_mean", "critic/score/mean", "reward", "reward/mean", "reward_mean"),
+        *("mean_reward", "objective/scores", "judge/score_mean"),
+    ),
+    "spread": ("judge/score_std", "reward_std", "reward/std"),
+    "low": ("critic/score/min", "reward/min"),
+    "high": ("critic/score/max", "reward/max"),
+    "length": ("length", "response_length/mean", "completions/mean_length"),
+    "length_corr": ("judge/len_corr_group",),
+    "zero_spread": ("judge/zero_std_frac", "frac_reward_zero_std"),
+    "missing": ("judge/missing_frac",),
+    "samples": ("samples",),
+    "judge_var": ("judge/part_group_var",),
+    "env_var": ("judge/env_group_var",),
+}
+"""The names by which adjudge, verl, TRL and others log what the checks over steps read.
+
+``judge`` is the mean reward, ``low`` and ``high`` are the ends of the rewards of a step,
+``samples`` weighs the rows of several processes; the others are as the sentinel reads them.
+"""
+
+_STEPS = ("_step", "step", "Step", "global_step", "train/global_step")
+_WANDB_CLOCKS = ("_runtime", "_timestamp")
+_KNOWN = frozenset(name for names in METRIC_NAMES.values() for name in names)
+
+
+def find_log(records: Sequence[Mapping[str, Any]]) -> str:
+    """What log of metrics the first records of a file are of, for people; ``""`` for no log."""
+    if not records:
+        return ""
+    if all({*one} == {"step", "data"} and _are_numbers(one["data"]) for one in records):
+        return "metrics of verl's file logger"
+    if len(records) == 1 and "global_step" in records[0] and _state_rows(records[0]):
+        return "metrics of a trainer_state.json"
+    if all("_step" in one and not one.keys().isdisjoint(_WANDB_CLOCKS) for one in records):
+        return "metrics of a W&B history"
+    return ""
+
+
+def is_step_table(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether records are means by step: numbers alone, one row a step, and of no group."""
+    rows = [{name: one for name, one in row.items() if one is not None} for row in records]
+    steps = [(_step_of(row), *sorted(row)) for row in rows]
+    own = all("samples" in row for row in rows)  # adjudge's, one of each process
+    return (
+        len(rows) > 1
+        and all(step[0] is not None for step in steps)
+        and all(map(_are_numbers, rows))
+        and any(map(_read_row, rows))
+        and (own or len({*steps}) == len(steps))
+        and all(find_column(row, "group") is None for row in rows)
+    )
+
+
+def read_log(
+    records: Iterable[Mapping[str, Any]], say: Callable[[str], None]
+) -> list[dict[str, float]]:
+    """The rows of a log: each its ``step`` and what of :data:`METRIC_NAMES` it has.
+
+    ``say`` hears which metric of the log each of them is.
+
+    Raises :class:`ConfigError` for a log that has none of them, or those of several runs.
+    """
+    found, names, used = list[dict[str, float]](), dict[str, None](), dict[str, None]()
+    for row in (row for record in records for row in _rows_of(record)):
+        step, read = _step_of(row), _read_row(row)
+        names |= dict.fromkeys(row)
+        if step is not None and read:
+            used |= {f"{one} is {name!r}": None for one, (name, _) in read.items() if one != name}
+            found.append({"step": step, **{name: number for name, (_, number) in read.items()}})
+    if not found:
+        raise ConfigError(
+            f"metrics: none is one that the checks read (found {list_columns(names)}; known, such "
+            f"as {', '.join(METRIC_NAMES['judge'])}). Log the mean reward of each step as 'reward'."
+        )
+    say(f"metrics: {', '.join(used)}")
+    return found
+
+
+def _state_rows(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = record.get("log_history")
+    return [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
+
+
+def _rows_of(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if isinstance(data := record.get("data"), Mapping):
+        yield {**data, "_step": record.get("step")}
+    else:
+        yield from _state_rows(record) or [record]
+
+
+def _step_of(row: Mapping[str, Any]) -> int | None:
+    for name in _STEPS:
+        if row.get(name) is not None and is_reward(row[name]):
+            step = read_env_reward(row[name])
+            return None if step is None or step != int(step) else int(step)
+    return None
+
+
+def _read_row(row: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+    """What a row has of :data:`METRIC_NAMES`, and its column.
+
+    W&B puts the name of the run before that of a metric.
+    """
+    columns: dict[str, str] = {}
+    for column in row:
+        name = str(column).rpartition(" - ")[2].removeprefix("train/")
+        if columns.setdefault(name, column) != column and name in _KNOWN:
+            raise ConfigError(
+                f"{name}: two columns are this metric, perhaps of two runs (found "
+                f"{columns[name]!r} and {column!r}). Export one run at a time."
+            )
+    found: dict[str, tuple[str, float]] = {}
+    for reading, names in METRIC_NAMES.items():
+        for column in (columns[name] for name in reversed(names) if name in columns):
+            if is_reward(cell := row[column]) and (number := read_env_reward(cell)) is not None:
+                found[reading] = column, number
+    return found
+
+
+def _are_numbers(row: Any) -> bool:
+    return isinstance(row, Mapping) and bool(row) and all(map(is_reward, row.values()))
