@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,29 +41,13 @@ _MAX_PREVIEW = 200
 AuditVerdict = Literal["broken", "suspicious", "nothing_seen"]
 
 
-class AuditedSample(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample as a person reads it: texts are cut in their middle where they are long."""
-
-    row: int
-    where: str
-    group: str
-    step: int | None
-    reward: float | None
-    env_reward: float | None
-    advantage: float | None
-    missing: str
-    prompt: str
-    response: str
-    reasons: dict[str, str]
-
-
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit came to.
 
     ``verdict``: ``broken`` where the run's own numbers show a fault, ``suspicious`` where an honest
     run may have what was found, ``nothing_seen``; ``sentence`` says it in words. ``outcomes``:
     worst findings first, then checks that failed, what was not found, what does not apply.
-    ``samples`` are those of the findings that can be read, by their row.
+    ``samples`` are those of the findings that can be read, by their row, their long texts cut.
     """
 
     verdict: AuditVerdict
@@ -79,7 +64,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[CheckOutcome]
     rewards: Histogram | None
     reward_by_step: tuple[tuple[float, float], ...]
-    samples: dict[int, AuditedSample]
+    samples: dict[int, AuditedRollout]
 
     @property
     def findings(self) -> list[tuple[CheckOutcome, Finding]]:
@@ -195,9 +180,9 @@ def _read_samples(
     run: AuditedRun,
     rows: set[int],
     progress: AuditProgress,
-) -> dict[int, AuditedSample]:
+) -> dict[int, AuditedRollout]:
     """The texts of ``rows``, read again; no texts of the others were kept."""
-    found: dict[int, AuditedSample] = {}
+    found: dict[int, AuditedRollout] = {}
     last = max(rows, default=-1)
     if last < 0:
         return found
@@ -205,31 +190,23 @@ def _read_samples(
         if row % PROGRESS_EVERY == 0:
             progress("samples", row, last + 1)
         if row in rows:
-            found[row] = _as_sample(row, rollout, run)
+            found[row] = _cut(rollout, float(run.advantage[row]))
         if row >= last:
             break
     return found
 
 
-def _as_sample(row: int, rollout: AuditedRollout, run: AuditedRun) -> AuditedSample:
+def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
+    """A rollout as a person reads it: texts are cut in their middle where they are long."""
     reasons = list(rollout.reasons.items())[:_MAX_REASONS]
-    return AuditedSample(
-        row=row,
-        where=rollout.where,
-        group=rollout.group,
-        step=rollout.step,
-        reward=rollout.reward,
-        env_reward=rollout.env_reward,
-        advantage=_finite(float(run.advantage[row])),
-        missing=rollout.missing if rollout.reward is None else "",
+    return replace(
+        rollout,
+        advantage=advantage if math.isfinite(advantage) else None,
         prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
         response=cut_middle(rollout.generated, _MAX_RESPONSE),
+        messages=(),
         reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def cut_middle(text: str, size: int) -> str:
@@ -266,42 +243,23 @@ def audit_as_json(report: AuditReport) -> dict[str, Any]:
 
 
 def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
-    result = one.result
+    result, size = one.result, one.result.detectable
     common: dict[str, Any] = {
         "name": one.name,
         "title": one.title,
         "state": one.state,
-        "effect": _estimate_as_json(result.effect),
+        "effect": msgspec.to_builtins(result.effect),
         "unit": result.unit,
         "p_value": result.p_value,
-        "smallest_visible_effect": _finite(result.detectable) if result.detectable else None,
+        "smallest_visible_effect": size if size and math.isfinite(size) else None,
         "why": result.skipped or result.failed,
     }
     if one.state != "found" or result.finding is None:
         return common
-    finding = result.finding
-    return {
-        **common,
-        "broken": finding.broken,
-        "severity": finding.severity,
-        "harm": finding.harm,
-        "sentence": finding.sentence,
-        "otherwise": finding.otherwise,
-        "advice": finding.advice,
-        "effect": _estimate_as_json(finding.effect),
-        "unit": finding.unit,
-        "affected": finding.affected,
-        "advantages": msgspec.structs.asdict(finding.impact),
-        "rows": [
-            {"row": row, "where": report.samples[row].where if row in report.samples else None}
-            for row in finding.rows
-        ],
-        "series": [list(point) for point in finding.series],
-    }
-
-
-def _estimate_as_json(one: Estimate) -> dict[str, Any]:
-    return {"value": one.value, "low": one.low, "high": one.high, "why": one.why}
+    found: dict[str, Any] = msgspec.to_builtins(result.finding)
+    rows, shown = found.pop("rows"), report.samples
+    places = [{"row": row, "where": shown[row].where if row in shown else None} for row in rows]
+    return common | {"advantages": found.pop("impact"), "rows": places} | found
 
 
 def share_text(value: float) -> str:
@@ -503,12 +461,12 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
     home: dict[int, str] = {}
     for number, (one, finding) in enumerate(report.findings, 1):
         shown = [report.samples[row] for row in finding.rows[:MAX_SHOWN] if row in report.samples]
-        fresh = [sample for sample in shown if sample.row not in home]
-        home |= {sample.row: one.name for sample in fresh}
+        fresh = [sample for sample in shown if sample.index not in home]
+        home |= {sample.index: one.name for sample in fresh}
         above = [
-            [Element("a", f"sample {sample.row}", href=f"#sample-{sample.row}"), " "]
+            [Element("a", f"sample {sample.index}", href=f"#sample-{sample.index}"), " "]
             for sample in shown
-            if home[sample.row] != one.name
+            if home[sample.index] != one.name
         ]
         effect = effect_text(finding.effect.value, finding.unit)
         interval = interval_text(finding.effect, finding.unit)
@@ -557,7 +515,7 @@ def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
         yield Element("div", line_chart("Mean reward over steps", [line], steps), class_="curves")
 
 
-def _sample(sample: AuditedSample, *, is_open: bool) -> Element:
+def _sample(sample: AuditedRollout, *, is_open: bool) -> Element:
     facts = [f"reward {element_reward(sample)}"]
     if sample.advantage is not None:
         facts.append(f"advantage {format_number(sample.advantage, 2)}")
@@ -571,18 +529,18 @@ def _sample(sample: AuditedSample, *, is_open: bool) -> Element:
     ]
     return Element(
         "article",
-        Element("h4", f"Sample {sample.row}", " ", small(sample.where)),
+        Element("h4", f"Sample {sample.index}", " ", small(sample.where)),
         paragraph(" · ".join(facts), class_="soft"),
         _folded("Prompt", sample.prompt, is_open=False),
         _folded("Response", sample.response, is_open=is_open),
         Element("details", Element("summary", "Reasons"), said, open="open" if is_open else None)
         if said
         else None,
-        id=f"sample-{sample.row}",
+        id=f"sample-{sample.index}",
     )
 
 
-def element_reward(sample: AuditedSample) -> str:
+def element_reward(sample: AuditedRollout) -> str:
     """The reward in words where it is missing."""
     if sample.reward is None:
         return f"missing ({sample.missing.replace('_', ' ')})" if sample.missing else "missing"

@@ -39,18 +39,17 @@ def read_audited(
 ) -> Iterator[AuditedRollout]:
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
     count = 0
-    logs: dict[str, list[dict[str, float]]] = {}
     for path in paths:
         found = _read_folder(path, run) if _is_run_folder(path) else None
         if found is None:
-            found = _read_dump([path], mapping, run, logs)
+            found = _read_dump([path], mapping, run)
         for rollout in found:
             rollout.index = count
             if len(paths) > 1 and _is_run_folder(path):
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
-    run.metrics = merge_logs(logs)
+    run.metrics = merge_logs(run.logs)
 
 
 def _is_run_folder(path: Path) -> bool:
@@ -59,10 +58,7 @@ def _is_run_folder(path: Path) -> bool:
 
 
 def _read_dump(
-    paths: Sequence[Path],
-    mapping: Mapping[str, str],
-    run: AuditedRun,
-    logs: dict[str, list[dict[str, float]]],
+    paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
     reader = SampleReader(paths, mapping, audited=True, say=run.input.hear)
     beside = False
@@ -81,7 +77,7 @@ def _read_dump(
             "column with -m env_reward=COLUMN."
         )
     run.input.add_files(reader)
-    logs |= reader.logs
+    run.logs |= reader.logs
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
 

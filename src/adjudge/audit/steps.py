@@ -10,7 +10,6 @@ from adjudge.checks.check import AdvantageImpact, Check, CheckResult, Finding, n
 from adjudge.errors import ConfigError
 from adjudge.rollouts.formats.metrics import METRIC_NAMES
 from adjudge.runs.sentinel import WARM_UP, Sentinel, SentinelReading
-from adjudge.runs.watch import merge_metric_rows
 from adjudge.stats import Estimate
 
 StepMetrics = Mapping[int, Mapping[str, float]]
@@ -18,23 +17,22 @@ StepMetrics = Mapping[int, Mapping[str, float]]
 
 
 def merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> StepMetrics:
-    """The metrics of each step, in order; the rows of several processes are weighted.
+    """The metrics of each step, in order.
 
     Raises :class:`ConfigError` where two rows of a step differ: they are of two runs, or no means.
     """
-    steps: dict[int, list[Mapping[str, float]]] = defaultdict(list)
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
     for file, rows in logs.items():
         for row in rows:
-            step = int(row["step"])
-            for other in steps[step] if "samples" not in row else ():
-                if twice := [name for name in row if row[name] != other.get(name, row[name])]:
+            known = steps[int(row["step"])]
+            for name in row:
+                if known.setdefault(name, row[name]) != row[name]:
                     raise ConfigError(
-                        f"{file}: {twice[0]}: step {step} has two values (found {other[twice[0]]:g}"
-                        f" and {row[twice[0]]:g}). Audit the logs of two runs one after the other; "
-                        "where the rows are single rewards, name their column: -m env_reward=COLUMN"
+                        f"{file}: {name}: step {row['step']:g} has two values (found "
+                        f"{known[name]:g} and {row[name]:g}). Audit one run at a time; where rows "
+                        "are single rewards, name their column: -m env_reward=COLUMN"
                     )
-            steps[step].append(row)
-    return {step: merge_metric_rows(steps[step]) for step in sorted(steps)}
+    return dict(sorted(steps.items()))
 
 
 def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: StepMetrics) -> CheckResult:

@@ -160,15 +160,9 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
         found = result.finding is not None and (result.p_value is None or stands)
-        state: CheckState = (
-            "failed"
-            if result.failed
-            else "not_applicable"
-            if result.skipped
-            else "found"
-            if found
-            else "nothing_found"
-        )
+        state: CheckState = "found" if found else "nothing_found"
+        if result.failed or result.skipped:
+            state = "failed" if result.failed else "not_applicable"
         outcomes.append(
             CheckOutcome(
                 name=check.name,

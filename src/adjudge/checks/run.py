@@ -122,7 +122,7 @@ class AuditedRun:
     ``advantage`` is computed from ``reward`` within groups, as GRPO does, and is the recorded one
     where the run has no single reward. ``group`` has the number of each row's group, ``place`` its
     place in the group. ``places`` and ``where`` lead back to the rollout. ``metrics`` are means by
-    step, from a log that was given beside or in place of rollouts.
+    step, of all the rows of ``logs``.
     """
 
     def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
@@ -138,6 +138,7 @@ class AuditedRun:
         self.where: list[str] = []
         self.kinds: list[str] = []
         self.notes: list[str] = []
+        self.logs: dict[str, list[dict[str, float]]] = {}
         self.metrics: Mapping[int, Mapping[str, float]] = {}
         self.broken: list[str] = []
         self.broken_count = 0

@@ -287,6 +287,7 @@ class SampleReader:
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
         self.logs: dict[str, list[dict[str, float]]] = {}
+        self._texts = True
         self._requests: dict[str, Mapping[str, Any]] | None = None
         self._say, self._thinking = say, ThinkingWatch(say)
         self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
@@ -315,7 +316,7 @@ class SampleReader:
         self.skipped.clear()
         index = number = 0
         for reading, alone, rows in self._read_files():
-            texts = reading.texts
+            self._texts = reading.texts
             whole = reading.format is None and reading.nested is None
             for where, record in rows:
                 if (
@@ -326,7 +327,7 @@ class SampleReader:
                     )
                 ):
                     named = reading.name_fields(record, record)
-                    yield where, self._as_sample(named, index, where, texts)  # as most rows are
+                    yield where, self._as_sample(named, index, where)  # as most rows are
                     index, number = index + 1, number + 1
                     continue
                 broken = isinstance(record, RolloutError)
@@ -339,7 +340,7 @@ class SampleReader:
                     at = f"{where}.{place}" if place else where
                     if listed:  # a document's samples are counted as the elements of an array
                         at = f"{where.rpartition(':')[0]}:{element}"
-                    yield at, self._as_sample(row, index, at, texts)
+                    yield at, self._as_sample(row, index, at)
                     index += 1
                 number += 1
         if self.skipped and not self.readings:
@@ -347,14 +348,13 @@ class SampleReader:
             raise ConfigError(f"{file}: {reason}")
 
     def _as_sample(
-        self, row: Mapping[str, Any] | RolloutError, index: int, where: str, texts: bool
+        self, row: Mapping[str, Any] | RolloutError, index: int, where: str
     ) -> Sample | RolloutError:
         if isinstance(row, RolloutError):
             return row if str(row).startswith(where) else RolloutError(str(row), where=where)
         try:
-            sample = sample_from_row(
-                row, index, where=where, references=self._references, texts=texts
-            )
+            refs, texts = self._references, self._texts
+            sample = sample_from_row(row, index, where=where, references=refs, texts=texts)
         except RolloutError as error:
             return RolloutError(str(error), where=where)
         if sample.response:
@@ -468,13 +468,23 @@ class SampleReader:
             return FileReading(mapping=named, nested=self._mapping.get("rows"))
         try:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
-            return find_reading(records, self._mapping, audited=self._audited)
+            reading = find_reading(records, self._mapping)
+            return reading if self._audited else _with_texts(reading)
         except ConfigError as error:
             if self._rows is not None or file in self._named:
                 name = file or "rollouts"
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
+
+
+def _with_texts(reading: FileReading) -> FileReading:
+    if reading.texts:
+        return reading
+    raise ConfigError(
+        f"response: there is none (found {reading.title}). `adjudge audit` checks what such a file "
+        "has; give the file with the texts here, or -m response=COLUMN."
+    )
 
 
 _DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)

@@ -24,14 +24,13 @@ METRIC_NAMES: Mapping[str, tuple[str, ...]] = {
     "length_corr": ("judge/len_corr_group",),
     "zero_spread": ("judge/zero_std_frac", "frac_reward_zero_std"),
     "missing": ("judge/missing_frac",),
-    "samples": ("samples",),
     "judge_var": ("judge/part_group_var",),
     "env_var": ("judge/env_group_var",),
 }
 """The names by which adjudge, verl, TRL and others log what the checks over steps read.
 
-``judge`` is the mean reward, ``low`` and ``high`` are the ends of the rewards of a step,
-``samples`` weighs the rows of several processes; the others are as the sentinel reads them.
+``judge`` is the mean reward, ``low`` and ``high`` are the ends of the rewards of a step; the others
+are as the sentinel reads them.
 """
 
 _STEPS = ("_step", "step", "Step", "global_step", "train/global_step")
@@ -56,13 +55,12 @@ def is_step_table(records: Sequence[Mapping[str, Any]]) -> bool:
     """Whether records are means by step: numbers alone, one row a step, and of no group."""
     rows = [{name: one for name, one in row.items() if one is not None} for row in records]
     steps = [(_step_of(row), *sorted(row)) for row in rows]
-    own = all("samples" in row for row in rows)  # adjudge's, one of each process
     return (
         len(rows) > 1
         and all(step[0] is not None for step in steps)
         and all(map(_are_numbers, rows))
         and any(map(_read_row, rows))
-        and (own or len({*steps}) == len(steps))
+        and len({*steps}) == len(steps)
         and all(find_column(row, "group") is None for row in rows)
     )
 

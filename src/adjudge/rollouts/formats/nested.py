@@ -150,8 +150,9 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
 def is_table_by_row(record: Mapping[str, Any]) -> bool:
     """Whether ``data`` is rows as lists, as W&B and pandas write a table beside its columns."""
     names, data = record.get("columns"), record.get("data")
-    lists = isinstance(names, list) and isinstance(data, list) and bool(data)
-    return lists and all(isinstance(one, list) and len(one) == len(names) for one in data)
+    if not (isinstance(names, list) and isinstance(data, list) and data):
+        return False
+    return all(isinstance(one, list) and len(one) == len(names) for one in data)
 
 
 def is_table_by_column(record: Mapping[str, Any]) -> bool:

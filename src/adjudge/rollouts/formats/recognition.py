@@ -76,8 +76,8 @@ class FileReading:
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
     ``nested``: the path to the rows within each record, as users say with ``--rows``.
     ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
-    ``texts`` is false where rows have rewards alone; ``log`` says of which log of metrics by step
-    the records are, which are then no rows.
+    ``texts`` is false where rows have rewards alone, and in a log of metrics by step, of which
+    ``log`` says what it is.
     """
 
     format: RolloutFormat | None = None
@@ -235,28 +235,26 @@ def _has_format(record: Mapping[str, Any], form: RolloutFormat) -> bool:
     return form.matches(record) and find_own_columns(record) <= set(form.own)
 
 
-def find_reading(
-    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str], *, audited: bool = False
-) -> FileReading:
+def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> FileReading:
     """How to read a file that begins with these records.
 
     Where ``mapping`` names the conversation or the response, columns are read by name. A field
     without a column of its name is then read from a usual one. ``rows`` in it is the path to the
     rows within each record. Raises :class:`ConfigError` for records in which there is neither
-    conversation nor response; with ``audited`` they may have rewards alone, or be a log of metrics.
+    conversation nor response, nor a reward or a metric.
     """
-    if (log := find_log(records)) and "rows" not in mapping:
-        return _read_log(log, audited=audited)
+    if mapping.keys().isdisjoint((*CONTENT_FIELDS, "rows")) and (log := find_log(records)):
+        return FileReading(log=log, texts=False)
     if "rows" in mapping or (len(records) == 1 and is_table_by_row(records[0])):
         named = {name: one for name, one in mapping.items() if name != "rows"}
-        return _find_nested(records, mapping.get("rows", "."), named, audited=audited)
+        return _find_nested(records, mapping.get("rows", "."), named)
     _check_columns(records, mapping)
     found = _find_reading(records, mapping)
     if found is not None:
         return found
     if records and mapping.keys().isdisjoint(("env_reward", "group")) and is_step_table(records):
-        return _read_log("metrics by step", audited=audited)
-    if audited and (found := _read_rewards(records, mapping)) is not None:
+        return FileReading(log="metrics by step", texts=False)
+    if (found := _read_rewards(records, mapping)) is not None:
         return found
     columns = dict.fromkeys(str(name) for record in records for name in record)
     lack = "is in no known format, and no column looks like a conversation or a response"
@@ -264,15 +262,6 @@ def find_reading(
         lack = "has a column 'prompt' that is neither text nor a conversation"
     out = propose_options(records, mapping, _find_reading)
     raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
-
-
-def _read_log(log: str, *, audited: bool) -> FileReading:
-    if audited:
-        return FileReading(log=log)
-    raise ConfigError(
-        f"rollouts: there are none (found {log}). `adjudge audit` reads it; give the file that "
-        "has the responses to other commands."
-    )
 
 
 def _read_rewards(
@@ -298,7 +287,7 @@ def _is_label(value: Any) -> bool:
 
 
 def _find_nested(
-    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str], *, audited: bool
+    records: Sequence[Mapping[str, Any]], path: str, mapping: Mapping[str, str]
 ) -> FileReading:
     rows = head_rows(records, path, mapping)
     if records and not rows:
@@ -311,7 +300,7 @@ def _find_nested(
     if rows and find_column(rows[0], "prompt") is not None:
         found = _find_reading(rows, mapping, OF_ATTEMPTS)
     try:
-        found = found or find_reading(rows, mapping, audited=audited)
+        found = found or find_reading(rows, mapping)
     except ConfigError as error:
         raise ConfigError(f"--rows {path}: what is there {error}") from None
     return replace(found, nested=path if found.nested is None else f"{path}.{found.nested}")
