@@ -138,6 +138,7 @@ def test_a_trainers_folder_has_rollouts_and_metrics(tmp_path: Path) -> None:
     for last in (10, 20):
         write(tmp_path / f"trainer_state-{last}.json", state(by_step(**STUCK)[:last]))
     write(tmp_path / "all_results.json", {"epoch": 1.0, "step": 3, "reward": 0.1})
+    write(tmp_path / "summary.csv", lines("data reward", [["a", 0.5], ["b", 0.25]]))
     write(tmp_path / "config.json", {"model_type": "tiny", "hidden_size": 8})
     report = make_audit([tmp_path])
     assert (report.count, report.groups, report.steps) == (80, 20, 20)

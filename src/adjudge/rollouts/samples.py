@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -469,7 +470,9 @@ class SampleReader:
         try:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
             reading = find_reading(records, self._mapping)
-            return reading if self._audited else _with_texts(reading)
+            # Beside a folder's rollouts, a table of rewards is perhaps of the same ones.
+            whole = reading.texts or reading.log or not any(map(os.path.isdir, self._paths))
+            return reading if self._audited and whole else _with_texts(reading)
         except ConfigError as error:
             if self._rows is not None or file in self._named:
                 name = file or "rollouts"
@@ -482,8 +485,8 @@ def _with_texts(reading: FileReading) -> FileReading:
     if reading.texts:
         return reading
     raise ConfigError(
-        f"response: there is none (found {reading.title}). `adjudge audit` checks what such a file "
-        "has; give the file with the texts here, or -m response=COLUMN."
+        f"response: there is none (found {reading.title}). `adjudge audit FILE` checks what such a "
+        "file has; give the file with the texts here, or -m response=COLUMN."
     )
 
 

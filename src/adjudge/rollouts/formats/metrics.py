@@ -5,6 +5,7 @@ A log has means of steps and no rollouts, so it is never read as rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ are as the sentinel reads them.
 """
 
 _STEPS = ("_step", "step", "Step", "global_step", "train/global_step")
+_PREFIX = re.compile(r"^(.* - )?(train/|rollout/)?")
+"""What is before a metric's name; a chart of W&B has the name of the run there."""
+
 _WANDB_CLOCKS = ("_runtime", "_timestamp")
 _KNOWN = frozenset(name for names in METRIC_NAMES.values() for name in names)
 
@@ -111,13 +115,10 @@ def _step_of(row: Mapping[str, Any]) -> int | None:
 
 
 def _read_row(row: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
-    """What a row has of :data:`METRIC_NAMES`, and its column.
-
-    W&B puts the name of the run before that of a metric.
-    """
+    """What a row has of :data:`METRIC_NAMES`, and its column."""
     columns: dict[str, str] = {}
     for column in row:
-        name = str(column).rpartition(" - ")[2].removeprefix("train/")
+        name = _PREFIX.sub("", str(column))
         if columns.setdefault(name, column) != column and name in _KNOWN:
             raise ConfigError(
                 f"{name}: two columns are this metric, perhaps of two runs (found "
