@@ -11,7 +11,7 @@ from pathlib import Path
 from adjudge.audit.rollouts import read_audited
 from adjudge.audit.steps import STEP_CHECKS
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
-from adjudge.checks.check import Check, CheckOutcome, CheckResult, decide, not_applicable, run_check
+from adjudge.checks.check import Check, CheckOutcome, CheckResult, ask_check, decide, not_applicable
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
@@ -89,16 +89,16 @@ def load_checks(names: Sequence[str]) -> tuple[Check[AuditedRun], ...]:
 
 def audit_run(run: AuditedRun, checks: Sequence[Check[AuditedRun]] = CHECKS) -> list[CheckOutcome]:
     """What each check says of a run, worst first; of a log of metrics, too, where there is one."""
-    results = [_run_check(check, run) for check in checks]
+    results = [_ask(check, run) for check in checks]
     by_step = STEP_CHECKS if run.metrics else ()
-    results += [run_check(check, run.metrics) for check in by_step]
+    results += [ask_check(check, run.metrics) for check in by_step]
     return decide([*checks, *by_step], results)
 
 
-def _run_check(check: Check[AuditedRun], run: AuditedRun) -> CheckResult:
+def _ask(check: Check[AuditedRun], run: AuditedRun) -> CheckResult:
     if not len(run):
         return not_applicable("needs rewards of single rollouts; a log has means of steps")
-    result = run_check(check, run)
+    result = ask_check(check, run)
     if result.skipped and check.name in _OF_TEXTS and not run.with_texts:
         return not_applicable("needs the texts of the rollouts")
     return result

@@ -12,11 +12,11 @@ from adjudge.rollouts.formats.metrics import METRIC_NAMES
 from adjudge.runs.sentinel import WARM_UP, Sentinel, SentinelReading
 from adjudge.stats import Estimate
 
-StepMetrics = Mapping[int, Mapping[str, float]]
+MetricsByStep = Mapping[int, Mapping[str, float]]
 """What a run logged of each step, by the names of :data:`METRIC_NAMES`."""
 
 
-def merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> StepMetrics:
+def merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> MetricsByStep:
     """The metrics of each step, in order.
 
     Raises :class:`ConfigError` where two rows of a step differ: they are of two runs, or no means.
@@ -35,7 +35,7 @@ def merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> StepMetrics
     return dict(sorted(steps.items()))
 
 
-def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: StepMetrics) -> CheckResult:
+def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: MetricsByStep) -> CheckResult:
     """What these rules of the sentinel say, where the log has what they read."""
     for name in needs:
         if sum(name in row for row in metrics.values()) < WARM_UP:
@@ -66,7 +66,7 @@ def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: StepMetrics)
     return CheckResult(finding=finding)
 
 
-STEP_CHECKS: tuple[Check[StepMetrics], ...] = tuple(
+STEP_CHECKS: tuple[Check[MetricsByStep], ...] = tuple(
     Check(name=f"steps_{name}", title=title, looks_for=title, run=partial(_run_rules, rules, needs))
     for name, title, rules, needs in (
         ("missing", "Missing rewards, by step", ("missing", "missing_rises"), ("missing",)),

@@ -136,7 +136,7 @@ def not_applicable(why: str) -> CheckResult:
     return CheckResult(skipped=why)
 
 
-def run_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
+def ask_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
     """What a check says; an error of a check, which may be a user's, is its result."""
     try:
         result = check.run(evidence)
