@@ -60,7 +60,7 @@ FILES: dict[str, Any] = {
     "rewards.table.json": {"columns": ["step", "uid", "reward"], "data": REWARDS, "ncols": 3},
     "texts.table.json": {"columns": ["prompt", "completion", "reward"], "data": TEXTS},
     "verl.jsonl": by_step(data=VERL),
-    "scale.jsonl": by_step(data={**VERL, "critic/score/max": 5.0}),
+    "scale.jsonl": by_step(data={**VERL, "critic/score/mean": 5.0}),
     "trainer_state.json": state([*by_step(**STUCK), {"eval_reward": 0.9, "step": 20}]),
     "history.jsonl": by_step("_step", **WANDB, **{"train/global_step": 7}, **STUCK),
     "chart.csv": by_step("Step", **CHART, **{"blue-sea-3 - train/reward__MAX": 0.5}),
@@ -108,7 +108,7 @@ def test_what_can_be_checked_is_checked(line: str, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "no_metric_of_a_reward.json": (state(by_step(loss=1.0)), "metrics"),
     "two_runs.csv": (by_step("Step", **{"a - train/reward": 0.5, "b - reward": 0.4}), "reward"),
-    "sorted_by_prompt.csv": ([*by_step(reward=0.5), *by_step(reward=0.25)], "judge"),
+    "sorted_by_prompt.csv": ([*by_step(reward=0.5), *by_step(reward=0.25)], "metrics"),
     "neither.jsonl": (by_step("size", name="a"), ""),
     "texts_in_another_column.csv": (by_step("reward", q="what is it", said="it is this"), ""),
     "a_score.csv": (by_step("score", item="a"), ""),
@@ -144,7 +144,7 @@ def test_a_trainers_folder_has_rollouts_and_metrics(tmp_path: Path) -> None:
     assert (report.count, report.groups, report.steps) == (80, 20, 20)
     assert states(report)["steps_flat"] == "found"
     other = by_step(data={"critic/score/mean": 0.75})
-    with refuses("judge"):
+    with refuses("metrics"):
         make_audit([tmp_path, write(tmp_path / "other.jsonl", other)])
 
 

@@ -116,7 +116,8 @@ def _report(
     found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
     shown = {row for finding in found for row in finding.rows[:MAX_SHOWN]}
     steps = {*run.metrics, *run.step[np.isfinite(run.step)].tolist()}
-    log = tuple((step, row["judge"]) for step, row in run.metrics.items() if "judge" in row)
+    means = ((step, row.get("judge/outcome_mean")) for step, row in run.metrics.items())
+    log = tuple((float(step), mean) for step, mean in means if mean is not None)
     failed = [one for one in outcomes if one.state == "failed"]
     verdict = find_verdict(found)
     return AuditReport(

@@ -9,7 +9,7 @@ from functools import partial
 from adjudge.checks.check import AdvantageImpact, Check, CheckResult, Finding, not_applicable
 from adjudge.errors import ConfigError
 from adjudge.rollouts.formats.metrics import METRIC_NAMES
-from adjudge.runs.sentinel import WARM_UP, Sentinel, SentinelReading
+from adjudge.runs.sentinel import WARM_UP, Sentinel, sentinel_reading
 from adjudge.stats import Estimate
 
 MetricsByStep = Mapping[int, Mapping[str, float]]
@@ -28,7 +28,7 @@ def merge_logs(logs: Mapping[str, Sequence[Mapping[str, float]]]) -> MetricsBySt
             for name in row:
                 if known.setdefault(name, row[name]) != row[name]:
                     raise ConfigError(
-                        f"{file}: {name}: step {row['step']:g} has two values (found "
+                        f"{file}: metrics: step {row['step']:g} has two values of {name} (found "
                         f"{known[name]:g} and {row[name]:g}). Audit one run at a time; where rows "
                         "are single rewards, name their column: -m env_reward=COLUMN"
                     )
@@ -39,17 +39,13 @@ def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: MetricsBySte
     """What these rules of the sentinel say, where the log has what they read."""
     for name in needs:
         if sum(name in row for row in metrics.values()) < WARM_UP:
-            return not_applicable(
-                f"needs {WARM_UP} steps with one of the metrics {', '.join(METRIC_NAMES[name])}"
-            )
-    ends = [row[end] for row in metrics.values() for end in ("judge", "low", "high") if end in row]
-    if "judge" in needs and not all(0 <= end <= 1 for end in ends):
+            other = "".join(f" or {one}" for one in METRIC_NAMES[name])
+            return not_applicable(f"needs {WARM_UP} steps with {name}{other}")
+    if not all(0 <= row.get("judge/outcome_mean", 0) <= 1 for row in metrics.values()):
         return not_applicable("needs rewards from 0 to 1, by which the rule's levels are set")
     sentinel = Sentinel()
-    known = SentinelReading.__dataclass_fields__
     for step, row in metrics.items():
-        read = {name: value for name, value in row.items() if name in known and name != "step"}
-        sentinel.observe(SentinelReading(step=step, **read))
+        sentinel.observe(sentinel_reading(step, row, None))
     alarm = next((one for one in sentinel.alarms if one.rule in rules), None)
     if alarm is None:
         return CheckResult(detectable_why="a rule over steps")
@@ -57,7 +53,7 @@ def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: MetricsBySte
         sentence=f"From step {alarm.step} on {alarm.seen}.",
         otherwise="The rule has levels, not a test: read some answers of that step.",
         effect=Estimate(why="a rule over steps"),
-        unit=METRIC_NAMES[needs[-1]][0],
+        unit=needs[-1],
         impact=AdvantageImpact(why="a log of metrics has no advantages"),
         severity="low" if alarm.note else "medium",
         advice=f"{alarm.advice[0].upper()}{alarm.advice[1:]}.",
@@ -66,17 +62,17 @@ def _run_rules(rules: Sequence[str], needs: Sequence[str], metrics: MetricsBySte
     return CheckResult(finding=finding)
 
 
+_ALIKE = ("too_harsh", "too_lenient", "no_spread", "solved")
+_SPREAD = ("judge/outcome_mean", "judge/zero_std_frac")
+_PARTS = ("judge/env_group_var", "judge/part_group_var")
 STEP_CHECKS: tuple[Check[MetricsByStep], ...] = tuple(
     Check(name=f"steps_{name}", title=title, looks_for=title, run=partial(_run_rules, rules, needs))
     for name, title, rules, needs in (
-        ("missing", "Missing rewards, by step", ("missing", "missing_rises"), ("missing",)),
-        (
-            *("flat", "Groups without spread, by step"),
-            ("too_harsh", "too_lenient", "no_spread", "solved"),
-            ("judge", "zero_spread"),
-        ),
-        ("length", "Reward and length rise, by step", ("length",), ("length", "length_corr")),
-        ("dominates", "One part drowns another", ("dominates",), ("env_var", "judge_var")),
+        ("missing", "Missing rewards, by step", ("missing",), ("judge/missing_frac",)),
+        ("rises", "More missing rewards, by step", ("missing_rises",), ("judge/missing_frac",)),
+        ("flat", "Groups without spread, by step", _ALIKE, _SPREAD),
+        ("length", "Growing length, by step", ("length",), ("length", "judge/len_corr_group")),
+        ("dominates", "One part alone, by step", ("dominates",), _PARTS),
     )
 )
 """Checks of a log of metrics; nothing in it says of a measure that is not trained on."""

@@ -14,32 +14,26 @@ from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.formats.columns import find_column, list_columns
 
 METRIC_NAMES: Mapping[str, tuple[str, ...]] = {
-    "judge": (
-        *("judge/outcome_mean", "critic/score/mean", "reward", "reward/mean", "reward_mean"),
-        *("mean_reward", "objective/scores", "judge/score_mean"),
+    "judge/outcome_mean": (
+        *("critic/score/mean", "reward", "reward/mean", "reward_mean", "mean_reward"),
+        *("objective/scores", "judge/score_mean"),
     ),
-    "spread": ("judge/score_std", "reward_std", "reward/std"),
-    "low": ("critic/score/min", "reward/min"),
-    "high": ("critic/score/max", "reward/max"),
-    "length": ("length", "response_length/mean", "completions/mean_length"),
-    "length_corr": ("judge/len_corr_group",),
-    "zero_spread": ("judge/zero_std_frac", "frac_reward_zero_std"),
-    "missing": ("judge/missing_frac",),
-    "judge_var": ("judge/part_group_var",),
-    "env_var": ("judge/env_group_var",),
+    "judge/score_std": ("reward_std", "reward/std"),
+    "length": ("response_length/mean", "completions/mean_length"),
+    "judge/len_corr_group": (),
+    "judge/zero_std_frac": ("frac_reward_zero_std",),
+    "judge/missing_frac": (),
+    "judge/part_group_var": (),
+    "judge/env_group_var": (),
 }
-"""The names by which adjudge, verl, TRL and others log what the checks over steps read.
-
-``judge`` is the mean reward, ``low`` and ``high`` are the ends of the rewards of a step; the others
-are as the sentinel reads them.
-"""
+"""What the checks over steps read, as adjudge logs it, and its names in verl, TRL and others."""
 
 _STEPS = ("_step", "step", "Step", "global_step", "train/global_step")
 _PREFIX = re.compile(r"^(.* - )?(train/|rollout/)?")
 """What is before a metric's name; a chart of W&B has the name of the run there."""
 
 _WANDB_CLOCKS = ("_runtime", "_timestamp")
-_KNOWN = frozenset(name for names in METRIC_NAMES.values() for name in names)
+_KNOWN = [name for own, names in METRIC_NAMES.items() for name in (own, *names)]
 
 
 def find_log(records: Sequence[Mapping[str, Any]]) -> str:
@@ -87,8 +81,8 @@ def read_log(
             found.append({"step": step, **{name: number for name, (_, number) in read.items()}})
     if not found:
         raise ConfigError(
-            f"metrics: none is one that the checks read (found {list_columns(names)}; known, such "
-            f"as {', '.join(METRIC_NAMES['judge'])}). Log the mean reward of each step as 'reward'."
+            f"metrics: none is one that the checks read (found {list_columns(names)}; known: "
+            f"{', '.join(_KNOWN)}). Log the mean reward of each step as 'reward'."
         )
     say(f"metrics: {', '.join(used)}")
     return found
@@ -125,10 +119,10 @@ def _read_row(row: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
                 f"{columns[name]!r} and {column!r}). Export one run at a time."
             )
     found: dict[str, tuple[str, float]] = {}
-    for reading, names in METRIC_NAMES.items():
-        for column in (columns[name] for name in reversed(names) if name in columns):
+    for own, names in METRIC_NAMES.items():
+        for column in (columns[name] for name in (*reversed(names), own) if name in columns):
             if is_reward(cell := row[column]) and (number := read_env_reward(cell)) is not None:
-                found[reading] = column, number
+                found[own] = column, number
     return found
 
 
