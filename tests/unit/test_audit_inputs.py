@@ -62,6 +62,7 @@ FILES: dict[str, Any] = {
     "verl.jsonl": by_step(data=VERL),
     "scale.jsonl": by_step(data={**VERL, "critic/score/mean": 5.0}),
     "trainer_state.json": state([*by_step(**STUCK), {"eval_reward": 0.9, "step": 20}]),
+    "nan.jsonl": [*by_step(**STUCK, loss=float("inf")), {"step": 21, "reward": float("nan")}],
     "history.jsonl": by_step("_step", **WANDB, **{"train/global_step": 7}, **STUCK),
     "chart.csv": by_step("Step", **CHART, **{"blue-sea-3 - train/reward__MAX": 0.5}),
     "metrics.jsonl": by_step(samples=8.0, **{"judge/missing_frac": 0.3}),
@@ -77,6 +78,7 @@ texts.table.json   | 256 32 0  | length                              | tool_loop
 verl.jsonl         | 0 0 20    | steps_flat!                         | outliers steps_missing
 scale.jsonl        | 0 0 20    |                                     | steps_flat steps_length
 trainer_state.json | 0 0 20    | steps_flat!                         | outliers steps_length
+nan.jsonl          | 0 0 20    | steps_flat!                         | outliers
 history.jsonl      | 0 0 20    | steps_flat!                         | outliers
 chart.csv          | 0 0 20    | steps_flat!                         | outliers
 metrics.jsonl      | 0 0 20    | steps_missing!                      | outliers steps_flat

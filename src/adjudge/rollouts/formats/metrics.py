@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.formats.columns import find_column, list_columns
 
@@ -101,10 +102,14 @@ def _rows_of(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _step_of(row: Mapping[str, Any]) -> int | None:
-    for name in _STEPS:
-        if row.get(name) is not None and is_reward(row[name]):
-            step = read_env_reward(row[name])
-            return None if step is None or step != int(step) else int(step)
+    step = next((row[name] for name in _STEPS if row.get(name) is not None), None)
+    number = _read_number(step)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _read_number(value: Any) -> float | None:
+    with suppress(RolloutError):
+        return read_env_reward(value)
     return None
 
 
@@ -121,7 +126,7 @@ def _read_row(row: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
     found: dict[str, tuple[str, float]] = {}
     for own, names in METRIC_NAMES.items():
         for column in (columns[name] for name in (*reversed(names), own) if name in columns):
-            if is_reward(cell := row[column]) and (number := read_env_reward(cell)) is not None:
+            if (number := _read_number(row[column])) is not None:
                 found[own] = column, number
     return found
 
