@@ -21,9 +21,9 @@ STEPS = range(1, 21)
 CHANCE = random.Random(5)
 REWARDS = [[n // 32, f"q{n // 8}", round(CHANCE.gauss(0.5, 0.2), 4)] for n in range(256)]
 TEXTS = [[group, f"an answer {n}", one] for n, (_, group, one) in enumerate(REWARDS)]
-STUCK = {"reward": 0.5, "frac_reward_zero_std": 0.8}
+STUCK = {"reward": 0.5, "frac_reward_zero_std": 1.0}
 WANDB = {"_runtime": 1.5, "completions": {"_type": "table-file"}, "note": "a text of words"}
-VERL = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "judge/zero_std_frac": 0.8}
+VERL = {"critic/score/mean": 0.5, "critic/score/max": 1.0, "judge/zero_std_frac": 1.0}
 
 
 def lines(columns: str, rows: list[list[Any]]) -> list[dict[str, Any]]:
