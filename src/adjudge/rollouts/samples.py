@@ -423,7 +423,9 @@ class SampleReader:
             if reading is not None:
                 self.readings[file] = reading
                 if reading.log:
-                    self._read_log(file, reading, chain(head, rows))
+                    lines = (one for _, one in chain(head, rows) if isinstance(one, dict))
+                    found = (row for n, one in enumerate(lines) for row in reading.places(one, n))
+                    self.logs[file] = read_log((row for _, row in found), self._say)
                     continue
                 kind = reading.rewards._replace(value="")
                 if (sentence := reading.rewards.sentence) and kind not in self._rewards:
@@ -431,18 +433,6 @@ class SampleReader:
                     self._say(sentence)
                 alone = len(head) == 1 and _DOCUMENT.search(file) is not None
                 yield reading, alone, reading.join_lines(chain(head, rows))
-
-    def _read_log(self, file: str, reading: FileReading, rows: Iterable[FileRow]) -> None:
-        """Keep the metrics of a log; what of a folder's file cannot be used is skipped."""
-        records = (one for _, one in rows if not isinstance(one, RolloutError))
-        found = (row for n, one in enumerate(records) for _, row in reading.places(one, n))
-        try:
-            whole = (row for row in found if not isinstance(row, RolloutError))
-            self.logs[file] = read_log(whole, self._say)
-        except ConfigError as error:
-            if file in self._named:
-                raise ConfigError(f"{file}: {error}") from None
-            self.skipped[file] = str(error)
 
     def _files(self) -> Iterator[tuple[str, Iterator[FileRow]]]:
         """The name and the rows of each file, or of what is in memory."""

@@ -65,7 +65,7 @@ def is_step_table(records: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def read_log(
-    records: Iterable[Mapping[str, Any]], say: Callable[[str], None]
+    records: Iterable[Any], say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, float]]:
     """The rows of a log: each its ``step`` and what of :data:`METRIC_NAMES` it has.
 
@@ -94,7 +94,9 @@ def _state_rows(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
 
 
-def _rows_of(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _rows_of(record: Any) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(record, Mapping):
+        return
     if isinstance(data := record.get("data"), Mapping):
         yield {**data, "_step": record.get("step")}
     else:

@@ -33,7 +33,7 @@ from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
 from adjudge.rollouts.formats.logs import LOG_FORMATS
-from adjudge.rollouts.formats.metrics import find_log, is_step_table
+from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
     find_attempts,
@@ -244,6 +244,7 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     conversation nor response, nor a reward or a metric.
     """
     if mapping.keys().isdisjoint((*CONTENT_FIELDS, "rows")) and (log := find_log(records)):
+        read_log(records)
         return FileReading(log=log, texts=False)
     if "rows" in mapping or (len(records) == 1 and is_table_by_row(records[0])):
         named = {name: one for name, one in mapping.items() if name != "rows"}
