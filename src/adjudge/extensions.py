@@ -36,6 +36,7 @@ EXTENSION_GROUPS: Mapping[str, str] = {
     "adjudge.environments": "environment",
     "adjudge.sinks": "sink",
     "adjudge.trainers": "trainer adapter",
+    "adjudge.checks": "check",
     "adjudge.commands": "command",
 }
 """Each entry-point group, and what its extensions are called in messages."""
@@ -128,7 +129,7 @@ def load_entry_point(points: list[EntryPoint], *, where: str) -> Any:
         module = point.value.partition(":")[0]
         raise ConfigError(
             f"{where}: {point.name!r} cannot be loaded from {describe_package(point)} "
-            f"({point.group}: {point.value}): {_describe_cause(error)}\n"
+            f"({point.group}: {point.value}): {describe_cause(error)}\n"
             "Install that package again or remove it. To see where it fails, run: python -c "
             f'"import {module}"'
         ) from error
@@ -155,7 +156,7 @@ def import_named(target: str, folder: Path | None = None, *, where: str) -> Any:
         loaded = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's module does when it is imported
         raise ConfigError(
-            f"{where}: {target!r} cannot be imported: {_describe_cause(error)}"
+            f"{where}: {target!r} cannot be imported: {describe_cause(error)}"
         ) from error
     try:
         return reduce(getattr, name.split("."), loaded)
@@ -168,7 +169,7 @@ def import_named(target: str, folder: Path | None = None, *, where: str) -> Any:
         ) from error
 
 
-def _describe_cause(error: BaseException) -> str:
+def describe_cause(error: BaseException) -> str:
     """An exception in a line, with the place in the user's module that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     imported = [frame for frame in frames if "importlib" not in frame.filename][1:]

@@ -70,6 +70,16 @@ def test_a_wire_format(example: ExamplePackage) -> None:
         server.shutdown()
 
 
+def test_a_check(example: ExamplePackage) -> None:
+    rows = [{**row, "response": f"Sorry. {row['response']}", "reward": 1} for row in ROWS]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (example.folder / "dump.jsonl").write_text(lines)
+    name = example.names["acme.checks:APOLOGIES"]
+    found = json.loads(example.adjudge("audit", "dump.jsonl", "--check", name, "--json").stdout)
+    states = {one["name"]: (one["state"], one.get("affected")) for one in found["checks"]}
+    assert states["apologies"] == ("found", 2)
+
+
 def test_a_trainer_adapter(example: ExamplePackage) -> None:
     assert example.python("train.py") == "[1.0, 0.0, None]\n"
 

@@ -690,14 +690,6 @@ def test_a_document_of_many_samples_has_columns_to_choose(tmp_path: Path) -> Non
     assert make_audit([path], {"env_reward": "reward.score"}).mean_reward == 0.5
 
 
-def test_a_steps_column_of_a_table_is_a_step(tmp_path: Path) -> None:
-    lines = [f"p,r{n},{step},{n}.0" for step in (1, 2) for n in range(4)]
-    path = tmp_path / "dump.csv"
-    path.write_text("\n".join(["prompt,response,step,reward", *lines]))
-    found = make_audit([path])
-    assert (found.groups, found.steps) == (2, 2)
-
-
 def test_a_line_of_many_rows_has_their_nans_and_a_column_to_choose(tmp_path: Path) -> None:
     step = {
         **dict.fromkeys(("step", "prompt", "completion"), ["1"] * 4),

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from adjudge.audit.rollouts import read_audited
+from adjudge.audit.steps import STEP_CHECKS
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
-from adjudge.checks.check import Check, CheckOutcome, decide
+from adjudge.checks.check import Check, CheckOutcome, CheckResult, ask_check, decide, not_applicable
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.checks.phrases import PHRASE_CHECKS
@@ -18,6 +19,8 @@ from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.checks.run import AuditedRun
 from adjudge.checks.values import VALUE_CHECKS
+from adjudge.errors import ConfigError
+from adjudge.extensions import load_extension
 
 __all__ = ["CHECKS", "audit_run", "read_run"]
 
@@ -34,19 +37,70 @@ CHECKS: tuple[Check[AuditedRun], ...] = (
 )
 """All checks, in the order in which the documentation lists them."""
 
+PROGRESS_EVERY = 200
+AuditProgress = Callable[[str, int, int | None], None]
+"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
+
+
+_OF_TEXTS = {"length", "format", "stale_rewards"}.union(
+    check.name for check in (*RESPONSE_CHECKS, *TOOL_CHECKS)
+)
+
 
 def read_run(
     paths: Sequence[Path],
     mapping: Mapping[str, str] | None = None,
     checks: Sequence[Check[AuditedRun]] = CHECKS,
+    progress: AuditProgress = lambda _stage, _done, _of: None,
 ) -> AuditedRun:
-    """Read and measure dumps and run folders."""
+    """Read and measure dumps, run folders and logs of metrics.
+
+    Raises :class:`~adjudge.errors.ConfigError` where there are neither rollouts nor metrics.
+    """
     run = AuditedRun({name: fn for check in checks for name, fn in check.features.items()})
+    progress("reading", 0, None)
     for rollout in read_audited(paths, mapping or {}, run):
         run.add(rollout)
+        if len(run) % PROGRESS_EVERY == 0:
+            progress("reading", len(run), None)
+    if not (len(run) or run.metrics):
+        first = f" The first row: {run.broken[0]:.300}" if run.broken else ""
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: no rollouts were found.{first} Name the columns with "
+            "--map, such as --map messages=traj."
+        )
     return run
 
 
+def load_checks(names: Sequence[str]) -> tuple[Check[AuditedRun], ...]:
+    """All checks, and a user's own: entry points of ``adjudge.checks``, or ``module:name``.
+
+    Raises :class:`~adjudge.errors.ConfigError` for what is no check, or has the name of another.
+    """
+    found = {check.name: check for check in CHECKS}
+    for name in names:
+        check = load_extension("adjudge.checks", name, where="--check")
+        if not isinstance(check, Check) or check.name in found:
+            raise ConfigError(
+                f"--check {name}: must be an adjudge.checks.check.Check with a name of its own "
+                f"(found {getattr(check, 'name', check)!r:.80})"
+            )
+        found[check.name] = check
+    return tuple(found.values())
+
+
 def audit_run(run: AuditedRun, checks: Sequence[Check[AuditedRun]] = CHECKS) -> list[CheckOutcome]:
-    """What each check says of a run, worst first."""
-    return decide(checks, [check.run(run) for check in checks])
+    """What each check says of a run, worst first; of a log of metrics, too, where there is one."""
+    results = [_ask(check, run) for check in checks]
+    by_step = STEP_CHECKS if run.metrics else ()
+    results += [ask_check(check, run.metrics) for check in by_step]
+    return decide([*checks, *by_step], results)
+
+
+def _ask(check: Check[AuditedRun], run: AuditedRun) -> CheckResult:
+    if not len(run):
+        return not_applicable("needs rewards of single rollouts; a log has means of steps")
+    result = ask_check(check, run)
+    if result.skipped and check.name in _OF_TEXTS and not run.with_texts:
+        return not_applicable("needs the texts of the rollouts")
+    return result

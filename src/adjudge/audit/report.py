@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from adjudge.audit import CHECKS, audit_run
+from adjudge.audit import CHECKS, PROGRESS_EVERY, AuditProgress, audit_run, read_run
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
     AdvantageImpact,
+    Check,
     CheckOutcome,
     Finding,
 )
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
-from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
 from adjudge.report.charts import ChartLine, effect_bar, histogram_chart, line_chart
 from adjudge.report.elements import Element, bold, format_number, paragraph, quote, small
@@ -35,26 +36,9 @@ MAX_SHOWN = 8
 
 _MAX_PROMPT, _MAX_RESPONSE, _MAX_REASON, _MAX_REASONS = 1_500, 5_000, 800, 6
 _MAX_PREVIEW = 200
-_PROGRESS_EVERY = 200
 
 
 AuditVerdict = Literal["broken", "suspicious", "nothing_seen"]
-
-
-class AuditedSample(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample as a person reads it: texts are cut in their middle where they are long."""
-
-    row: int
-    where: str
-    group: str
-    step: int | None
-    reward: float | None
-    env_reward: float | None
-    advantage: float | None
-    missing: str
-    prompt: str
-    response: str
-    reasons: dict[str, str]
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +46,8 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``verdict``: ``broken`` where the run's own numbers show a fault, ``suspicious`` where an honest
     run may have what was found, ``nothing_seen``; ``sentence`` says it in words. ``outcomes``:
-    worst findings first, then what was not found, then what does not apply. ``samples`` are those
-    of the findings that can be read, by their row.
+    worst findings first, then checks that failed, what was not found, what does not apply.
+    ``samples`` are those of the findings that can be read, by their row, their long texts cut.
     """
 
     verdict: AuditVerdict
@@ -80,7 +64,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[CheckOutcome]
     rewards: Histogram | None
     reward_by_step: tuple[tuple[float, float], ...]
-    samples: dict[int, AuditedSample]
+    samples: dict[int, AuditedRollout]
 
     @property
     def findings(self) -> list[tuple[CheckOutcome, Finding]]:
@@ -92,39 +76,32 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def in_state(self, state: str) -> list[CheckOutcome]:
-        """The checks that ended so: ``nothing_found`` or ``not_applicable``."""
+        """The checks that ended so, such as ``nothing_found``."""
         return [one for one in self.outcomes if one.state == state]
-
-
-AuditProgress = Callable[[str, int, int | None], None]
-"""Hears of a stage, how many rollouts are done, and of how many where that is known."""
 
 
 def make_audit(
     paths: Sequence[Path],
     mapping: Mapping[str, str] | None = None,
     *,
+    checks: Sequence[Check[AuditedRun]] = CHECKS,
     progress: AuditProgress = lambda _stage, _done, _of: None,
 ) -> AuditReport:
-    """Read dumps and run folders, ask every check, and read again the samples to be shown.
+    """Read dumps, run folders and logs, ask every check, and read again the samples to be shown.
 
-    Raises :class:`~adjudge.errors.ConfigError` for files that are no rollouts.
+    Args:
+        paths: files, folders or patterns of rollouts, of rewards, or of metrics by step.
+        mapping: the columns of fields.
+        checks: those of adjudge by default; ``[*CHECKS, mine]`` has one more.
+        progress: hears what is done.
+
+    Raises:
+        ConfigError: for files that have neither rollouts nor metrics.
     """
     require_stats()
-    run = AuditedRun({name: fn for check in CHECKS for name, fn in check.features.items()})
-    progress("reading", 0, None)
-    for rollout in read_audited(paths, mapping or {}, run):
-        run.add(rollout)
-        if len(run) % _PROGRESS_EVERY == 0:
-            progress("reading", len(run), None)
-    if not len(run):
-        first = f" The first row: {run.broken[0]:.300}" if run.broken else ""
-        raise ConfigError(
-            f"{', '.join(map(str, paths))}: no rollouts were found.{first} Name the columns with "
-            "--map, such as --map messages=traj."
-        )
+    run = read_run(paths, mapping, checks, progress)
     progress("checking", len(run), len(run))
-    outcomes = audit_run(run)
+    outcomes = audit_run(run, checks)
     return _report(paths, mapping or {}, run, outcomes, progress)
 
 
@@ -138,7 +115,10 @@ def _report(
     present = run.reward[np.isfinite(run.reward)].tolist()
     found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
     shown = {row for finding in found for row in finding.rows[:MAX_SHOWN]}
-    steps = run.step[np.isfinite(run.step)]
+    steps = {*run.metrics, *run.step[np.isfinite(run.step)].tolist()}
+    means = ((step, row.get("judge/outcome_mean")) for step, row in run.metrics.items())
+    log = tuple((float(step), mean) for step, mean in means if mean is not None)
+    failed = [one for one in outcomes if one.state == "failed"]
     verdict = find_verdict(found)
     return AuditReport(
         verdict=verdict,
@@ -147,14 +127,14 @@ def _report(
         input=run.input,
         count=len(run),
         groups=len(run.group_sizes),
-        steps=len(np.unique(steps)),
+        steps=len(steps),
         broken_rows=run.broken_count,
         missing=len(run) - len(present),
         mean_reward=math.fsum(present) / len(present) if present else None,
-        notes=run.notes,
+        notes=[f"the check {one.name} failed: {one.result.failed}" for one in failed] + run.notes,
         outcomes=outcomes,
         rewards=histogram(present, bins_for(present)) if present else None,
-        reward_by_step=series_by_step(run, run.reward),
+        reward_by_step=series_by_step(run, run.reward) or log,
         samples=_read_samples(paths, mapping, run, shown, progress),
     )
 
@@ -169,9 +149,9 @@ def find_verdict(found: Sequence[Finding]) -> AuditVerdict:
 def say_verdict(verdict: AuditVerdict, outcomes: Sequence[CheckOutcome]) -> str:
     """The verdict in one sentence."""
     found = [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
-    applied = sum(one.state != "not_applicable" for one in outcomes)
+    applied = sum(one.state in ("found", "nothing_found") for one in outcomes)
     if not applied:
-        return "Nothing could be checked: the run has neither rewards nor texts that belong to it."
+        return "Nothing could be checked. For each check the report names what it needs."
     if not found:
         sentence = f"Nothing seen in {applied} checks"
         if left := len(outcomes) - applied:
@@ -201,41 +181,33 @@ def _read_samples(
     run: AuditedRun,
     rows: set[int],
     progress: AuditProgress,
-) -> dict[int, AuditedSample]:
+) -> dict[int, AuditedRollout]:
     """The texts of ``rows``, read again; no texts of the others were kept."""
-    found: dict[int, AuditedSample] = {}
+    found: dict[int, AuditedRollout] = {}
     last = max(rows, default=-1)
     if last < 0:
         return found
     for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
-        if row % _PROGRESS_EVERY == 0:
+        if row % PROGRESS_EVERY == 0:
             progress("samples", row, last + 1)
         if row in rows:
-            found[row] = _as_sample(row, rollout, run)
+            found[row] = _cut(rollout, float(run.advantage[row]))
         if row >= last:
             break
     return found
 
 
-def _as_sample(row: int, rollout: AuditedRollout, run: AuditedRun) -> AuditedSample:
+def _cut(rollout: AuditedRollout, advantage: float) -> AuditedRollout:
+    """A rollout as a person reads it: texts are cut in their middle where they are long."""
     reasons = list(rollout.reasons.items())[:_MAX_REASONS]
-    return AuditedSample(
-        row=row,
-        where=rollout.where,
-        group=rollout.group,
-        step=rollout.step,
-        reward=rollout.reward,
-        env_reward=rollout.env_reward,
-        advantage=_finite(float(run.advantage[row])),
-        missing=rollout.missing if rollout.reward is None else "",
+    return replace(
+        rollout,
+        advantage=advantage if math.isfinite(advantage) else None,
         prompt=cut_middle(rollout.prompt, _MAX_PROMPT),
         response=cut_middle(rollout.generated, _MAX_RESPONSE),
+        messages=(),
         reasons={name: cut_middle(text, _MAX_REASON) for name, text in reasons},
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def cut_middle(text: str, size: int) -> str:
@@ -272,42 +244,23 @@ def audit_as_json(report: AuditReport) -> dict[str, Any]:
 
 
 def _check_as_json(one: CheckOutcome, report: AuditReport) -> dict[str, Any]:
-    result = one.result
+    result, size = one.result, one.result.detectable
     common: dict[str, Any] = {
         "name": one.name,
         "title": one.title,
         "state": one.state,
-        "effect": _estimate_as_json(result.effect),
+        "effect": msgspec.to_builtins(result.effect),
         "unit": result.unit,
         "p_value": result.p_value,
-        "smallest_visible_effect": _finite(result.detectable) if result.detectable else None,
-        "why": result.skipped,
+        "smallest_visible_effect": size if size and math.isfinite(size) else None,
+        "why": result.skipped or result.failed,
     }
     if one.state != "found" or result.finding is None:
         return common
-    finding = result.finding
-    return {
-        **common,
-        "broken": finding.broken,
-        "severity": finding.severity,
-        "harm": finding.harm,
-        "sentence": finding.sentence,
-        "otherwise": finding.otherwise,
-        "advice": finding.advice,
-        "effect": _estimate_as_json(finding.effect),
-        "unit": finding.unit,
-        "affected": finding.affected,
-        "advantages": msgspec.structs.asdict(finding.impact),
-        "rows": [
-            {"row": row, "where": report.samples[row].where if row in report.samples else None}
-            for row in finding.rows
-        ],
-        "series": [list(point) for point in finding.series],
-    }
-
-
-def _estimate_as_json(one: Estimate) -> dict[str, Any]:
-    return {"value": one.value, "low": one.low, "high": one.high, "why": one.why}
+    found: dict[str, Any] = msgspec.to_builtins(result.finding)
+    rows, shown = found.pop("rows"), report.samples
+    places = [{"row": row, "where": shown[row].where if row in shown else None} for row in rows]
+    return common | {"advantages": found.pop("impact"), "rows": places} | found
 
 
 def share_text(value: float) -> str:
@@ -396,8 +349,8 @@ def _tiles(report: AuditReport) -> Iterator[Tile]:
     yield Tile("findings", f"{len(report.findings)}", f"{broken} broken", bool(broken))
     yield Tile("samples", f"{report.count:,}", f"{report.broken_rows:,} broken rows")
     yield Tile("groups", f"{report.groups:,}", f"{report.steps:,} steps" if report.steps else "")
-    share = report.missing / report.count
-    yield Tile("rewards missing", f"{report.missing:,}", f"{share:.1%}")
+    share = f"{report.missing / report.count:.1%}" if report.count else ""
+    yield Tile("rewards missing", f"{report.missing:,}", share)
     yield Tile("mean reward", format_number(report.mean_reward), "")
 
 
@@ -487,7 +440,11 @@ def _visible(one: CheckOutcome) -> object:
 
 def skipped_table(report: AuditReport) -> Table:
     """The checks that do not apply, and why."""
-    rows = [[one.title, one.result.skipped] for one in report.in_state("not_applicable")]
+    titles: dict[str, list[str]] = {}
+    for one in (*report.in_state("failed"), *report.in_state("not_applicable")):
+        why = one.result.skipped or f"it failed: {one.result.failed}"
+        titles.setdefault(why, []).append(one.title)
+    rows = [["; ".join(several), why] for why, several in titles.items()]
     return Table([Column("check", "w"), Column("why not", "w")], rows)
 
 
@@ -505,12 +462,12 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
     home: dict[int, str] = {}
     for number, (one, finding) in enumerate(report.findings, 1):
         shown = [report.samples[row] for row in finding.rows[:MAX_SHOWN] if row in report.samples]
-        fresh = [sample for sample in shown if sample.row not in home]
-        home |= {sample.row: one.name for sample in fresh}
+        fresh = [sample for sample in shown if sample.index not in home]
+        home |= {sample.index: one.name for sample in fresh}
         above = [
-            [Element("a", f"sample {sample.row}", href=f"#sample-{sample.row}"), " "]
+            [Element("a", f"sample {sample.index}", href=f"#sample-{sample.index}"), " "]
             for sample in shown
-            if home[sample.row] != one.name
+            if home[sample.index] != one.name
         ]
         effect = effect_text(finding.effect.value, finding.unit)
         interval = interval_text(finding.effect, finding.unit)
@@ -518,7 +475,7 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
         facts: list[tuple[str, Sequence[object]]] = [
             ("severity", [severity]),
             ("effect", [f"{effect} ({interval})" if interval else effect, finding.unit]),
-            ("samples", [f"{finding.affected:,} of {report.count:,}"]),
+            ("samples", [f"{finding.affected:,} of {report.count:,}"] if finding.affected else []),
             ("advantages", [impact_text(finding.impact)]),
         ]
         how_many = f"The worst {len(shown)} of {finding.affected:,} samples"
@@ -529,7 +486,7 @@ def _finding_sections(report: AuditReport) -> Iterator[Section]:
                 paragraph(finding.sentence, class_="sentence"),
                 paragraph(bold("Or: "), finding.otherwise) if finding.otherwise else None,
                 paragraph(bold("What to do: "), finding.advice) if finding.advice else None,
-                _facts(facts),
+                _facts([fact for fact in facts if fact[1]]),
                 _over_steps(finding),
                 Element("h3", how_many if len(shown) < finding.affected else "Samples")
                 if shown
@@ -559,7 +516,7 @@ def _reward_charts(report: AuditReport) -> Iterator[Element | None]:
         yield Element("div", line_chart("Mean reward over steps", [line], steps), class_="curves")
 
 
-def _sample(sample: AuditedSample, *, is_open: bool) -> Element:
+def _sample(sample: AuditedRollout, *, is_open: bool) -> Element:
     facts = [f"reward {element_reward(sample)}"]
     if sample.advantage is not None:
         facts.append(f"advantage {format_number(sample.advantage, 2)}")
@@ -573,18 +530,18 @@ def _sample(sample: AuditedSample, *, is_open: bool) -> Element:
     ]
     return Element(
         "article",
-        Element("h4", f"Sample {sample.row}", " ", small(sample.where)),
+        Element("h4", f"Sample {sample.index}", " ", small(sample.where)),
         paragraph(" · ".join(facts), class_="soft"),
         _folded("Prompt", sample.prompt, is_open=False),
         _folded("Response", sample.response, is_open=is_open),
         Element("details", Element("summary", "Reasons"), said, open="open" if is_open else None)
         if said
         else None,
-        id=f"sample-{sample.row}",
+        id=f"sample-{sample.index}",
     )
 
 
-def element_reward(sample: AuditedSample) -> str:
+def element_reward(sample: AuditedRollout) -> str:
     """The reward in words where it is missing."""
     if sample.reward is None:
         return f"missing ({sample.missing.replace('_', ' ')})" if sample.missing else "missing"

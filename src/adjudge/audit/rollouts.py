@@ -11,12 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from adjudge.audit.steps import merge_logs
 from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
 from adjudge.errors import RunFolderError
+from adjudge.intake.columns import is_reward, read_env_reward
 from adjudge.rollouts.input_report import may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.records import RunRecord, RunRecords
-from adjudge.types import Sample, finite_number
+from adjudge.types import Sample
 
 _ADVANTAGES = ("advantage", "advantages")
 _FINISH_KEYS = (
@@ -47,6 +49,7 @@ def read_audited(
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
+    run.metrics = merge_logs(run.logs)
 
 
 def _is_run_folder(path: Path) -> bool:
@@ -57,7 +60,7 @@ def _is_run_folder(path: Path) -> bool:
 def _read_dump(
     paths: Sequence[Path], mapping: Mapping[str, str], run: AuditedRun
 ) -> Iterator[AuditedRollout]:
-    reader = SampleReader(paths, mapping, say=run.input.hear)
+    reader = SampleReader(paths, mapping, audited=True, say=run.input.hear)
     beside = False
     for sample in reader:
         own = _has_own_reward(sample, reader, mapping)
@@ -65,7 +68,7 @@ def _read_dump(
         if own:
             beside = beside or rollout.reward is not None
             rollout.env_reward = rollout.reward
-            rollout.reward = finite_number(sample.extra["reward"])
+            rollout.reward = read_env_reward(sample.extra["reward"])
             rollout.missing = "" if rollout.reward is not None else NOT_A_NUMBER
         yield rollout
     if beside:
@@ -74,6 +77,7 @@ def _read_dump(
             "column with -m env_reward=COLUMN."
         )
     run.input.add_files(reader)
+    run.logs |= reader.logs
     run.broken_count += len(reader.broken)
     run.broken += [f"{one.where}: {one.message}" for one in reader.broken[:20]]
 
@@ -86,7 +90,7 @@ def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, 
     reading = next(reversed(reader.readings.values()))
     if reading.format is not None or "env_reward" in {**mapping, **reading.guessed}:
         return False
-    return isinstance(sample.extra.get("reward", ""), bool | int | float | None)
+    return is_reward(sample.extra.get("reward", ""))
 
 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:

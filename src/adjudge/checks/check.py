@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
+from adjudge.extensions import describe_cause
 from adjudge.stats import Estimate
 
 FALSE_ALARM_RATE = 0.01
@@ -78,7 +79,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     for facts. ``visible`` gives the smallest effect that is found in 90 % of such runs, in
     ``unit``, at the level that a p value must reach; :func:`decide` calls it and keeps the answer
     as ``detectable``. Where it is ``None`` this is not known, and ``detectable_why`` may say why.
-    ``skipped``: why the check does not apply. ``effect``: what it measured, found or not.
+    ``skipped``: why the check does not apply; ``failed``: the error that it raised. ``effect``:
+    what it measured, found or not.
     """
 
     finding: Finding | None = None
@@ -89,6 +91,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     detectable: float | None = None
     detectable_why: str = ""
     skipped: str = ""
+    failed: str = ""
 
 
 EvidenceT = TypeVar("EvidenceT")
@@ -110,6 +113,9 @@ class Check(Generic[EvidenceT]):
     features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
 
 
+CheckState = Literal["found", "failed", "nothing_found", "not_applicable"]
+
+
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A check and its result after all have been decided together."""
 
@@ -117,7 +123,7 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     looks_for: str
     result: CheckResult
-    state: Literal["found", "nothing_found", "not_applicable"]
+    state: CheckState
 
 
 def severity_of(harm: float) -> FindingSeverity:
@@ -128,6 +134,17 @@ def severity_of(harm: float) -> FindingSeverity:
 def not_applicable(why: str) -> CheckResult:
     """The result of a check that the run cannot answer."""
     return CheckResult(skipped=why)
+
+
+def ask_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
+    """What a check says; an error of a check, which may be a user's, is its result."""
+    try:
+        result = check.run(evidence)
+    except Exception as error:  # noqa: BLE001  (whatever a user's check raises is named)
+        return CheckResult(failed=describe_cause(error))
+    if isinstance(result, CheckResult):
+        return result
+    return CheckResult(failed=f"it gave no CheckResult (found {result!r:.80})")
 
 
 def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
@@ -143,9 +160,9 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
         found = result.finding is not None and (result.p_value is None or stands)
-        state: Literal["found", "nothing_found", "not_applicable"] = (
-            "not_applicable" if result.skipped else "found" if found else "nothing_found"
-        )
+        state: CheckState = "found" if found else "nothing_found"
+        if result.failed or result.skipped:
+            state = "failed" if result.failed else "not_applicable"
         outcomes.append(
             CheckOutcome(
                 name=check.name,
@@ -155,7 +172,7 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
                 state=state,
             )
         )
-    states = ("found", "nothing_found", "not_applicable")
+    states = get_args(CheckState)
     return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
 
 

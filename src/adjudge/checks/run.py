@@ -20,6 +20,7 @@ from typing import Any
 from adjudge.datasets.files import find_container, read_rows
 from adjudge.datasets.packing import number_lines, open_binary
 from adjudge.errors import ConfigError
+from adjudge.extensions import describe_cause
 from adjudge.intake.columns import is_not_finite_text
 from adjudge.messages import content_text, format_tool_call
 from adjudge.rewards.groups import STD_EPSILON
@@ -120,7 +121,8 @@ class AuditedRun:
     ``recorded`` (advantages that the run wrote), ``step``, ``component(name)``, ``feature(name)``.
     ``advantage`` is computed from ``reward`` within groups, as GRPO does, and is the recorded one
     where the run has no single reward. ``group`` has the number of each row's group, ``place`` its
-    place in the group. ``places`` and ``where`` lead back to the rollout.
+    place in the group. ``places`` and ``where`` lead back to the rollout. ``metrics`` are means by
+    step, of all the rows of ``logs``.
     """
 
     def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
@@ -129,12 +131,15 @@ class AuditedRun:
             name: array("d") for name in ("reward", "env_reward", "recorded", "step", "index")
         }
         self._measured = {name: array("d") for name in self._features}
+        self._failed: dict[str, str] = {}
         self._parts: dict[str, array[float]] = {}
         self._groups: dict[str, int] = {}
         self._group_of = array("l")
         self.where: list[str] = []
         self.kinds: list[str] = []
         self.notes: list[str] = []
+        self.logs: dict[str, list[dict[str, float]]] = {}
+        self.metrics: Mapping[int, Mapping[str, float]] = {}
         self.broken: list[str] = []
         self.broken_count = 0
         self.with_texts = 0
@@ -156,7 +161,12 @@ class AuditedRun:
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(_as_float(value))
         for name, measure in self._features.items():
-            self._measured[name].append(_as_float(measure(rollout)))
+            try:
+                value = _as_float(measure(rollout))
+            except Exception as error:  # noqa: BLE001  (of a user's check, which then fails)
+                self._failed.setdefault(name, describe_cause(error))
+                value = math.nan
+            self._measured[name].append(value)
         for name, part in rollout.components.items():
             parts = self._parts.get(name)
             if parts is None:
@@ -261,7 +271,9 @@ class AuditedRun:
         return np.array(parts, dtype=float)
 
     def feature(self, name: str) -> Any:
-        """What was measured of the texts."""
+        """What was measured of the texts; raises what measuring a rollout raised."""
+        if name in self._failed:
+            raise ValueError(f"{name}: {self._failed[name]}")
         return np.array(self._measured[name], dtype=float)
 
     def _column(self, name: str) -> Any:

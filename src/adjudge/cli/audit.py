@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from adjudge.audit import load_checks
 from adjudge.audit.report import (
     AuditReport,
     audit_as_json,
@@ -41,8 +42,8 @@ def audit(
     dumps: Annotated[
         list[Path],
         typer.Argument(
-            help="Files, folders or patterns of rollouts in any known format, and run folders of "
-            "`adjudge grade` or `adjudge train`."
+            help="Files, folders or patterns of rollouts in any known format, of rewards without "
+            "texts or of metrics by step, and run folders of `adjudge grade` or `adjudge train`."
         ),
     ],
     mapping: Annotated[
@@ -53,6 +54,15 @@ def audit(
         ),
     ] = None,
     rows: Rows = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check",
+            metavar="NAME",
+            help="A check of your own beside those of adjudge: an installed package's, or "
+            "module:name. Can be repeated.",
+        ),
+    ] = None,
     folder: Annotated[Path | None, output_option("audit", "Where the page and JSON go")] = None,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="The verdict from which on the exit code is 1.")
@@ -71,8 +81,9 @@ def audit(
     their reasons, NaN. Each has its effect with a 95 % interval, its samples, and how an honest run
     may have it. A check that found nothing says what it would have seen.
 
-    The reward is the dump's own; of a graded run it is the judge's. Writes audit.html and
-    audit.json. Needs the extra `full`.
+    The reward is the dump's own; of a graded run it is the judge's. Of rewards without texts, and
+    of a log of metrics by step, what can be checked is checked; the rest names what it needs.
+    Writes audit.html and audit.json. Needs the extra `full`.
 
     Exit code: 0 nothing was seen, or nothing from --fail-on on; 1 the run is broken (or, with
     --fail-on suspicious, suspicious); 2 bad input.
@@ -82,6 +93,7 @@ def audit(
         report = make_audit(
             dumps,
             parse_map(mapping, SAMPLE_FIELDS, rows),
+            checks=load_checks(own or ()),
             progress=bars.update,
         )
     folder = folder or new_folder("audit")
@@ -102,8 +114,8 @@ def print_audit(console: Console, report: AuditReport, page: Path) -> None:
     console.print(f"[bold]{clean(report.sentence)}[/]")
     counts = [(report.count, "sample"), (report.groups, "group"), (report.steps, "step")]
     samples, groups, steps = (f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
-    steps = f", {steps}" if report.steps else ""
-    console.print(f"[dim]{samples} in {groups}{steps}[/]")
+    rollouts = f"{samples} in {groups}" if report.count else "no rollouts"
+    console.print(f"[dim]{rollouts}{f', {steps}' if report.steps else ''}[/]")
     print_input(console, report.input)
     for note in report.notes:
         console.print(f"[yellow]note:[/] {clean(note)}")

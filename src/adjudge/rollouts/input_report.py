@@ -64,7 +64,7 @@ class InputReport:
 
     def __init__(self, *, split_steps: bool = False) -> None:
         self.formats: Counter[str] = Counter()
-        self.samples = self.pairs = 0
+        self.samples = self.pairs = self._textless = 0
         self._groups = GroupNames(split_steps=split_steps)
         self._broken = 0
         self._first_broken = ""
@@ -92,6 +92,7 @@ class InputReport:
         """
         have, extra = self._have, sample.extra
         self.samples += 1
+        self._textless += sample.response is None
         have["messages"] += sample.messages is not None
         have["prompt"] += bool(sample.prompt)
         have["reference"] += sample.reference is not None
@@ -200,13 +201,24 @@ class InputReport:
     def notes(self) -> list[str]:
         """What a user must know before anything is made of these samples."""
         notes = list(self._heard)
-        empty = self.samples - self._have["response"]
+        if self._textless:
+            notes.append(
+                "the file has rewards and no texts, so that no check of texts can be made. Next "
+                "time, record prompt, response, group and step beside each reward."
+            )
+        if self.formats and not self.samples and not self._broken:
+            notes.append(
+                "a log has means of steps, so that no check of rewards or texts can be made. Next "
+                "time, record the rollouts: trainer.rollout_data_dir in verl, log_completions in "
+                "TRL, else JSON lines with prompt, response, reward, group and step."
+            )
+        empty = self.samples - self._have["response"] - self._textless
         if 2 * empty > self.samples:
             notes.append(
                 f"{empty:,} of {self.samples:,} responses are empty. If the text is in "
                 "another column, name it: -m response=COLUMN, or -m messages=COLUMN."
             )
-        if self.samples and not self._have["prompt"]:
+        if self.samples and not (self._have["prompt"] or self._textless):
             column = shlex.quote(f"prompt={find_likely(self._first, 'prompt') or 'COLUMN'}")
             notes.append(
                 "no prompt in this file: graders that ask about a question will see none. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from adjudge.rollouts.formats.columns import (
     list_columns,
     object_text,
 )
+from adjudge.rollouts.formats.metrics import read_log
 from adjudge.rollouts.formats.nested import HEAD_ROWS, head_rows
 from adjudge.rollouts.formats.recognition import FileReading, find_reading
 from adjudge.text import encode_exactly, encode_json
@@ -124,12 +126,14 @@ def sample_from_row(
     *,
     where: str = "",
     references: ReferenceChoice = _REFERENCES,
+    texts: bool = True,
 ) -> Sample:
     """One row as a :class:`~adjudge.Sample`, read from ``where``; raises :class:`RolloutError`.
 
-    A row needs ``messages`` or ``response``. A ``prompt`` that is a conversation, or that a chat
-    template rendered, stands before ``response``; ``opening_turns`` says how many of ``messages``
-    stand before the policy. Other columns stay available as extra fields under their own name.
+    A row needs ``messages`` or ``response``, unless it is to have no ``texts``. A ``prompt`` that
+    is a conversation, or that a chat template rendered, stands before ``response``;
+    ``opening_turns`` says how many of ``messages`` stand before the policy. Other columns stay
+    available as extra fields under their own name.
     """
     columns = dict(row)
     take = columns.pop
@@ -147,7 +151,7 @@ def sample_from_row(
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:
             del columns["env_reward"]
-    if messages is None and is_plain(prompt, response):
+    if (messages is None and is_plain(prompt, response)) or not texts:
         return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
     rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None and not row.keys().isdisjoint(("messages", "response")):
@@ -262,7 +266,8 @@ class SampleReader:
     ``by_name`` are read by the names of their columns alone. ``broken`` lists the rows that are no
     samples, as far as they were read; with ``strict`` the first of them is raised. ``readings``
     says how each file was read, ``skipped`` why a file that only a folder named was not. ``say``
-    hears once of each choice that was made in reading.
+    hears once of each choice that was made in reading. With ``audited``, rows may have rewards and
+    no texts, and ``logs`` has the rows of each log of metrics by step.
     """
 
     def __init__(
@@ -273,14 +278,17 @@ class SampleReader:
         rows: Sequence[FileRow] | None = None,
         by_name: bool = False,
         strict: bool = False,
+        audited: bool = False,
         say: Callable[[str], None] = _log.warning,
     ) -> None:
         self._paths, self._rows, self._by_name = paths, rows, by_name
-        self._mapping, self._strict = mapping, strict
+        self._mapping, self._strict, self._audited = mapping, strict, audited
         self._named = {str(path) for path in paths}
         self.broken: list[BrokenInputRow] = []
         self.readings: dict[str, FileReading] = {}
         self.skipped: dict[str, str] = {}
+        self.logs: dict[str, list[dict[str, float]]] = {}
+        self._texts = True
         self._requests: dict[str, Mapping[str, Any]] | None = None
         self._say, self._thinking = say, ThinkingWatch(say)
         self._references = ReferenceChoice(say, "Name the one to use: -m reference={}")
@@ -309,6 +317,7 @@ class SampleReader:
         self.skipped.clear()
         index = number = 0
         for reading, alone, rows in self._read_files():
+            self._texts = reading.texts
             whole = reading.format is None and reading.nested is None
             for where, record in rows:
                 if (
@@ -345,7 +354,8 @@ class SampleReader:
         if isinstance(row, RolloutError):
             return row if str(row).startswith(where) else RolloutError(str(row), where=where)
         try:
-            sample = sample_from_row(row, index, where=where, references=self._references)
+            refs, texts = self._references, self._texts
+            sample = sample_from_row(row, index, where=where, references=refs, texts=texts)
         except RolloutError as error:
             return RolloutError(str(error), where=where)
         if sample.response:
@@ -412,6 +422,11 @@ class SampleReader:
             reading = self._find_reading(file, head)
             if reading is not None:
                 self.readings[file] = reading
+                if reading.log:
+                    lines = (one for _, one in chain(head, rows) if isinstance(one, dict))
+                    found = (row for n, one in enumerate(lines) for row in reading.places(one, n))
+                    self.logs[file] = read_log((row for _, row in found), self._say)
+                    continue
                 kind = reading.rewards._replace(value="")
                 if (sentence := reading.rewards.sentence) and kind not in self._rewards:
                     self._rewards.add(kind)
@@ -444,13 +459,25 @@ class SampleReader:
             return FileReading(mapping=named, nested=self._mapping.get("rows"))
         try:
             records = [record for _, record in head if not isinstance(record, RolloutError)]
-            return find_reading(records, self._mapping)
+            reading = find_reading(records, self._mapping)
+            # Beside a folder's rollouts, a table of rewards is perhaps of the same ones.
+            whole = reading.texts or reading.log or not any(map(os.path.isdir, self._paths))
+            return reading if self._audited and whole else _with_texts(reading)
         except ConfigError as error:
             if self._rows is not None or file in self._named:
                 name = file or "rollouts"
                 raise ConfigError(f"{name}: {error}") from None
             self.skipped[file] = str(error)
             return None
+
+
+def _with_texts(reading: FileReading) -> FileReading:
+    if reading.texts:
+        return reading
+    raise ConfigError(
+        f"response: there is none (found {reading.title}). `adjudge audit FILE` checks what such a "
+        "file has; give the file with the texts here, or -m response=COLUMN."
+    )
 
 
 _DOCUMENT = re.compile(r"\.(json|traj)(\.gz|\.zst)?$", re.IGNORECASE)

@@ -133,9 +133,9 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
 
     Its rows may be lists, too, as ``data`` beside the names of the ``columns``.
     """
-    names, data = value.get("columns"), value.get("data")
-    if isinstance(names, list) and isinstance(data, list) and _are_rows(data, len(names)):
-        return {str(name): [one[n] for one in data] for n, name in enumerate(names)}, {}
+    if is_table_by_row(value):
+        columns = enumerate(map(str, value["columns"]))
+        return {name: [one[n] for one in value["data"]] for n, name in columns}, {}
     if is_table_by_column(value):
         keys = next(iter(value.values()))
         return {name: [one.get(key) for key in keys] for name, one in value.items()}, {}
@@ -147,9 +147,12 @@ def _columns_of(value: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[st
     return lists, {name: one for name, one in rest.items() if not isinstance(one, Mapping)}
 
 
-def _are_rows(data: Sequence[Any], count: int) -> bool:
-    """Whether ``data`` is the rows of a table with ``count`` columns."""
-    return bool(data) and all(isinstance(one, list) and len(one) == count for one in data)
+def is_table_by_row(record: Mapping[str, Any]) -> bool:
+    """Whether ``data`` is rows as lists, as W&B and pandas write a table beside its columns."""
+    names, data = record.get("columns"), record.get("data")
+    if not (isinstance(names, list) and isinstance(data, list) and data):
+        return False
+    return all(isinstance(one, list) and len(one) == len(names) for one in data)
 
 
 def is_table_by_column(record: Mapping[str, Any]) -> bool:

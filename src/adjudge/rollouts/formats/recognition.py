@@ -33,7 +33,14 @@ from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
 from adjudge.rollouts.formats.logs import LOG_FORMATS
-from adjudge.rollouts.formats.nested import OF_ATTEMPTS, find_attempts, head_rows, rows_at
+from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
+from adjudge.rollouts.formats.nested import (
+    OF_ATTEMPTS,
+    find_attempts,
+    head_rows,
+    is_table_by_row,
+    rows_at,
+)
 from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.proposals import propose_options
@@ -69,6 +76,8 @@ class FileReading:
     as users say with ``--map``. ``guessed``: the columns that are taken for fields by their names.
     ``nested``: the path to the rows within each record, as users say with ``--rows``.
     ``rewards``: which columns may be the reward, and which is; nothing where the user named it.
+    ``texts`` is false where rows have rewards alone, and in a log of metrics by step, of which
+    ``log`` says what it is.
     """
 
     format: RolloutFormat | None = None
@@ -76,6 +85,8 @@ class FileReading:
     guessed: Mapping[str, str] = field(default_factory=dict)
     nested: str | None = None
     rewards: RewardColumns = field(default_factory=RewardColumns)
+    texts: bool = True
+    log: str = ""
 
     @property
     def file_is_task(self) -> bool:
@@ -85,7 +96,8 @@ class FileReading:
     @property
     def title(self) -> str:
         """What the file is, for people."""
-        what = "columns by name" if self.format is None else self.format.title
+        by_name = self.log or ("columns by name" if self.texts else "rewards without texts")
+        what = by_name if self.format is None else self.format.title
         return f"{what}, rows under {self.nested}" if self.nested else what
 
     def join_lines(self, rows: Iterator[FileRow]) -> Iterator[FileRow]:
@@ -229,14 +241,21 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
     Where ``mapping`` names the conversation or the response, columns are read by name. A field
     without a column of its name is then read from a usual one. ``rows`` in it is the path to the
     rows within each record. Raises :class:`ConfigError` for records in which there is neither
-    conversation nor response.
+    conversation nor response, nor a reward or a metric.
     """
-    if "rows" in mapping:
-        path, named = mapping["rows"], {n: one for n, one in mapping.items() if n != "rows"}
-        return _find_nested(records, path, named)
+    if mapping.keys().isdisjoint((*CONTENT_FIELDS, "rows")) and (log := find_log(records)):
+        read_log(records)
+        return FileReading(log=log, texts=False)
+    if "rows" in mapping or (len(records) == 1 and is_table_by_row(records[0])):
+        named = {name: one for name, one in mapping.items() if name != "rows"}
+        return _find_nested(records, mapping.get("rows", "."), named)
     _check_columns(records, mapping)
     found = _find_reading(records, mapping)
     if found is not None:
+        return found
+    if records and mapping.keys().isdisjoint(("env_reward", "group")) and is_step_table(records):
+        return FileReading(log="metrics by step", texts=False)
+    if (found := _read_rewards(records, mapping)) is not None:
         return found
     columns = dict.fromkeys(str(name) for record in records for name in record)
     lack = "is in no known format, and no column looks like a conversation or a response"
@@ -244,6 +263,28 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         lack = "has a column 'prompt' that is neither text nor a conversation"
     out = propose_options(records, mapping, _find_reading)
     raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
+
+
+def _read_rewards(
+    records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]
+) -> FileReading | None:
+    """Rows that have rewards by that name, or as the user says, and nothing that may be a text."""
+    rewards = _find_rewards(records, None, mapping)
+    guessed = {n: one for n, one in guess_mapping(records).items() if n not in mapping}
+    asked = {"prompt", "reference", *mapping.values(), *guessed.values()}
+    named = "env_reward" in mapping or "reward" in (rewards.column or "").lower()
+    cells = (
+        (isinstance(one, str) and n in asked, one) for row in records for n, one in row.items()
+    )
+    plain = all(known or _is_label(one) for known, one in cells)
+    if len(records) < 2 or not (named and plain) or has_own_columns(records):
+        return None
+    return FileReading(mapping=mapping, guessed=guessed, rewards=rewards, texts=False)
+
+
+def _is_label(value: Any) -> bool:
+    """Whether a value is no part of a conversation: a number, or a name of a word or two."""
+    return value is None or (isinstance(value, str | int | float) and len(str(value).split()) < 3)
 
 
 def _find_nested(
