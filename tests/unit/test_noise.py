@@ -130,7 +130,7 @@ def test_so_many_votes_halve_the_share_and_one_less_does_not(share: float) -> No
 class Noisy(BaseGrader):
     """The quality and noise, another with every draw; some draws fail, at first or for good."""
 
-    score_range = (-9.0, 9.0)
+    score_range = (-40.0, 40.0)
 
     def __init__(
         self, name: str, failing: int | None = None, about: str = "r", *, for_good: bool = False
@@ -249,12 +249,12 @@ from pathlib import Path
 from adjudge.graders.base import BaseGrader
 
 class Noisy(BaseGrader):
-    score_range = (-9.0, 9.0)
+    score_range = (-40.0, 40.0)
 
     async def aevaluate(self, response: str, quality: float, draw: int = 0) -> float:
         with Path("asked").open("a") as log:
             log.write(f"{draw}\\n")
-        return quality + random.Random(f"{response} {draw}").gauss(0, 1.5)
+        return quality + random.Random(f"{response} {draw}").gauss(0, 6)
 """
 
 

@@ -111,9 +111,13 @@ class Check(Generic[EvidenceT]):
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A check and its result after all have been decided together."""
+    """A check and its result after all have been decided together.
+
+    ``grader``: of whom it was asked, where each grader of a run is evidence of its own.
+    """
 
     name: str
+    grader: str = ""
     title: str
     looks_for: str
     result: CheckResult
@@ -130,18 +134,64 @@ def not_applicable(why: str) -> CheckResult:
     return CheckResult(skipped=why)
 
 
-def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
+def make_result(
+    sentence: str,
+    effect: float,
+    unit: str,
+    *,
+    p_value: float | None = None,
+    severity: FindingSeverity | None = None,
+    affected: int = 0,
+    rows: Sequence[int] = (),
+    otherwise: str = "",
+    advice: str = "",
+) -> CheckResult:
+    """The result with a finding that has the size ``effect``, which is its harm, too."""
+    estimate, harm = Estimate(effect, why="counted"), min(1.0, abs(effect))
+    finding = Finding(
+        sentence=sentence,
+        otherwise=otherwise,
+        effect=estimate,
+        unit=unit,
+        rows=tuple(rows),
+        affected=affected,
+        impact=AdvantageImpact(why="it is not known what the advantages would be without it"),
+        harm=harm,
+        severity=severity or severity_of(harm),
+        advice=advice,
+    )
+    return CheckResult(finding=finding, p_value=p_value, effect=estimate, unit=unit)
+
+
+def run_checks(
+    checks: Sequence[Check[EvidenceT]], evidence: Mapping[str, EvidenceT]
+) -> list[CheckOutcome]:
+    """Ask every check of each grader's evidence, which has the grader's name, and decide."""
+    asked = [(grader, check) for grader in evidence for check in checks]
+    return decide(
+        [check for _, check in asked],
+        [check.run(evidence[grader]) for grader, check in asked],
+        [grader for grader, _ in asked],
+    )
+
+
+def decide(
+    checks: Sequence[Check[Any]],
+    results: Sequence[CheckResult],
+    graders: Sequence[str] | None = None,
+) -> list[CheckOutcome]:
     """Which findings stand, worst first; then what was not found, then what does not apply.
 
-    Holm's step-down over the p values of all checks that have one. A finding of chance that does
-    not stand becomes "nothing found"; one whose size has no interval, for want of groups, is never
-    ``high``.
+    ``graders``: of which grader each check was asked. Holm's step-down over the p values of all
+    checks that have one. A finding of chance that does not stand becomes "nothing found"; one
+    whose size has no interval, for want of groups, is never ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
     results = [_with_power(_without_overclaim(result), level) for result in results]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
-    for check, result, stands in zip(checks, results, rejected, strict=True):
+    graders = graders or [""] * len(checks)
+    for check, result, stands, grader in zip(checks, results, rejected, graders, strict=True):
         found = result.finding is not None and (result.p_value is None or stands)
         state: Literal["found", "nothing_found", "not_applicable"] = (
             "not_applicable" if result.skipped else "found" if found else "nothing_found"
@@ -149,6 +199,7 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
         outcomes.append(
             CheckOutcome(
                 name=check.name,
+                grader=grader,
                 title=check.title,
                 looks_for=check.looks_for,
                 result=result,
