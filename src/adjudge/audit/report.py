@@ -17,6 +17,7 @@ from adjudge.checks.check import (
     AdvantageImpact,
     CheckOutcome,
     Finding,
+    list_found,
 )
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
@@ -85,11 +86,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def findings(self) -> list[tuple[CheckOutcome, Finding]]:
         """What was found, worst first."""
-        return [
-            (one, one.result.finding)
-            for one in self.outcomes
-            if one.state == "found" and one.result.finding is not None
-        ]
+        return list_found(self.outcomes)
 
     def in_state(self, state: str) -> list[CheckOutcome]:
         """The checks that ended so: ``nothing_found`` or ``not_applicable``."""

@@ -124,6 +124,15 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["found", "nothing_found", "not_applicable"]
 
 
+def list_found(outcomes: Sequence[CheckOutcome]) -> list[tuple[CheckOutcome, Finding]]:
+    """The checks that found something, each with its finding."""
+    return [
+        (one, one.result.finding)
+        for one in outcomes
+        if one.state == "found" and one.result.finding is not None
+    ]
+
+
 def severity_of(harm: float) -> FindingSeverity:
     """``high`` from a tenth of the training signal on, ``medium`` from a fiftieth on."""
     return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"

@@ -15,6 +15,7 @@ from adjudge.checks.check import (
     CheckOutcome,
     CheckResult,
     Finding,
+    list_found,
     make_result,
     not_applicable,
     run_checks,
@@ -270,9 +271,8 @@ def check_summary(summary: Summary) -> list[CheckOutcome]:
 
 
 def list_findings(summary: Summary) -> list[Finding]:
-    """What the checks found in a summary, worst first."""
-    outcomes = check_summary(summary)
-    return [one.result.finding for one in outcomes if one.state == "found" and one.result.finding]
+    """What the checks found in a summary, those of the whole run first."""
+    return [found for _, found in list_found(check_summary(summary))]
 
 
 def list_warnings(summary: Summary) -> list[str]:
