@@ -127,21 +127,21 @@ def say_the_same_in_groups(case: Case) -> None:
 
 
 PLANTED = [
-    (lose, "missing", "11 of 32 samples have no score and count as missing (unparsable 11; 11"),
+    (lose, "missing_scores", "11 of 32 samples have no score and count as missing (unparsable 11; 11"),
     (repair, "repaired", "all of these are 3."),
-    (answer_from_a_cache, "models", "judge-1b (cache) in 12 of 32, mean "),
+    (answer_from_a_cache, "sources", "judge-1b (cache) in 12 of 32, mean "),
     (prefer_the_first, "orders", "32 of 32 pairs change with the order; the first place is pref"),
-    (cut_the_answer, "answer_shown", "In 8 of 32 samples the judge’s prompt has only a part"),
+    (cut_the_answer, "answer_shown", "has only a part of it in 8 of 32 samples"),
     (
         hide_the_answer,
         "answer_shown",
-        "In 32 of 32 samples the judge’s prompt has nothing of the answer",
+        "has nothing of the answer in 32 of 32 samples",
     ),
     (state_a_score, "stated_scores", "8 of 32 answers state a score themselves; their mean"),
     (contradict_plainly, "reasons", "6 of 32 reasons call the answer wrong"),
     (contradict_itself, "same_reasons", "5 of 32 scores are far from what the same"),
     (turn_round, "against_environment", "is the scale turned round?"),
-    (follow_the_length, "length", "The longer an answer, the higher its score"),
+    (follow_the_length, "judge_length", "The longer an answer, the higher its score"),
     (say_the_same, "constant", "All 32 scores are 4."),
     (say_the_same_in_groups, "flat_groups", "In 8 of 8 groups all scores are equal"),
 ]
@@ -169,7 +169,7 @@ def test_a_source_without_scores_has_no_mean_that_could_differ(tmp_path: Path) -
             case.said["score"] = 5 if case.env else 4
 
     found = make_run(tmp_path / "run", lose_what_is_cached)["findings"]
-    assert [one["kind"] for one in found] == ["missing"]
+    assert [one["kind"] for one in found] == ["missing_scores"]
 
 
 def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
     assert [(one["level"], one["text"]) for one in found["findings"]] == [
         ("note", "1 of 32 samples have no score and count as missing (timeout 1).")
     ]
-    assert "Missing scores" in found["checked"]
-    assert any("both orders" in one for one in found["unchecked"])
+    assert "missing scores" in found["checked"]
+    assert any("in both orders" in one for one in found["unchecked"])
 
 
 def test_a_judge_without_skill_is_no_warning(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
     )
     found = dict(re.findall(r"<li>(.*?): <code>(\w+)</code>", page))
     assert found["Graders that follow the environment inside groups"] == "useful"
-    assert "wrong orders the samples of a group the wrong way round: 0.300 [0.200, 0.400]" in page
+    assert found["Graders that point the wrong way inside groups"] == "wrong"
     assert found["Graders not told apart from chance inside groups"] == "pooled"
     assert "pooled follows the environment over all samples, but inside" in page
     assert "25.0% of groups have the same reward" in page

@@ -164,7 +164,6 @@ def make_result(
         unit=unit,
         rows=tuple(rows),
         affected=affected,
-        impact=AdvantageImpact(why="it is not known what the advantages would be without it"),
         harm=harm,
         severity=severity or severity_of(harm),
         advice=advice,

@@ -101,13 +101,8 @@ class PropertyCounts(msgspec.Struct, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for a summary."""
-        kept = ("name", "n", "missing", "n_without", "missing_without")
-        return {
-            **{key: getattr(self, key) for key in kept},
-            "z": round(self.z, 2),
-            "across_prompts": self.across_prompts,
-            "predicts": self.predicts,
-        }
+        counts = {key: getattr(self, key) for key in self.__struct_fields__[:6]}
+        return {**counts, "z": round(self.z, 2), "predicts": self.predicts}
 
 
 class MissingCounts:

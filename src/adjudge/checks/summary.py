@@ -6,7 +6,6 @@ grading asks these checks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,11 +24,8 @@ from adjudge.checks.missing import check_missing
 CONSTANT_SAMPLES = 20
 NOT_APPLICABLE_SHARE, SUSPECT_SHARE, DEAD_SHARE, NOISE_SHARE = 0.2, 0.1, 0.5, 0.5
 
-BASELINES = {"response_length": "response length", "tool_calls": "number of tool calls"}
-"""Baselines of a summary, and how they read: what a grader must beat to earn its place."""
-
 REWARD = "the reward"
-_OF_SAMPLES, _CONCORDANCE = "share of samples", "concordance within groups"
+_OF_SAMPLES = "share of samples"
 
 Summary = Mapping[str, Any]
 
@@ -138,61 +134,19 @@ def _check_unscaled(of: GraderNumbers) -> CheckResult:
 
 
 def _check_order(of: GraderNumbers) -> CheckResult:
-    """Against the environment within groups; else what only seems to follow it."""
-    within, pooled = _known(of.facts.get("concordance")), _known(of.facts.get("auc"))
-    if within is None:
+    within, pooled = of.facts.get("concordance") or {}, of.facts.get("auc") or {}
+    if within.get("value") is None:
         return not_applicable("the environment has no rewards that differ within groups")
-    value, low = within["value"], within.get("low")
-    if low is not None and value < 0.5:
-        return make_result(
-            f"{of.name} orders the samples of a group the wrong way round: "
-            f"{format_concordance(within)}.",
-            value,
-            _CONCORDANCE,
-            p_value=find_chance(value, low, within["high"]),
-            severity="medium",
-            otherwise="It may judge what the environment does not pay, such as brevity.",
-            advice="See whether its scale or its weight has the wrong sign.",
-        )
-    bases = of.summary.get("baselines") or {}
-    known = {key: _known((bases.get(key) or {}).get("concordance")) for key in BASELINES}
-    apart = {key: abs(one["value"] - 0.5) for key, one in known.items() if one}
-    best = max(apart, key=lambda key: apart[key], default="")
-    if pooled and (pooled.get("low") or 0) > 0.5 and not (low and low > 0.5):
-        sentence = (
-            f"{of.name} follows the environment over all samples, but inside groups "
-            f"({within.get('pairs') or 0:,} pairs) that does not show: telling prompts apart also "
-            "raises the pooled number, and a group baseline removes it."
-        )
-    elif of.name != REWARD and best and abs(value - 0.5) <= apart[best]:
-        sentence = f"Inside groups, {of.name} is no further from chance than the {BASELINES[best]}."
-    else:
-        return CheckResult(unit=_CONCORDANCE)
-    return make_result(sentence, value, _CONCORDANCE, severity="low")
-
-
-def _known(agreement: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return agreement if agreement and agreement.get("value") is not None else None
-
-
-def find_chance(value: float, low: float, high: float) -> float:
-    """The two-sided p value of a concordance, by its 95 % interval, where the true one is ½.
-
-    The interval is symmetric on the logit scale; at 0 its upper bound is the rule of three.
-    """
-    if value <= 0:
-        return float(min(1.0, 2 * 0.5 ** (math.log(0.05) / math.log1p(-high))))
-    low, value, high = (math.log(one / (1 - one)) for one in (low, value, high))
-    return math.erfc(abs(value) * 2 * 1.96 / (high - low) / math.sqrt(2))
-
-
-def format_concordance(agreement: Mapping[str, Any] | None) -> str:
-    """``0.712 [0.650, 0.770]``, without the bracket where there is no interval."""
-    if not agreement or agreement.get("value") is None:
-        return "–"
-    low, high = agreement.get("low"), agreement.get("high")
-    bracket = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-    return f"{agreement['value']:.3f}{bracket}"
+    if (pooled.get("low") or 0.0) <= 0.5 or (within.get("low") or 0.0) > 0.5:
+        return CheckResult(unit="concordance within groups")
+    return make_result(
+        f"{of.name} follows the environment over all samples, but inside groups "
+        f"({within.get('pairs') or 0:,} pairs) that does not show: telling prompts apart also "
+        "raises the pooled number, and a group baseline removes it.",
+        within["value"],
+        "concordance within groups",
+        severity="low",
+    )
 
 
 def _check_noise(of: GraderNumbers) -> CheckResult:
@@ -212,47 +166,24 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
     )
 
 
-def _check_draws(of: GraderNumbers) -> CheckResult:
-    if of.noise is None or not of.noise["missing"]:
-        return CheckResult()
-    return make_result(
-        f"{of.name}: {of.noise['missing']:,} of its draws are missing, and were left out of its "
-        "noise share.",
-        of.noise["missing"] / max(1, of.noise["samples"] * of.noise["draws"]),
-        "share of draws",
-        severity="medium",
+SUMMARY_CHECKS, GRADER_CHECKS = (
+    tuple(Check(name=name, title=title, looks_for=title, run=run) for name, title, run in table)
+    for table in (
+        (
+            ("suspects", "failures that the answers may bring about", _check_suspects),
+            ("missing_pattern", "missing rewards that follow the answers", _check_pattern),
+            ("negative_products", "products that turn a judgement round", _check_products),
+            ("dead_groups", "groups of which all rewards are equal", _check_spread),
+        ),
+        (
+            ("not_applicable", "nothing to judge", _check_not_applicable),
+            ("constant", "one score for all samples", _check_constant),
+            ("unscaled", "no score_range beside scaled scores", _check_unscaled),
+            ("order", "prompts told apart, and not answers", _check_order),
+            ("noise", "more noise than signal", _check_noise),
+        ),
     )
-
-
-SUMMARY_CHECKS = tuple(
-    Check(name=name, title=title, looks_for=looks_for, run=run)
-    for name, title, looks_for, run in (
-        ("suspects", "Failures that answers may bring about",
-         f"such failures in {SUSPECT_SHARE:.0%} or more of the rewards", _check_suspects),
-        ("missing_pattern", "Missing rewards that follow the answers",
-         "properties of answers that predict a missing reward", _check_pattern),
-        ("negative_products", "Products that turn a judgement round",
-         "negative rewards of the environment as a factor", _check_products),
-        ("dead_groups", "Groups without spread", "groups with equal rewards", _check_spread),
-    )
-)  # fmt: skip
-
-GRADER_CHECKS = tuple(
-    Check(name=name, title=title, looks_for=looks_for, run=run)
-    for name, title, looks_for, run in (
-        ("not_applicable", "Nothing to judge",
-         f"nothing to judge in {NOT_APPLICABLE_SHARE:.0%} of the samples", _check_not_applicable),
-        ("constant", "One score for all samples",
-         f"{CONSTANT_SAMPLES} or more scores that are equal", _check_constant),
-        ("unscaled", "Scores without a range", "no score_range beside scaled scores",
-         _check_unscaled),
-        ("order", "Scores that do not follow the environment",
-         "a concordance below 0.5, or no better than a baseline", _check_order),
-        ("noise", "More noise than signal",
-         f"noise above {NOISE_SHARE:.0%} of the variance within groups", _check_noise),
-        ("draws", "Missing draws", "draws without a score", _check_draws),
-    )
-)  # fmt: skip
+)
 
 
 def check_summary(summary: Summary) -> list[CheckOutcome]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.checks.summary import BASELINES, format_concordance, list_findings
+from adjudge.checks.summary import list_findings
 from adjudge.report.charts import (
     PlottedInterval,
     bar_chart,
@@ -36,6 +36,19 @@ from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
 
 # No text of a sample enters here.
 
+BASELINES = {"response_length": "response length", "tool_calls": "number of tool calls"}
+"""Baselines of a summary, and how they read: what a grader must beat to earn its place."""
+
+
+def format_concordance(agreement: Mapping[str, Any] | None) -> str:
+    """``0.712 [0.650, 0.770]``, without the bracket where there is no interval."""
+    if not agreement or agreement.get("value") is None:
+        return "–"
+    low, high = agreement.get("low"), agreement.get("high")
+    if low is None or high is None:
+        return format_number(agreement["value"])
+    return f"{format_number(agreement['value'])} [{format_number(low)}, {format_number(high)}]"
+
 
 def findings_list(summary: Mapping[str, Any]) -> Element | None:
     """Who follows the environment inside groups, and what the checks of the summary found."""
@@ -45,21 +58,20 @@ def findings_list(summary: Mapping[str, Any]) -> Element | None:
     against = [name for name, one in known.items() if (one.get("high") or 1.0) < 0.5]
     unclear = [name for name in known if name not in (*follow, *against)]
     said: list[object] = []
-    if follow:
-        best = sorted(follow, key=lambda name: -known[name]["value"])
-        listed = [[code(name), " ", format_concordance(known[name])] for name in best]
-        said.append(["Graders that follow the environment inside groups: ", *_separate(listed)])
-    if unclear:
-        listed = [[code(name)] for name in unclear]
-        said.append(["Graders not told apart from chance inside groups: ", *_separate(listed)])
+    for names, text in (
+        (follow, "Graders that follow the environment inside groups"),
+        (against, "Graders that point the wrong way inside groups"),
+        (unclear, "Graders not told apart from chance inside groups"),
+    ):
+        listed = [
+            [", " * (at > 0), code(name), f" {format_concordance(known[name])}"]
+            for at, name in enumerate(sorted(names, key=lambda name: -known[name]["value"]))
+        ]
+        said += [[f"{text}: ", *listed]] if listed else []
     for one in list_findings(summary):
         begin = "" if one.severity == "low" else "Warning: "
         said.append([f"{begin}{one.sentence} {one.advice} ", small(one.otherwise)])
     return Element("ul", [Element("li", one) for one in said], class_="findings") if said else None
-
-
-def _separate(parts: Sequence[object]) -> list[object]:
-    return [[", " if place else "", part] for place, part in enumerate(parts)]
 
 
 class ScoreSeries(NamedTuple):
