@@ -97,13 +97,6 @@ def test_nothing_is_said_without_missing_rewards_or_with_nothing_else() -> None:
     assert check_missing([]).skipped
 
 
-def test_length_is_watched_in_pairs() -> None:
-    watch = MissingCounts()
-    for pair in range(40):
-        watch.add(none, [10.0, 20.0], [str(pair)] * 2, [False, pair % 2 == 0])
-    assert predictors(watch) == ["longer than the median"]
-
-
 def test_the_middle_of_a_long_answer_costs_nothing() -> None:
     assert answer_properties("x" * 9_000 + "```" + "y" * 9_000) == frozenset()
     assert answer_properties("```" + "y" * 90_000) == {"code block"}

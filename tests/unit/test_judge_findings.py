@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adjudge.audit.report import make_audit
 from adjudge.judges.call_log import JudgeCall
 from adjudge.runs.judge_findings import find_judge_problems
 from adjudge.runs.transcripts import TranscriptStore
@@ -127,7 +128,11 @@ def say_the_same_in_groups(case: Case) -> None:
 
 
 PLANTED = [
-    (lose, "missing_scores", "11 of 32 samples have no score and count as missing (unparsable 11; 11"),
+    (
+        lose,
+        "missing_scores",
+        "11 of 32 samples have no score and count as missing (unparsable 11",
+    ),
     (repair, "repaired", "all of these are 3."),
     (answer_from_a_cache, "sources", "judge-1b (cache) in 12 of 32, mean "),
     (prefer_the_first, "orders", "32 of 32 pairs change with the order; the first place is pref"),
@@ -205,6 +210,17 @@ def test_a_folder_without_transcripts_or_samples_says_so(tmp_path: Path) -> None
     found = find_judge_problems(tmp_path / "run")
     assert [one["kind"] for one in found["findings"]] == ["against_environment"]
     assert found["trouble"] == "of 0 of them prompts and replies are kept"
+
+
+def test_an_audit_of_the_folder_asks_the_same_checks_of_each_judge(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", prefer_the_first)
+    report = make_audit([tmp_path / "run"])
+    [(check, found)] = report.findings
+    assert (check.name, found.affected, found.rows[:2]) == ("orders.quality", 32, (0, 1))
+    assert found.otherwise
+    states = {one.name: one.state for one in report.outcomes}
+    assert states["answer_shown.quality"] == "nothing_found"
+    assert states["same_reasons.quality"] == "not_applicable"
 
 
 def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import Check, CheckOutcome, decide
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
+from adjudge.checks.judges import JUDGE_CHECKS, SEEN_BY_AUDIT, JudgedRun
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
 from adjudge.checks.run import AuditedRun
@@ -45,6 +48,19 @@ def read_run(
     return run
 
 
-def audit_run(run: AuditedRun, checks: Sequence[Check[AuditedRun]] = CHECKS) -> list[CheckOutcome]:
-    """What each check says of a run, worst first."""
-    return decide(checks, [check.run(run) for check in checks])
+def audit_run(
+    run: AuditedRun,
+    checks: Sequence[Check[AuditedRun]] = CHECKS,
+    judged: Mapping[str, JudgedRun] | None = None,
+) -> list[CheckOutcome]:
+    """What each check says of a run, worst first; ``judged``: what each of its judges said.
+
+    Of judges those checks are asked whose answers rewards and reasons do not have.
+    """
+    asked: list[tuple[Check[Any], Any]] = [(check, run) for check in checks]
+    for grader, said in (judged or {}).items():
+        for check in JUDGE_CHECKS:
+            if check.name not in SEEN_BY_AUDIT:
+                name, title = f"{check.name}.{grader}", f"{grader}: {check.title}"
+                asked.append((replace(check, name=name, title=title), said))
+    return decide([check for check, _ in asked], [check.run(about) for check, about in asked])

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.audit import CHECKS, audit_run
-from adjudge.audit.rollouts import read_audited
+from adjudge.audit.rollouts import read_audited, read_judges
 from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
@@ -121,7 +121,7 @@ def make_audit(
             "--map, such as --map messages=traj."
         )
     progress("checking", len(run), len(run))
-    outcomes = audit_run(run)
+    outcomes = audit_run(run, judged=read_judges(paths, run))
     return _report(paths, mapping or {}, run, outcomes, progress)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from adjudge.checks.check import (
-    FALSE_ALARM_RATE,
     Check,
     CheckResult,
     make_result,
@@ -37,7 +36,7 @@ _FEW = 3
 """Samples that a finding must have at least."""
 _MIN_SAMPLES = 8
 _MISSING_SHARE, _ORDER_SHARE = 0.2, 0.25
-"""From here on missing scores, and pairs that change with the order, are more than a note."""
+"""From here on missing scores are more than a note; of pairs, no place needs to be preferred."""
 _APART = 0.2
 """Two means that are further apart than this share of the scale differ."""
 _SHOWN_SHARE = 0.02
@@ -46,7 +45,7 @@ _WIDE = 0.5
 """Scores of equal reasons that are further apart than this share of the scale contradict them."""
 _AGAINST, _BY_LENGTH = -0.3, 0.7
 """Rank correlations within groups."""
-_FLAT_GROUPS = 0.25
+_FLAT_GROUPS = 0.5
 """Of the groups whose environment's rewards differ, those with equal scores."""
 _MAX_ROWS = 200
 
@@ -203,14 +202,14 @@ def _check_orders(run: JudgedRun) -> CheckResult:
     first = sum(one.orders == ("win", "loss") for one in changed)
     second = sum(one.orders == ("loss", "win") for one in changed)
     place, count = ("first", first) if first >= second else ("second", second)
-    is_chance = 2 * binomial_tail(count, first + second, 0.5) > FALSE_ALARM_RATE
+    p_value = min(1.0, 2 * binomial_tail(count, first + second, 0.5))
+    preferred = f"; the {place} place is preferred in {count:,}" if p_value <= 0.01 else ""
     return _found(
         changed,
         pairs,
-        f"{_of(changed, pairs)} pairs change with the order"
-        f"{'' if is_chance else f'; the {place} place is preferred in {count:,}'}.",
-        severity="high" if len(changed) >= _ORDER_SHARE * len(pairs) else "low",
-        otherwise="Pairs of equal quality change by the judge's noise alone.",
+        f"{_of(changed, pairs)} pairs change with the order{preferred}.",
+        p_value=None if len(changed) >= _ORDER_SHARE * len(pairs) else p_value,
+        otherwise="Pairs of equal quality change by the judge’s noise alone.",
     )
 
 
@@ -316,7 +315,7 @@ def _check_environment(run: JudgedRun) -> CheckResult:
     return _found(
         sorted(run.scored, key=lambda one: -off[one.row]),
         run.samples,
-        "The scores go against the environment’s reward (rank correlation within groups "
+        "The scores go against the environment’s reward (rank correlation "
         f"{_number(found[0])}): is the scale turned round?",
         p_value=found[1],
         otherwise="A grader may judge what the environment does not pay, such as brevity.",
@@ -375,14 +374,13 @@ def correlate_ranks(
     if all(len({y for _, y in rows}) == 1 for rows in strata):
         strata = [[(mean_and_std([x for x, _ in rows])[0], rows[0][1]) for rows in strata]]
     product = squares_x = squares_y = variance = 0.0
-    for pairs in strata:
-        if len(pairs) > 1:
-            x, y = ([(one or 0.0) - 0.5 for one in group_step(column, "rank")]
-                    for column in zip(*pairs, strict=True))  # fmt: skip
-            one, other = math.fsum(a * a for a in x), math.fsum(b * b for b in y)
-            product += math.fsum(a * b for a, b in zip(x, y, strict=True))
-            squares_x, squares_y = squares_x + one, squares_y + other
-            variance += one * other / (len(pairs) - 1)
+    for pairs in (rows for rows in strata if len(rows) > 1):
+        ranks = [group_step(column, "rank") for column in zip(*pairs, strict=True)]
+        xs, ys = ([(rank or 0.0) - 0.5 for rank in column] for column in ranks)
+        square_x, square_y = (math.fsum(one * one for one in column) for column in (xs, ys))
+        product += math.fsum(one * other for one, other in zip(xs, ys, strict=True))
+        squares_x, squares_y = squares_x + square_x, squares_y + square_y
+        variance += square_x * square_y / (len(pairs) - 1)
     if sum(map(len, strata)) < _MIN_SAMPLES or variance == 0:
         return None
     p_value = math.erfc(abs(product) / math.sqrt(2 * variance))
@@ -419,7 +417,7 @@ def _mean(rows: Sequence[JudgedSample]) -> str:
     return _number(mean(_scores(rows)))
 
 
-JUDGE_CHECKS = tuple(
+JUDGE_CHECKS: tuple[Check[JudgedRun], ...] = tuple(
     Check(name=name, title=title, looks_for=title, run=run)
     for name, title, run in (
         ("repaired", "scores of a second ask that differ from first ones", _check_repaired),

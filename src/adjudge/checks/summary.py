@@ -166,22 +166,23 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
     )
 
 
-SUMMARY_CHECKS, GRADER_CHECKS = (
-    tuple(Check(name=name, title=title, looks_for=title, run=run) for name, title, run in table)
-    for table in (
-        (
-            ("suspects", "failures that the answers may bring about", _check_suspects),
-            ("missing_pattern", "missing rewards that follow the answers", _check_pattern),
-            ("negative_products", "products that turn a judgement round", _check_products),
-            ("dead_groups", "groups of which all rewards are equal", _check_spread),
-        ),
-        (
-            ("not_applicable", "nothing to judge", _check_not_applicable),
-            ("constant", "one score for all samples", _check_constant),
-            ("unscaled", "no score_range beside scaled scores", _check_unscaled),
-            ("order", "prompts told apart, and not answers", _check_order),
-            ("noise", "more noise than signal", _check_noise),
-        ),
+SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
+    Check(name=name, title=title, looks_for=title, run=run)
+    for name, title, run in (
+        ("suspects", "failures that the answers may bring about", _check_suspects),
+        ("missing_pattern", "missing rewards that follow the answers", _check_pattern),
+        ("negative_products", "products that turn a judgement round", _check_products),
+        ("dead_groups", "groups of which all rewards are equal", _check_spread),
+    )
+)
+GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
+    Check(name=name, title=title, looks_for=title, run=run)
+    for name, title, run in (
+        ("not_applicable", "nothing to judge", _check_not_applicable),
+        ("constant", "one score for all samples", _check_constant),
+        ("unscaled", "no score_range beside scaled scores", _check_unscaled),
+        ("order", "prompts told apart, and not answers", _check_order),
+        ("noise", "more noise than signal", _check_noise),
     )
 )
 
