@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
-from adjudge.checks.check import Check, CheckOutcome, decide
+from adjudge.checks.check import Check, CheckOutcome, ask_of_each, run_checks
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
 from adjudge.checks.judges import JUDGE_CHECKS, SEEN_BY_AUDIT, JudgedRun
@@ -57,10 +55,5 @@ def audit_run(
 
     Of judges those checks are asked whose answers rewards and reasons do not have.
     """
-    asked: list[tuple[Check[Any], Any]] = [(check, run) for check in checks]
-    for grader, said in (judged or {}).items():
-        for check in JUDGE_CHECKS:
-            if check.name not in SEEN_BY_AUDIT:
-                name, title = f"{check.name}.{grader}", f"{grader}: {check.title}"
-                asked.append((replace(check, name=name, title=title), said))
-    return decide([check for check, _ in asked], [check.run(about) for check, about in asked])
+    of_judges = [check for check in JUDGE_CHECKS if check.name not in SEEN_BY_AUDIT]
+    return run_checks([*((check, run) for check in checks), *ask_of_each(of_judges, judged or {})])

@@ -14,7 +14,7 @@ Procedure"). Checks of facts (a NaN is a NaN) have none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -111,13 +111,9 @@ class Check(Generic[EvidenceT]):
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A check and its result after all have been decided together.
-
-    ``grader``: of whom it was asked, where each grader of a run is evidence of its own.
-    """
+    """A check and its result after all have been decided together."""
 
     name: str
-    grader: str = ""
     title: str
     looks_for: str
     result: CheckResult
@@ -171,35 +167,38 @@ def make_result(
     return CheckResult(finding=finding, p_value=p_value, effect=estimate, unit=unit)
 
 
-def run_checks(
+Question = tuple[Check[Any], Any]
+"""A check and what it is asked about."""
+
+
+def ask_of_each(
     checks: Sequence[Check[EvidenceT]], evidence: Mapping[str, EvidenceT]
-) -> list[CheckOutcome]:
-    """Ask every check of each grader's evidence, which has the grader's name, and decide."""
-    asked = [(grader, check) for grader in evidence for check in checks]
-    return decide(
-        [check for _, check in asked],
-        [check.run(evidence[grader]) for grader, check in asked],
-        [grader for grader, _ in asked],
-    )
+) -> list[Question]:
+    """Every check of each grader's evidence, with the grader in its name and title."""
+    return [
+        (replace(check, name=f"{check.name}.{name}", title=f"{name}: {check.title}"), one)
+        for name, one in evidence.items()
+        for check in checks
+    ]
 
 
-def decide(
-    checks: Sequence[Check[Any]],
-    results: Sequence[CheckResult],
-    graders: Sequence[str] | None = None,
-) -> list[CheckOutcome]:
+def run_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
+    """Ask every check, and decide all answers together."""
+    return decide([check for check, _ in questions], [check.run(one) for check, one in questions])
+
+
+def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
     """Which findings stand, worst first; then what was not found, then what does not apply.
 
-    ``graders``: of which grader each check was asked. Holm's step-down over the p values of all
-    checks that have one. A finding of chance that does not stand becomes "nothing found"; one
-    whose size has no interval, for want of groups, is never ``high``.
+    Holm's step-down over the p values of all checks that have one. A finding of chance that does
+    not stand becomes "nothing found"; one whose size has no interval, for want of groups, is never
+    ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
     results = [_with_power(_without_overclaim(result), level) for result in results]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
-    graders = graders or [""] * len(checks)
-    for check, result, stands, grader in zip(checks, results, rejected, graders, strict=True):
+    for check, result, stands in zip(checks, results, rejected, strict=True):
         found = result.finding is not None and (result.p_value is None or stands)
         state: Literal["found", "nothing_found", "not_applicable"] = (
             "not_applicable" if result.skipped else "found" if found else "nothing_found"
@@ -207,7 +206,6 @@ def decide(
         outcomes.append(
             CheckOutcome(
                 name=check.name,
-                grader=grader,
                 title=check.title,
                 looks_for=check.looks_for,
                 result=result,

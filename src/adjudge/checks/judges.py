@@ -90,8 +90,7 @@ class JudgedRun:
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The ends of the scale: the grader's, else those of its scores."""
-        scores = _scores(self.scored) or [0.0]
-        low, high = self.range
+        scores, (low, high) = _scores(self.scored) or [0.0], self.range
         return min(scores) if low is None else low, max(scores) if high is None else high
 
     @property

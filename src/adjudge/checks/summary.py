@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from adjudge.checks.check import (
     Check,
-    CheckOutcome,
     CheckResult,
     Finding,
+    ask_of_each,
     list_found,
     make_result,
     not_applicable,
@@ -187,30 +187,21 @@ GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
 )
 
 
-def check_summary(summary: Summary) -> list[CheckOutcome]:
-    """What the checks say of a run's ``summary.json``, or of a part of it."""
+def check_summary(summary: Summary) -> list[Finding]:
+    """What the checks find in a run's ``summary.json``, or in a part of it, worst first."""
     noise = summary.get("noise") or {}
-    of_graders = noise.get("graders") or {}
-    numbers = {
-        name: GraderNumbers(name, facts, of_graders.get(name), summary)
-        for name, facts in (summary.get("graders") or {}).items()
-    }
-    reward = GraderNumbers(REWARD, summary.get("reward") or {}, noise.get("reward"), summary)
-    return [
-        *run_checks(SUMMARY_CHECKS, {"": summary}),
-        *run_checks(GRADER_CHECKS, {**numbers, REWARD: reward}),
-    ]
-
-
-def list_findings(summary: Summary) -> list[Finding]:
-    """What the checks found in a summary, those of the whole run first."""
-    return [found for _, found in list_found(check_summary(summary))]
+    facts = {**(summary.get("graders") or {}), REWARD: summary.get("reward") or {}}
+    draws = {**(noise.get("graders") or {}), REWARD: noise.get("reward")}
+    graders = {n: GraderNumbers(n, facts[n], draws.get(n), summary) for n in facts}
+    of_run = [(check, summary) for check in SUMMARY_CHECKS]
+    outcomes = run_checks([*of_run, *ask_of_each(GRADER_CHECKS, graders)])
+    return [found for _, found in list_found(outcomes)]
 
 
 def list_warnings(summary: Summary) -> list[str]:
     """The findings that are no notes, each without its last full stop."""
     return [
         f"{one.sentence} {one.advice}".strip().removesuffix(".")
-        for one in list_findings(summary)
+        for one in check_summary(summary)
         if one.severity != "low"
     ]

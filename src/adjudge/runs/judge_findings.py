@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adjudge.checks.check import CheckOutcome, Finding, list_found, run_checks
+from adjudge.checks.check import CheckOutcome, Finding, ask_of_each, list_found, run_checks
 from adjudge.checks.judges import JUDGE_CHECKS, JudgedRun, JudgedSample
 from adjudge.errors import RunFolderError
 from adjudge.judges.call_log import JudgeCall
@@ -46,23 +46,24 @@ def find_judge_problems(folder: Path) -> dict[str, Any]:
         judged, links, trouble = read_judged(folder)
     except RunFolderError as error:
         judged, links, trouble = {}, {}, str(error)
-    outcomes = run_checks(JUDGE_CHECKS, judged)
+    outcomes = run_checks(ask_of_each(JUDGE_CHECKS, judged))
     skipped = [one for one in outcomes if one.state == "not_applicable"]
-    made = dict.fromkeys(one.title for one in outcomes if one.state != "not_applicable")
+    made = (one.title for one in outcomes if one.state != "not_applicable")
     return {
         "findings": [_as_row(*one, links) for one in list_found(outcomes)],
         "graders": list(judged),
         "samples": len(links),
         "trouble": trouble,
-        "checked": list(made),
-        "unchecked": [f"{one.grader}: {one.title}: {one.result.skipped}" for one in skipped],
+        "checked": list(dict.fromkeys(title.partition(": ")[2] for title in made)),
+        "unchecked": [f"{one.title}: {one.result.skipped}" for one in skipped],
     }
 
 
 def _as_row(one: CheckOutcome, found: Finding, links: Links) -> dict[str, Any]:
+    kind, _, grader = one.name.partition(".")
     return {
-        "grader": one.grader,
-        "kind": one.name,
+        "grader": grader,
+        "kind": kind,
         "level": "note" if found.severity == "low" else "warning",
         "text": found.sentence,
         "otherwise": found.otherwise,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.checks.summary import list_findings
+from adjudge.checks.summary import check_summary
 from adjudge.report.charts import (
     PlottedInterval,
     bar_chart,
@@ -68,7 +68,7 @@ def findings_list(summary: Mapping[str, Any]) -> Element | None:
             for at, name in enumerate(sorted(names, key=lambda name: -known[name]["value"]))
         ]
         said += [[f"{text}: ", *listed]] if listed else []
-    for one in list_findings(summary):
+    for one in check_summary(summary):
         begin = "" if one.severity == "low" else "Warning: "
         said.append([f"{begin}{one.sentence} {one.advice} ", small(one.otherwise)])
     return Element("ul", [Element("li", one) for one in said], class_="findings") if said else None
