@@ -142,8 +142,8 @@ def not_applicable(why: str) -> CheckResult:
 def make_result(
     sentence: str,
     effect: float,
-    unit: str,
     *,
+    unit: str = "share of samples",
     p_value: float | None = None,
     severity: FindingSeverity | None = None,
     affected: int = 0,

@@ -104,9 +104,8 @@ class JudgedRun:
         return len(set(_scores(self.scored))) == 1 and len(self.scored) >= _MIN_SAMPLES
 
 
-_UNIT = "share of samples"
-_NOTHING = CheckResult(unit=_UNIT)
-_BY_CHANCE = CheckResult(unit=_UNIT, p_value=1.0)
+_NOTHING = CheckResult(unit="share of samples")
+_BY_CHANCE = CheckResult(unit="share of samples", p_value=1.0)
 
 
 def _found(
@@ -114,7 +113,7 @@ def _found(
 ) -> CheckResult:
     """The result that ``some`` samples are a finding, as a share of ``of``."""
     rows = [one.row for one in some[:_MAX_ROWS]]
-    return make_result(sentence, len(some) / len(of), _UNIT, rows=rows, affected=len(some), **more)
+    return make_result(sentence, len(some) / len(of), rows=rows, affected=len(some), **more)
 
 
 def _check_missing(run: JudgedRun) -> CheckResult:
@@ -136,7 +135,7 @@ def _check_missing(run: JudgedRun) -> CheckResult:
 def _check_repaired(run: JudgedRun) -> CheckResult:
     mended = [one for one in run.scored if one.is_repaired]
     what = "scores come from a second ask after a reply that could not be read"
-    otherwise = "Answers that are hard to judge may be bad more often."
+    otherwise = "Answers that are hard to judge may be bad more often. Read the first replies."
     counts, size = Counter(_scores(run.scored)), len(mended)
     if len(set(_scores(mended))) != 1 or min(size, len(run.scored) - size) < _FEW:
         return _compare(run, mended, run.scored, what, otherwise)
@@ -184,10 +183,15 @@ def _check_sources(run: JudgedRun) -> CheckResult:
     ]
     if len({model for model, _ in parts if model}) > run.judges:
         sentence = f"Several models answered: {'; '.join(each)}."
-        return _found(some, run.samples, sentence, otherwise="A router does so on purpose.")
+        return _found(
+            some, run.samples, sentence, otherwise="A router does so. Else use one model."
+        )
     if len({kind for _, kind in parts}) < 2:
         return _NOTHING
-    what, otherwise = f"({'; '.join(each)})", "What a cache has may be of easier prompts."
+    what, otherwise = (
+        f"({'; '.join(each)})",
+        "What a cache has may be of easier prompts. Ask some again.",
+    )
     return _compare(run, some, run.samples, f"replies are of another source {what}", otherwise)
 
 
@@ -209,6 +213,7 @@ def _check_orders(run: JudgedRun) -> CheckResult:
         f"{_of(changed, pairs)} pairs change with the order{preferred}.",
         p_value=None if len(changed) >= _ORDER_SHARE * len(pairs) else p_value,
         otherwise="Pairs of equal quality change by the judge’s noise alone.",
+        advice="Ask about each pair in both orders, and let those that change be ties.",
     )
 
 
@@ -251,7 +256,7 @@ def _check_stated(run: JudgedRun) -> CheckResult:
     if all(one.length is None for one in run.samples):
         return not_applicable("no rollouts are kept")
     stating = [one for one in run.scored if one.states_score]
-    otherwise = "A task that asks for a rating has such answers."
+    otherwise = "A task that asks for a rating has such answers. Read what the judge says of them."
     what = "answers state a score themselves"
     return _compare(run, stating, run.scored, what, otherwise, higher=True)
 
@@ -270,6 +275,7 @@ def _check_reasons(run: JudgedRun) -> CheckResult:
         "the lowest.",
         p_value=binomial_tail(len(opposed), len(read), READING_ERRORS),
         otherwise="The rules that read reasons may misread some. Read the samples.",
+        advice="See whether the scale is turned round, or the parser takes another number.",
     )
 
 
@@ -300,6 +306,7 @@ def _check_same_reasons(run: JudgedRun) -> CheckResult:
         f"{_of(odd, run.scored)} scores are far from what the same reason gets elsewhere: "
         f"“{said[:90]}{'…' * (len(said) > 90)}” gets {_number(odd[0].score)}.",
         otherwise="A stock sentence before the real reason goes with any score.",
+        advice="Read the replies: score and reason may be of two answers.",
     )
 
 
@@ -318,6 +325,7 @@ def _check_environment(run: JudgedRun) -> CheckResult:
         f"{_number(found[0])}): is the scale turned round?",
         p_value=found[1],
         otherwise="A grader may judge what the environment does not pay, such as brevity.",
+        advice="Compare the best and the worst sample of a group.",
     )
 
 
@@ -341,7 +349,7 @@ def _check_flat_groups(run: JudgedRun) -> CheckResult:
     members: dict[Hashable, list[JudgedSample]] = {}
     for one in run.scored:
         members.setdefault(one.group, []).append(one)
-    groups = [rows for rows in members.values() if len({one.env for one in rows}) > 1]
+    groups = [rows for rows in members.values() if len({one.env for one in rows} - {None}) > 1]
     flat = [rows for rows in groups if len(set(_scores(rows))) == 1]
     if not groups:
         return not_applicable("the environment’s rewards do not differ within groups")
@@ -354,6 +362,7 @@ def _check_flat_groups(run: JudgedRun) -> CheckResult:
         "differ.",
         severity="medium",
         otherwise="A scale of few values has ties by chance.",
+        advice="Use a finer scale, or a judge that compares the answers of a group.",
     )
 
 

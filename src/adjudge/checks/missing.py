@@ -176,7 +176,7 @@ def check_missing(table: Sequence[Mapping[str, Any]]) -> CheckResult:
         f"{f' (also: {also})' if also else ''}: the policy may learn to bring failures "
         f"about{unless}.",
         share,
-        unit,
+        unit=unit,
         p_value=p_value,
         affected=first["missing"],
         otherwise="Such answers may be harder to judge; the policy is then taught by the others.",

@@ -25,7 +25,7 @@ CONSTANT_SAMPLES = 20
 NOT_APPLICABLE_SHARE, SUSPECT_SHARE, DEAD_SHARE, NOISE_SHARE = 0.2, 0.1, 0.5, 0.5
 
 REWARD = "the reward"
-_OF_SAMPLES = "share of samples"
+_NOTHING = CheckResult(unit="share of samples")
 
 Summary = Mapping[str, Any]
 
@@ -47,13 +47,12 @@ def _check_suspects(summary: Summary) -> CheckResult:
     kinds = (summary.get("missing") or {}).get("suspect_by_kind") or {}
     share = sum(kinds.values()) / max(1, _drawn(summary))
     if share < SUSPECT_SHARE:
-        return CheckResult(unit=_OF_SAMPLES)
+        return _NOTHING
     named = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
     return make_result(
         f"{share:.0%} of the rewards are missing for reasons that the answers may have brought "
         f"about ({named}).",
         share,
-        _OF_SAMPLES,
         otherwise="A limit of tokens that is too low fails the same way.",
         advice="Read some of them.",
     )
@@ -66,12 +65,11 @@ def _check_pattern(summary: Summary) -> CheckResult:
 def _check_products(summary: Summary) -> CheckResult:
     negative = (summary.get("reward") or {}).get("negative_products")
     if not negative:
-        return CheckResult(unit=_OF_SAMPLES)
+        return _NOTHING
     return make_result(
         f"env_reward is negative in {negative:,} of {summary['samples']:,} samples. Under "
         "combine_mode = 'multiply' a better judgement makes such a reward lower.",
         negative / summary["samples"],
-        _OF_SAMPLES,
         severity="medium",
     )
 
@@ -83,7 +81,7 @@ def _check_spread(summary: Summary) -> CheckResult:
     return make_result(
         f"{share:.1%} of groups have the same reward throughout and teach nothing.",
         share,
-        "share of groups",
+        unit="share of groups",
         severity="medium" if share > DEAD_SHARE else "low",
         otherwise="Prompts that are too easy or too hard, and rewards of few values, do this.",
     )
@@ -93,11 +91,10 @@ def _check_not_applicable(of: GraderNumbers) -> CheckResult:
     lacking = (of.facts.get("missing_by_kind") or {}).get("not_applicable", 0)
     share = ((of.facts.get("not_evaluable") or 0) + lacking) / max(1, _drawn(of.summary))
     if share < NOT_APPLICABLE_SHARE or not of.facts.get("weight"):
-        return CheckResult(unit=_OF_SAMPLES)
+        return _NOTHING
     return make_result(
         f"{of.name} had nothing to judge in {share:.0%} of the samples.",
         share,
-        _OF_SAMPLES,
         advice="In a group of which that is all it is left out; in others its stated score counts, "
         "and a sample without its field has no reward.",
     )
@@ -109,11 +106,10 @@ def _check_constant(of: GraderNumbers) -> CheckResult:
     if facts.get("role") != "score" or not facts.get("weight") or judged < CONSTANT_SAMPLES:
         return not_applicable(f"no weight, or fewer than {CONSTANT_SAMPLES} scores")
     if facts.get("min") != facts.get("max") or facts.get("min") is None:
-        return CheckResult(unit=_OF_SAMPLES)
+        return _NOTHING
     return make_result(
         f"{of.name} gave {facts['min']:g} to every sample, which tells no rollouts apart.",
         1.0,
-        _OF_SAMPLES,
         severity="medium",
         otherwise="Samples may all be as good as it can say.",
         advice="Read some of its reasons.",
@@ -122,12 +118,11 @@ def _check_constant(of: GraderNumbers) -> CheckResult:
 
 def _check_unscaled(of: GraderNumbers) -> CheckResult:
     if not (beside := of.facts.get("unscaled_beside")):
-        return CheckResult(unit=_OF_SAMPLES)
+        return _NOTHING
     return make_result(
         f"{of.name} has no score_range: its scores count unscaled beside scores in [0, 1] "
         f"({', '.join(beside)}).",
         1.0,
-        _OF_SAMPLES,
         severity="medium",
         advice="Give score_range = [low, high] to scale them.",
     )
@@ -144,7 +139,7 @@ def _check_order(of: GraderNumbers) -> CheckResult:
         f"({within.get('pairs') or 0:,} pairs) that does not show: telling prompts apart also "
         "raises the pooled number, and a group baseline removes it.",
         within["value"],
-        "concordance within groups",
+        unit="concordance within groups",
         severity="low",
     )
 
@@ -161,7 +156,7 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
         f"{of.name} has more noise than signal: {share:.0%}{between} of the variance inside groups "
         "is another each time it is asked.",
         share,
-        unit,
+        unit=unit,
         advice=f"{votes} votes would halve it." if votes else "No number of votes would help.",
     )
 
