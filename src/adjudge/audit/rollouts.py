@@ -116,7 +116,11 @@ def read_judges(paths: Sequence[Path], run: AuditedRun) -> dict[str, JudgedRun]:
     """What each judge of one run folder said; none where its samples are not the audited rows."""
     if len(paths) != 1 or not _is_run_folder(paths[0]):
         return {}
-    judged, links, _ = read_judged(paths[0])
+    try:
+        judged, links, _ = read_judged(paths[0])
+    except RunFolderError as error:
+        run.notes.append(f"{error} What its judges said is not audited.")
+        return {}
     return judged if len(links) in {len(run), MAX_SAMPLES} else {}
 
 
