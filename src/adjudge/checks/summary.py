@@ -22,7 +22,7 @@ from adjudge.checks.check import (
 from adjudge.checks.missing import check_missing
 
 CONSTANT_SAMPLES = 20
-NOT_APPLICABLE_SHARE, SUSPECT_SHARE, DEAD_SHARE, NOISE_SHARE = 0.2, 0.1, 0.5, 0.5
+NOT_APPLICABLE_SHARE, SUSPECT_SHARE, NOISE_SHARE = 0.2, 0.1, 0.5
 
 REWARD = "the reward"
 _NOTHING = CheckResult(unit="share of samples")
@@ -82,7 +82,7 @@ def _check_spread(summary: Summary) -> CheckResult:
         f"{share:.1%} of groups have the same reward throughout and teach nothing.",
         share,
         unit="share of groups",
-        severity="medium" if share > DEAD_SHARE else "low",
+        severity="low",
         otherwise="Prompts that are too easy or too hard, and rewards of few values, do this.",
     )
 

@@ -156,8 +156,16 @@ def noise_table(noise: Mapping[str, Any]) -> Table:
                *numeric("noise std", "pairs right", votes), Column("95 %", "i"),
                *numeric(cost)]  # fmt: skip
     entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
-    rows = [[name, *(_cells(found) if found else _once_cells())] for name, found in entries]
+    rows = [
+        [[name, _lost_draws(found)], *(_cells(found) if found else _once_cells())]
+        for name, found in entries
+    ]
     return Table(columns, rows, drop=("noise std", "pairs right", cost), keep=(share, votes))
+
+
+def _lost_draws(found: Mapping[str, Any] | None) -> object:
+    """How many draws have no score, and are left out of the share."""
+    return small(f" ({found['missing']:,} draws missing)") if found and found["missing"] else None
 
 
 def _once_cells() -> list[object]:

@@ -27,9 +27,7 @@ from adjudge.report.elements import (
     paragraph,
     small,
 )
-from adjudge.report.page import (
-    Tile,
-)
+from adjudge.report.page import Tile
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import UNSCALED
 from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
@@ -59,9 +57,9 @@ def findings_list(summary: Mapping[str, Any]) -> Element | None:
     unclear = [name for name in known if name not in (*follow, *against)]
     said: list[object] = []
     for names, text in (
-        (follow, "Graders that follow the environment inside groups"),
-        (against, "Graders that point the wrong way inside groups"),
-        (unclear, "Graders not told apart from chance inside groups"),
+        (follow, "Follow the environment inside groups"),
+        (against, "Point the wrong way inside groups"),
+        (unclear, "Not told apart from chance inside groups"),
     ):
         listed = [
             [", " * (at > 0), code(name), f" {format_concordance(known[name])}"]
