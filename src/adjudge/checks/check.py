@@ -98,7 +98,8 @@ EvidenceT = TypeVar("EvidenceT")
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
-    ``run`` measures and tests the evidence. ``features``: what is measured of each rollout while
+    ``run`` measures and tests the evidence. ``otherwise`` and ``advice`` are those of its findings
+    that have none of their own. ``features``: what is measured of each rollout while
     its texts are at hand, by names that checks may share; ``run`` reads them as
     ``run.feature(name)``.
     """
@@ -107,6 +108,8 @@ class Check(Generic[EvidenceT]):
     title: str
     looks_for: str
     run: Callable[[EvidenceT], CheckResult]
+    otherwise: str = ""
+    advice: str = ""
     features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
 
 
@@ -148,14 +151,12 @@ def make_result(
     severity: FindingSeverity | None = None,
     affected: int = 0,
     rows: Sequence[int] = (),
-    otherwise: str = "",
     advice: str = "",
 ) -> CheckResult:
     """The result with a finding that has the size ``effect``, which is its harm, too."""
     estimate, harm = Estimate(effect, why="counted"), min(1.0, abs(effect))
     finding = Finding(
         sentence=sentence,
-        otherwise=otherwise,
         effect=estimate,
         unit=unit,
         rows=tuple(rows),
@@ -195,7 +196,10 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
-    results = [_with_power(_without_overclaim(result), level) for result in results]
+    results = [
+        _with_power(_without_overclaim(_with_words(check, result)), level)
+        for check, result in zip(checks, results, strict=True)
+    ]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
@@ -214,6 +218,16 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
         )
     states = ("found", "nothing_found", "not_applicable")
     return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
+
+
+def _with_words(check: Check[Any], result: CheckResult) -> CheckResult:
+    if (found := result.finding) is None:
+        return result
+    words = {
+        "otherwise": found.otherwise or check.otherwise,
+        "advice": found.advice or check.advice,
+    }
+    return msgspec.structs.replace(result, finding=msgspec.structs.replace(found, **words))
 
 
 def _without_overclaim(result: CheckResult) -> CheckResult:

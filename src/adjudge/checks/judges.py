@@ -123,26 +123,21 @@ def _check_missing(run: JudgedRun) -> CheckResult:
     each = ", ".join(f"{kind} {n:,}" for kind, n in Counter(one.kind for one in lost).most_common())
     again = sum(one.is_unread_again for one in lost)
     after = f"; {again:,} of them unreadable at a second ask, too" if again else ""
-    return _found(
-        lost,
-        run.samples,
-        f"{_of(lost, run.samples)} samples have no score and count as missing ({each}{after}).",
-        severity=None if len(lost) >= _MISSING_SHARE * len(run.samples) else "low",
-        advice="Read some replies. Raise the limit of tokens or the deadline that they exceed.",
-    )
+    what = f"samples have no score and count as missing ({each}{after})."
+    severity = None if len(lost) >= _MISSING_SHARE * len(run.samples) else "low"
+    return _found(lost, run.samples, f"{_of(lost, run.samples)} {what}", severity=severity)
 
 
 def _check_repaired(run: JudgedRun) -> CheckResult:
     mended = [one for one in run.scored if one.is_repaired]
     what = "scores come from a second ask after a reply that could not be read"
-    otherwise = "Answers that are hard to judge may be bad more often. Read the first replies."
     counts, size = Counter(_scores(run.scored)), len(mended)
     if len(set(_scores(mended))) != 1 or min(size, len(run.scored) - size) < _FEW:
-        return _compare(run, mended, run.scored, what, otherwise)
+        return _compare(run, mended, run.scored, what)
     # How often as many samples, chosen at random, have one score.
     p_value = sum(math.comb(n, size) for n in counts.values()) / math.comb(len(run.scored), size)
     sentence = f"{_of(mended, run.scored)} {what}, and all of these are {_number(mended[0].score)}."
-    return _found(mended, run.scored, sentence, p_value=p_value, otherwise=otherwise)
+    return _found(mended, run.scored, sentence, p_value=p_value)
 
 
 def _compare(
@@ -150,7 +145,6 @@ def _compare(
     some: Sequence[JudgedSample],
     every: Sequence[JudgedSample],
     what: str,
-    otherwise: str,
     *,
     higher: bool = False,
 ) -> CheckResult:
@@ -159,14 +153,12 @@ def _compare(
     others = [one for one in every if one.row not in inside]
     if min(len(_scores(some)), len(_scores(others))) < _FEW:
         return not_applicable(f"fewer than {_FEW} scores to compare")
-    sides = ((one.group, one.score, float(one.row in inside)) for one in every)
-    found = correlate_ranks(sides)
+    found = correlate_ranks((one.group, one.score, float(one.row in inside)) for one in every)
     apart = mean_and_std(_scores(some))[0] - mean_and_std(_scores(others))[0]
     if found is None or abs(apart) < _APART * run.width or (higher and apart < 0):
         return _BY_CHANCE
     means = f"their mean is {_mean(some)}, that of the others {_mean(others)}"
-    sentence = f"{_of(some, every)} {what}; {means}."
-    return _found(some, every, sentence, p_value=found[1], otherwise=otherwise)
+    return _found(some, every, f"{_of(some, every)} {what}; {means}.", p_value=found[1])
 
 
 def _check_sources(run: JudgedRun) -> CheckResult:
@@ -177,22 +169,15 @@ def _check_sources(run: JudgedRun) -> CheckResult:
     if not parts:
         return not_applicable("no replies are kept")
     some = min(parts.values(), key=len)
-    each = [
+    each = "; ".join(
         f"{model[:80]} ({kind}) in {_of(rows, run.samples)}, mean {_mean(rows)}"
         for (model, kind), rows in sorted(parts.items(), key=lambda one: -len(one[1]))
-    ]
+    )
     if len({model for model, _ in parts if model}) > run.judges:
-        sentence = f"Several models answered: {'; '.join(each)}."
-        return _found(
-            some, run.samples, sentence, otherwise="A router does so. Else use one model."
-        )
+        return _found(some, run.samples, f"Several models answered: {each}.")
     if len({kind for _, kind in parts}) < 2:
         return _NOTHING
-    what, otherwise = (
-        f"({'; '.join(each)})",
-        "What a cache has may be of easier prompts. Ask some again.",
-    )
-    return _compare(run, some, run.samples, f"replies are of another source {what}", otherwise)
+    return _compare(run, some, run.samples, f"replies are of another source ({each})")
 
 
 def _check_orders(run: JudgedRun) -> CheckResult:
@@ -207,26 +192,16 @@ def _check_orders(run: JudgedRun) -> CheckResult:
     place, count = ("first", first) if first >= second else ("second", second)
     p_value = min(1.0, 2 * binomial_tail(count, first + second, 0.5))
     preferred = f"; the {place} place is preferred in {count:,}" if p_value <= 0.01 else ""
-    return _found(
-        changed,
-        pairs,
-        f"{_of(changed, pairs)} pairs change with the order{preferred}.",
-        p_value=None if len(changed) >= _ORDER_SHARE * len(pairs) else p_value,
-        otherwise="Pairs of equal quality change by the judge’s noise alone.",
-        advice="Ask about each pair in both orders, and let those that change be ties.",
-    )
+    sentence = f"{_of(changed, pairs)} pairs change with the order{preferred}."
+    is_many = len(changed) >= _ORDER_SHARE * len(pairs)
+    return _found(changed, pairs, sentence, p_value=None if is_many else p_value)
 
 
 def _check_constant(run: JudgedRun) -> CheckResult:
     if not run.is_constant:
         return _NOTHING
-    return _found(
-        run.scored,
-        run.scored,
-        f"All {len(run.scored):,} scores are {_number(run.scored[0].score)}.",
-        otherwise="Samples may all be as good as it can say.",
-        advice="Read some reasons.",
-    )
+    sentence = f"All {len(run.scored):,} scores are {_number(run.scored[0].score)}."
+    return _found(run.scored, run.scored, sentence)
 
 
 def _check_shown(run: JudgedRun) -> CheckResult:
@@ -243,22 +218,14 @@ def _check_shown(run: JudgedRun) -> CheckResult:
         parts.append(f"only a part of it in {_of(cut, asked)} samples (median: {middle:.0%})")
     if not parts:
         return _NOTHING
-    return _found(
-        [*absent, *cut],
-        asked,
-        f"The judge’s prompt has {' and '.join(parts)}.",
-        otherwise="A template may show an extracted answer or a summary on purpose.",
-        advice="Read a prompt: see the template's fields, and what cuts long texts.",
-    )
+    return _found([*absent, *cut], asked, f"The judge’s prompt has {' and '.join(parts)}.")
 
 
 def _check_stated(run: JudgedRun) -> CheckResult:
     if all(one.length is None for one in run.samples):
         return not_applicable("no rollouts are kept")
     stating = [one for one in run.scored if one.states_score]
-    otherwise = "A task that asks for a rating has such answers. Read what the judge says of them."
-    what = "answers state a score themselves"
-    return _compare(run, stating, run.scored, what, otherwise, higher=True)
+    return _compare(run, stating, run.scored, "answers state a score themselves", higher=True)
 
 
 def _check_reasons(run: JudgedRun) -> CheckResult:
@@ -268,15 +235,9 @@ def _check_reasons(run: JudgedRun) -> CheckResult:
     opposed = [one for one, side in read if is_opposed(side, one.score or 0.0, *run.ends)]
     if len(opposed) < _FEW:
         return _BY_CHANCE
-    return _found(
-        opposed,
-        read,
-        f"{_of(opposed, read)} reasons call the answer wrong beside the top score, or right beside "
-        "the lowest.",
-        p_value=binomial_tail(len(opposed), len(read), READING_ERRORS),
-        otherwise="The rules that read reasons may misread some. Read the samples.",
-        advice="See whether the scale is turned round, or the parser takes another number.",
-    )
+    what = "reasons call the answer wrong beside the top score, or right beside the lowest."
+    p_value = binomial_tail(len(opposed), len(read), READING_ERRORS)
+    return _found(opposed, read, f"{_of(opposed, read)} {what}", p_value=p_value)
 
 
 _NUMBER = re.compile(r"(?<![\d.,/])\d{2,}(?![\d/%]|[.,]\d)")
@@ -300,14 +261,9 @@ def _check_same_reasons(run: JudgedRun) -> CheckResult:
     if len(odd) < _FEW:
         return _NOTHING
     said = " ".join(odd[0].reason.split())
-    return _found(
-        odd,
-        run.scored,
-        f"{_of(odd, run.scored)} scores are far from what the same reason gets elsewhere: "
-        f"“{said[:90]}{'…' * (len(said) > 90)}” gets {_number(odd[0].score)}.",
-        otherwise="A stock sentence before the real reason goes with any score.",
-        advice="Read the replies: score and reason may be of two answers.",
-    )
+    example = f"“{said[:90]}{'…' * (len(said) > 90)}” gets {_number(odd[0].score)}"
+    what = f"scores are far from what the same reason gets elsewhere: {example}."
+    return _found(odd, run.scored, f"{_of(odd, run.scored)} {what}")
 
 
 def _check_environment(run: JudgedRun) -> CheckResult:
@@ -318,15 +274,10 @@ def _check_environment(run: JudgedRun) -> CheckResult:
         return _BY_CHANCE
     width = run.width or 1.0
     off = {x.row: abs((x.score or 0.0) / width - (x.env or 0.0)) for x in run.scored}
-    return _found(
-        sorted(run.scored, key=lambda one: -off[one.row]),
-        run.samples,
-        "The scores go against the environment’s reward (rank correlation "
-        f"{_number(found[0])}): is the scale turned round?",
-        p_value=found[1],
-        otherwise="A grader may judge what the environment does not pay, such as brevity.",
-        advice="Compare the best and the worst sample of a group.",
-    )
+    worst = sorted(run.scored, key=lambda one: -off[one.row])
+    r = f"rank correlation {_number(found[0])}"
+    sentence = f"The scores go against the environment’s reward ({r}): is the scale turned round?"
+    return _found(worst, run.samples, sentence, p_value=found[1])
 
 
 def _check_length(run: JudgedRun) -> CheckResult:
@@ -335,14 +286,9 @@ def _check_length(run: JudgedRun) -> CheckResult:
         return not_applicable("scores and lengths that are known do not differ within groups")
     if found[0] < _BY_LENGTH:
         return _BY_CHANCE
-    return _found(
-        sorted(run.scored, key=lambda one: -(one.length or 0)),
-        run.samples,
-        f"The longer an answer, the higher its score (rank correlation {_number(found[0])}).",
-        p_value=found[1],
-        severity="medium",
-        otherwise="Longer answers can be better. `adjudge probe` compares them at one quality.",
-    )
+    longest = sorted(run.scored, key=lambda one: -(one.length or 0))
+    sentence = f"The longer an answer, the higher its score (rank correlation {_number(found[0])})."
+    return _found(longest, run.samples, sentence, p_value=found[1], severity="medium")
 
 
 def _check_flat_groups(run: JudgedRun) -> CheckResult:
@@ -355,15 +301,9 @@ def _check_flat_groups(run: JudgedRun) -> CheckResult:
         return not_applicable("the environment’s rewards do not differ within groups")
     if run.is_constant or len(flat) < max(_FEW, _FLAT_GROUPS * len(groups)):
         return _NOTHING
-    return _found(
-        [one for rows in flat for one in rows],
-        run.scored,
-        f"In {_of(flat, groups)} groups all scores are equal, though the environment’s rewards "
-        "differ.",
-        severity="medium",
-        otherwise="A scale of few values has ties by chance.",
-        advice="Use a finer scale, or a judge that compares the answers of a group.",
-    )
+    what = "groups all scores are equal, though the environment’s rewards differ."
+    rows = [one for rows in flat for one in rows]
+    return _found(rows, run.scored, f"In {_of(flat, groups)} {what}", severity="medium")
 
 
 def correlate_ranks(
@@ -426,21 +366,40 @@ def _mean(rows: Sequence[JudgedSample]) -> str:
 
 
 JUDGE_CHECKS: tuple[Check[JudgedRun], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run)
-    for name, title, run in (
-        ("repaired", "scores of a second ask that differ from first ones", _check_repaired),
-        ("sources", "more models than judges, or a cache with other scores", _check_sources),
-        ("orders", "pairs that change with the order", _check_orders),
-        ("answer_shown", "answers that are not whole in the judge’s prompt", _check_shown),
-        ("stated_scores", "answers that state a score and get a higher one", _check_stated),
-        ("same_reasons", "equal reasons with scores far apart", _check_same_reasons),
-        ("flat_groups", "groups that the judge does not tell apart", _check_flat_groups),
-        ("against_environment", "scores against the environment’s reward", _check_environment),
-        ("missing_scores", "missing scores", _check_missing),
-        ("constant", "one score for all samples", _check_constant),
-        ("reasons", "scores against their reasons", _check_reasons),
-        ("judge_length", "scores that follow the length", _check_length),
+    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    for name, run, title, otherwise, advice in (
+        ("repaired", _check_repaired, "scores of a second ask that differ from first ones",
+         "Answers that are hard to judge may be bad more often.", "Read the first replies."),
+        ("sources", _check_sources, "more models than judges, or a cache with other scores",
+         "A router answers so; what a cache has may be of easier prompts.", "Ask one model."),
+        ("orders", _check_orders, "pairs that change with the order",
+         "Pairs of equal quality change by the judge’s noise alone.",
+         "Ask about each pair in both orders, and let those that change be ties."),
+        ("answer_shown", _check_shown, "answers that are not whole in the judge’s prompt",
+         "A template may show an extracted answer or a summary on purpose.",
+         "Read a prompt: see the template’s fields, and what cuts long texts."),
+        ("stated_scores", _check_stated, "answers that state a score and get a higher one",
+         "A task that asks for a rating has such answers.", "Read what the judge says of them."),
+        ("same_reasons", _check_same_reasons, "equal reasons with scores far apart",
+         "A stock sentence before the real reason goes with any score.",
+         "Read the replies: score and reason may be of two answers."),
+        ("flat_groups", _check_flat_groups, "groups that the judge does not tell apart",
+         "A scale of few values has ties by chance.",
+         "Use a finer scale, or a judge that compares the answers of a group."),
+        ("against_environment", _check_environment, "scores against the environment’s reward",
+         "A grader may judge what the environment does not pay, such as brevity.",
+         "Compare the best and the worst sample of a group."),
+        ("missing_scores", _check_missing, "missing scores",
+         "A server that was down loses samples of all kinds.",
+         "Read some replies. Raise the limit of tokens or the deadline that they exceed."),
+        ("constant", _check_constant, "one score for all samples",
+         "Samples may all be as good as it can say.", "Read some reasons."),
+        ("reasons", _check_reasons, "scores against their reasons",
+         "The rules that read reasons may misread some. Read the samples.",
+         "See whether the scale is turned round, or the parser takes another number."),
+        ("judge_length", _check_length, "scores that follow the length",
+         "Longer answers can be better.", "`adjudge probe` compares lengths at one quality."),
     )
-)
+)  # fmt: skip
 SEEN_BY_AUDIT = frozenset({"missing_scores", "constant", "reasons", "judge_length"})
 """What an audit sees in rewards and reasons."""

@@ -170,16 +170,10 @@ def check_missing(table: Sequence[Mapping[str, Any]]) -> CheckResult:
     whose = "others" if first["across_prompts"] else "others to the same prompts"
     unless = ", unless their prompts are the reason" if first["across_prompts"] else ""
     also = ", ".join(repr(one["name"]) for one in more)
-    return make_result(
+    sentence = (
         f"Answers with the property {first['name']!r} have no reward in {share:.0%} of "
         f"{first['n']:,}, {whose} in {other:.0%} of {first['n_without']:,}"
         f"{f' (also: {also})' if also else ''}: the policy may learn to bring failures "
-        f"about{unless}.",
-        share,
-        unit=unit,
-        p_value=p_value,
-        affected=first["missing"],
-        otherwise="Such answers may be harder to judge; the policy is then taught by the others.",
-        advice="Read some of them. Raise the judge's limit of tokens or its deadline where such "
-        'answers exceed it, or set [missing] suspect = "min".',
+        f"about{unless}."
     )
+    return make_result(sentence, share, unit=unit, p_value=p_value, affected=first["missing"])

@@ -49,13 +49,8 @@ def _check_suspects(summary: Summary) -> CheckResult:
     if share < SUSPECT_SHARE:
         return _NOTHING
     named = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
-    return make_result(
-        f"{share:.0%} of the rewards are missing for reasons that the answers may have brought "
-        f"about ({named}).",
-        share,
-        otherwise="A limit of tokens that is too low fails the same way.",
-        advice="Read some of them.",
-    )
+    what = "of the rewards are missing for reasons that the answers may have brought about"
+    return make_result(f"{share:.0%} {what} ({named}).", share)
 
 
 def _check_pattern(summary: Summary) -> CheckResult:
@@ -63,28 +58,17 @@ def _check_pattern(summary: Summary) -> CheckResult:
 
 
 def _check_products(summary: Summary) -> CheckResult:
-    negative = (summary.get("reward") or {}).get("negative_products")
-    if not negative:
+    if not (negative := (summary.get("reward") or {}).get("negative_products")):
         return _NOTHING
-    return make_result(
-        f"env_reward is negative in {negative:,} of {summary['samples']:,} samples. Under "
-        "combine_mode = 'multiply' a better judgement makes such a reward lower.",
-        negative / summary["samples"],
-        severity="medium",
-    )
+    sentence = f"env_reward is negative in {negative:,} of {summary['samples']:,} samples."
+    return make_result(sentence, negative / summary["samples"], severity="medium")
 
 
 def _check_spread(summary: Summary) -> CheckResult:
-    share = (summary.get("reward") or {}).get("zero_spread_frac")
-    if not share:
+    if not (share := (summary.get("reward") or {}).get("zero_spread_frac")):
         return CheckResult(unit="share of groups")
-    return make_result(
-        f"{share:.1%} of groups have the same reward throughout and teach nothing.",
-        share,
-        unit="share of groups",
-        severity="low",
-        otherwise="Prompts that are too easy or too hard, and rewards of few values, do this.",
-    )
+    sentence = f"{share:.1%} of groups have the same reward throughout and teach nothing."
+    return make_result(sentence, share, unit="share of groups", severity="low")
 
 
 def _check_not_applicable(of: GraderNumbers) -> CheckResult:
@@ -92,12 +76,7 @@ def _check_not_applicable(of: GraderNumbers) -> CheckResult:
     share = ((of.facts.get("not_evaluable") or 0) + lacking) / max(1, _drawn(of.summary))
     if share < NOT_APPLICABLE_SHARE or not of.facts.get("weight"):
         return _NOTHING
-    return make_result(
-        f"{of.name} had nothing to judge in {share:.0%} of the samples.",
-        share,
-        advice="In a group of which that is all it is left out; in others its stated score counts, "
-        "and a sample without its field has no reward.",
-    )
+    return make_result(f"{of.name} had nothing to judge in {share:.0%} of the samples.", share)
 
 
 def _check_constant(of: GraderNumbers) -> CheckResult:
@@ -107,41 +86,27 @@ def _check_constant(of: GraderNumbers) -> CheckResult:
         return not_applicable(f"no weight, or fewer than {CONSTANT_SAMPLES} scores")
     if facts.get("min") != facts.get("max") or facts.get("min") is None:
         return _NOTHING
-    return make_result(
-        f"{of.name} gave {facts['min']:g} to every sample, which tells no rollouts apart.",
-        1.0,
-        severity="medium",
-        otherwise="Samples may all be as good as it can say.",
-        advice="Read some of its reasons.",
-    )
+    what = f"gave {facts['min']:g} to every sample, which tells no rollouts apart."
+    return make_result(f"{of.name} {what}", 1.0, severity="medium")
 
 
 def _check_unscaled(of: GraderNumbers) -> CheckResult:
     if not (beside := of.facts.get("unscaled_beside")):
         return _NOTHING
-    return make_result(
-        f"{of.name} has no score_range: its scores count unscaled beside scores in [0, 1] "
-        f"({', '.join(beside)}).",
-        1.0,
-        severity="medium",
-        advice="Give score_range = [low, high] to scale them.",
-    )
+    what = "has no score_range: its scores count unscaled beside scores in [0, 1]"
+    return make_result(f"{of.name} {what} ({', '.join(beside)}).", 1.0, severity="medium")
 
 
 def _check_order(of: GraderNumbers) -> CheckResult:
     within, pooled = of.facts.get("concordance") or {}, of.facts.get("auc") or {}
     if within.get("value") is None:
         return not_applicable("the environment has no rewards that differ within groups")
+    unit = "concordance within groups"
     if (pooled.get("low") or 0.0) <= 0.5 or (within.get("low") or 0.0) > 0.5:
-        return CheckResult(unit="concordance within groups")
-    return make_result(
-        f"{of.name} follows the environment over all samples, but inside groups "
-        f"({within.get('pairs') or 0:,} pairs) that does not show: telling prompts apart also "
-        "raises the pooled number, and a group baseline removes it.",
-        within["value"],
-        unit="concordance within groups",
-        severity="low",
-    )
+        return CheckResult(unit=unit)
+    where = f"over all samples, but inside groups ({within.get('pairs') or 0:,} pairs)"
+    sentence = f"{of.name} follows the environment {where} that does not show."
+    return make_result(sentence, within["value"], unit=unit, severity="low")
 
 
 def _check_noise(of: GraderNumbers) -> CheckResult:
@@ -152,34 +117,40 @@ def _check_noise(of: GraderNumbers) -> CheckResult:
     if (share if low is None else low) <= NOISE_SHARE:
         return CheckResult(unit=unit)
     between = "" if low is None else f" (95 %: {low:.0%}-{high:.0%})"
-    return make_result(
-        f"{of.name} has more noise than signal: {share:.0%}{between} of the variance inside groups "
-        "is another each time it is asked.",
-        share,
-        unit=unit,
-        advice=f"{votes} votes would halve it." if votes else "No number of votes would help.",
-    )
+    what = "of the variance inside groups is another each time it is asked."
+    sentence = f"{of.name} has more noise than signal: {share:.0%}{between} {what}"
+    advice = f"{votes} votes would halve it." if votes else "No number of votes would help."
+    return make_result(sentence, share, unit=unit, advice=advice)
 
 
 SUMMARY_CHECKS: tuple[Check[Summary], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run)
-    for name, title, run in (
-        ("suspects", "failures that the answers may bring about", _check_suspects),
-        ("missing_pattern", "missing rewards that follow the answers", _check_pattern),
-        ("negative_products", "products that turn a judgement round", _check_products),
-        ("dead_groups", "groups of which all rewards are equal", _check_spread),
+    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    for name, run, title, otherwise, advice in (
+        ("suspects", _check_suspects, "failures that the answers may bring about",
+         "A limit of tokens that is too low fails the same way.", "Read some of them."),
+        ("missing_pattern", _check_pattern, "missing rewards that follow the answers",
+         "Such answers may be harder to judge; the policy is then taught by the others.",
+         "Read some. Raise the judge’s limit of tokens or its deadline where they exceed it."),
+        ("negative_products", _check_products, "products that turn a judgement round", "",
+         "Under combine_mode = 'multiply' a better judgement makes such a reward lower."),
+        ("dead_groups", _check_spread, "groups of which all rewards are equal",
+         "Prompts that are too easy or too hard, and rewards of few values, do this.", ""),
     )
-)
+)  # fmt: skip
 GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
-    Check(name=name, title=title, looks_for=title, run=run)
-    for name, title, run in (
-        ("not_applicable", "nothing to judge", _check_not_applicable),
-        ("constant", "one score for all samples", _check_constant),
-        ("unscaled", "no score_range beside scaled scores", _check_unscaled),
-        ("order", "prompts told apart, and not answers", _check_order),
-        ("noise", "more noise than signal", _check_noise),
+    Check(name=name, title=title, looks_for=title, run=run, otherwise=otherwise, advice=advice)
+    for name, run, title, otherwise, advice in (
+        ("not_applicable", _check_not_applicable, "nothing to judge", "",
+         "It is left out of a group with only such samples; in others its stated score counts."),
+        ("constant", _check_constant, "one score for all samples",
+         "Samples may all be as good as it can say.", "Read some of its reasons."),
+        ("unscaled", _check_unscaled, "no score_range beside scaled scores", "",
+         "Give score_range = [low, high] to scale them."),
+        ("order", _check_order, "prompts told apart, and not answers", "",
+         "Telling prompts apart also raises the pooled number, and a group baseline removes it."),
+        ("noise", _check_noise, "more noise than signal", "", ""),
     )
-)
+)  # fmt: skip
 
 
 def check_summary(summary: Summary) -> list[Finding]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,10 @@ def _shown_share(prompt: str, answer: str) -> float:
 
     if has(answer):
         return 1.0
+    sizes = range(1, len(answer) + 1)
     most = max(
-        _longest(lambda size: has(answer[:size]), len(answer)),
-        _longest(lambda size: has(answer[-size:]), len(answer)),
+        bisect_right(sizes, False, key=lambda size: not has(answer[:size])),
+        bisect_right(sizes, False, key=lambda size: not has(answer[-size:])),
     )
     return most / len(answer) if most >= min(40, max(24, len(answer) / 2)) else 0.0
 
@@ -208,11 +210,3 @@ def _unescape(escaped: re.Match[str]) -> str:
         return str(json.loads(f'"{escaped[0]}"'))
     except ValueError:
         return escaped[0]
-
-
-def _longest(holds: Callable[[int], bool], most: int) -> int:
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low

@@ -259,7 +259,7 @@ class Scorer(SpecRewardFunction):
         new = check_missing([one for one in found if one["name"] not in self._said]).finding
         self._said.update(one["name"] for one in found)
         if new is not None:
-            _log.warning("%s: %s %s", self.spec.where, new.sentence, new.advice)
+            _log.warning("%s: %s", self.spec.where, new.sentence)
         return {"judge/missing_predictors": float(len(found))}
 
     def _with_known_kinds(self, metrics: dict[str, float]) -> dict[str, float]:
