@@ -63,7 +63,8 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
 def lose(case: Case) -> None:
     if case.index % 3 == 0:
         case.said = {"kind": "unparsable", "error": "no verdict"}
-        case.calls = [{"unread": "no"}, {"unread": "no", "why": "repair", "reply": "again"}]
+        lost = {"unread": "no", "model": "judge-8b", "source": "cache"}  # no mean of these
+        case.calls = [lost, {**lost, "why": "repair", "reply": "again"}]
 
 
 def repair(case: Case) -> None:
@@ -165,18 +166,6 @@ def test_a_planted_defect_is_a_warning(
     assert found["samples"] == 32
 
 
-def test_a_source_without_scores_has_no_mean_that_could_differ(tmp_path: Path) -> None:
-    def lose_what_is_cached(case: Case) -> None:
-        if case.index < 12:
-            case.said = {"kind": "unparsable", "error": "no verdict"}
-            case.calls = [{"model": "judge-8b", "source": "cache"}]
-        else:
-            case.said["score"] = 5 if case.env else 4
-
-    found = make_run(tmp_path / "run", lose_what_is_cached)["findings"]
-    assert [one["kind"] for one in found] == ["missing_scores"]
-
-
 def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
     def change(case: Case) -> None:
         if case.index == 5:
@@ -217,10 +206,7 @@ def test_an_audit_of_the_folder_asks_the_same_checks_of_each_judge(tmp_path: Pat
     report = make_audit([tmp_path / "run"])
     [(check, found)] = report.findings
     assert (check.name, found.affected, found.rows[:2]) == ("orders.quality", 32, (0, 1))
-    assert found.otherwise
-    states = {one.name: one.state for one in report.outcomes}
-    assert states["answer_shown.quality"] == "nothing_found"
-    assert states["same_reasons.quality"] == "not_applicable"
+    assert [one.name for one in report.in_state("not_applicable")][-1] == "same_reasons.quality"
 
 
 def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:

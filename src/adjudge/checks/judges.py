@@ -338,7 +338,7 @@ def correlate_ranks(
 def binomial_tail(hits: int, n: int, share: float) -> float:
     """P(X ≥ ``hits``) of ``n`` trials.
 
-    >>> binomial_tail(3, 3, 0.5)
+    >>> round(binomial_tail(3, 3, 0.5), 9)
     0.125
     """
     log, other = math.log(share), math.log1p(-share)
