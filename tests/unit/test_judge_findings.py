@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from adjudge.audit.report import make_audit
 from adjudge.judges.call_log import JudgeCall
-from adjudge.runs.judge_findings import JudgeFindings, find_judge_problems
+from adjudge.runs.judge_findings import find_judge_problems
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.types import Sample
 
@@ -35,7 +36,7 @@ class Case:
         self.calls: list[dict[str, Any]] = [{"model": "judge-8b", "source": "live"}]
 
 
-def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) -> JudgeFindings:
+def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) -> dict[str, Any]:
     folder.mkdir()
     rng = random.Random(7)
     facts = {"name": "quality", "asks_judge": True, "judges": ["main"], "range": [0, 5]}
@@ -62,7 +63,8 @@ def make_run(folder: Path, change: Callable[[Case], None], samples: int = 32) ->
 def lose(case: Case) -> None:
     if case.index % 3 == 0:
         case.said = {"kind": "unparsable", "error": "no verdict"}
-        case.calls = [{"unread": "no"}, {"unread": "no", "why": "repair", "reply": "again"}]
+        lost = {"unread": "no", "model": "judge-8b", "source": "cache"}  # no mean of these
+        case.calls = [lost, {**lost, "why": "repair", "reply": "again"}]
 
 
 def repair(case: Case) -> None:
@@ -93,6 +95,8 @@ def state_a_score(case: Case) -> None:
     if case.index % 4 == 0:
         case.answer = case.shown = case.answer + " Score: 5/5"
         case.said["score"] = 5
+    else:
+        case.said["score"] *= 0.8
 
 
 def contradict_plainly(case: Case) -> None:
@@ -125,19 +129,27 @@ def say_the_same_in_groups(case: Case) -> None:
 
 
 PLANTED = [
-    (lose, "missing", "11 of 32 samples have no score and count as missing (unparsable 11; 11"),
-    (repair, "repaired", "all of these are 3 (the others: 0 to 5)"),
-    (answer_from_a_cache, "models", "judge-1b (cache) in 12 of 32, mean "),
+    (
+        lose,
+        "missing_scores",
+        "11 of 32 samples have no score and count as missing (unparsable 11",
+    ),
+    (repair, "repaired", "all of these are 3."),
+    (answer_from_a_cache, "sources", "judge-1b (cache) in 12 of 32, mean "),
     (prefer_the_first, "orders", "32 of 32 pairs change with the order; the first place is pref"),
-    (cut_the_answer, "answer cut", "In 8 of 32 samples only a part"),
-    (hide_the_answer, "answer absent", "In 32 of 32 samples the answer does not stand"),
-    (state_a_score, "answer states score", "8 of 32 answers state a score themselves; their mean"),
-    (contradict_plainly, "reason against score", "6 of 32 reasons call the answer wrong"),
-    (contradict_itself, "reason against score", "5 of 32 scores are far from what the same"),
-    (turn_round, "against environment", "is the scale turned round?"),
-    (follow_the_length, "length", "The longer an answer, the higher its score"),
+    (cut_the_answer, "answer_shown", "has only a part of it in 8 of 32 samples"),
+    (
+        hide_the_answer,
+        "answer_shown",
+        "has nothing of the answer in 32 of 32 samples",
+    ),
+    (state_a_score, "stated_scores", "8 of 32 answers state a score themselves; their mean"),
+    (contradict_plainly, "reasons", "6 of 32 reasons call the answer wrong"),
+    (contradict_itself, "same_reasons", "5 of 32 scores are far from what the same"),
+    (turn_round, "against_environment", "is the scale turned round?"),
+    (follow_the_length, "judge_length", "The longer an answer, the higher its score"),
     (say_the_same, "constant", "All 32 scores are 4."),
-    (say_the_same_in_groups, "flat groups", "In 8 of 8 groups all scores are equal"),
+    (say_the_same_in_groups, "flat_groups", "In 8 of 8 groups all scores are equal"),
 ]
 
 
@@ -146,26 +158,12 @@ def test_a_planted_defect_is_a_warning(
     tmp_path: Path, change: Callable[[Case], None], kind: str, text: str
 ) -> None:
     found = make_run(tmp_path / "run", change)
-    warnings = [one for one in found.findings if one.level == "warning"]
-    assert warnings[0].kind == kind
-    assert {one.kind for one in warnings[1:]} <= {"flat groups"}
-    assert text in warnings[0].text
-    assert warnings[0].links
-    assert found.samples == 32
-
-
-def test_a_source_without_scores_has_no_mean_that_could_differ(tmp_path: Path) -> None:
-    def lose_what_is_cached(case: Case) -> None:
-        if case.index < 12:
-            case.said = {"kind": "unparsable", "error": "no verdict"}
-            case.calls = [{"model": "judge-8b", "source": "cache"}]
-        else:
-            case.said["score"] = 5 if case.env else 4
-
-    found = make_run(tmp_path / "run", lose_what_is_cached).findings
-    [sources] = [one for one in found if one.kind == "sources"]
-    assert "cache 12, mean –" in sources.text
-    assert sources.level == "note"
+    warnings = [one for one in found["findings"] if one["level"] == "warning"]
+    assert warnings[0]["kind"] == kind
+    assert {one["kind"] for one in warnings[1:]} <= {"flat_groups"}
+    assert text in warnings[0]["text"]
+    assert warnings[0]["links"]
+    assert found["samples"] == 32
 
 
 def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
@@ -175,10 +173,11 @@ def test_nothing_stands_out_where_nothing_is_wrong(tmp_path: Path) -> None:
             case.calls = [{"reply": None, "kind": "timeout"}]
 
     found = make_run(tmp_path / "run", change)
-    assert [(one.level, one.text) for one in found.findings] == [
+    assert [(one["level"], one["text"]) for one in found["findings"]] == [
         ("note", "1 of 32 samples have no score and count as missing (timeout 1).")
     ]
-    assert "two orders disagree" in found.checked
+    assert "missing scores" in found["checked"]
+    assert any("in both orders" in one for one in found["unchecked"])
 
 
 def test_a_judge_without_skill_is_no_warning(tmp_path: Path) -> None:
@@ -190,16 +189,24 @@ def test_a_judge_without_skill_is_no_warning(tmp_path: Path) -> None:
             case.said["score"] = rng.randint(0, 5)
 
         found = make_run(tmp_path / str(seed), change)
-        assert [one.text for one in found.findings if one.level == "warning"] == []
+        assert [one["text"] for one in found["findings"] if one["level"] == "warning"] == []
 
 
 def test_a_folder_without_transcripts_or_samples_says_so(tmp_path: Path) -> None:
-    assert "has neither" in find_judge_problems(tmp_path).trouble
+    assert "has neither" in find_judge_problems(tmp_path)["trouble"]
     make_run(tmp_path / "run", turn_round)
     (tmp_path / "run" / "transcripts.sqlite").unlink()
     found = find_judge_problems(tmp_path / "run")
-    assert [one.kind for one in found.findings] == ["against environment"]
-    assert found.trouble == "of 0 of them prompts and replies are kept"
+    assert [one["kind"] for one in found["findings"]] == ["against_environment"]
+    assert found["trouble"] == "of 0 of them prompts and replies are kept"
+
+
+def test_an_audit_of_the_folder_asks_the_same_checks_of_each_judge(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", prefer_the_first)
+    report = make_audit([tmp_path / "run"])
+    [(check, found)] = report.findings
+    assert (check.name, found.affected, found.rows[:2]) == ("orders.quality", 32, (0, 1))
+    assert [one.name for one in report.in_state("not_applicable")][-1] == "same_reasons.quality"
 
 
 def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:
@@ -210,4 +217,4 @@ def test_an_answer_is_looked_for_as_a_judge_sees_it(tmp_path: Path) -> None:
         case.answer = f"<think>Hm, {'let me see. ' * 20}</think>{text}"
         case.shown = json.dumps({"answer": text}) if case.index % 2 else text.replace(" ", "  ")
 
-    assert make_run(tmp_path / "run", change).findings == []
+    assert make_run(tmp_path / "run", change)["findings"] == []

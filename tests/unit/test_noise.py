@@ -130,7 +130,7 @@ def test_so_many_votes_halve_the_share_and_one_less_does_not(share: float) -> No
 class Noisy(BaseGrader):
     """The quality and noise, another with every draw; some draws fail, at first or for good."""
 
-    score_range = (-9.0, 9.0)
+    score_range = (-19.0, 19.0)
 
     def __init__(
         self, name: str, failing: int | None = None, about: str = "r", *, for_good: bool = False
@@ -144,7 +144,7 @@ class Noisy(BaseGrader):
         fails = self.for_good or not current_ask.get().attempt
         if fails and draw == self.failing and response.startswith(self.about):
             raise GradingFailure(ErrorKind.UNPARSABLE, "no verdict")
-        return quality + random.Random(f"{response} {draw}").gauss(0, 0.5)
+        return quality + random.Random(f"{draw} {response}").gauss(0, 3)
 
 
 ROWS = [
@@ -249,12 +249,12 @@ from pathlib import Path
 from adjudge.graders.base import BaseGrader
 
 class Noisy(BaseGrader):
-    score_range = (-9.0, 9.0)
+    score_range = (-19.0, 19.0)
 
     async def aevaluate(self, response: str, quality: float, draw: int = 0) -> float:
         with Path("asked").open("a") as log:
             log.write(f"{draw}\\n")
-        return quality + random.Random(f"{response} {draw}").gauss(0, 1.5)
+        return quality + random.Random(f"{draw} {response}").gauss(0, 3)
 """
 
 

@@ -236,11 +236,11 @@ def test_findings_say_what_a_group_sees(tmp_path: Path) -> None:
         [row],
     )
     found = dict(re.findall(r"<li>(.*?): <code>(\w+)</code>", page))
-    assert found["Graders that follow the environment inside groups"] == "useful"
-    assert found["Graders that point the wrong way inside groups"] == "wrong"
-    assert found["Graders not told apart from chance inside groups"] == "pooled"
-    assert "<code>pooled</code> follows the environment over all samples, but inside" in page
-    assert "25.0\u202f% of groups have the same reward" in page
+    assert found["Follow the environment inside groups"] == "useful"
+    assert found["Point the wrong way inside groups"] == "wrong"
+    assert found["Not told apart from chance inside groups"] == "pooled"
+    assert "pooled follows the environment over all samples, but inside" in page
+    assert "25.0% of groups have the same reward" in page
 
 
 def test_the_axis_shows_the_range_and_not_the_bins(tmp_path: Path) -> None:

@@ -11,9 +11,18 @@ from pathlib import Path
 from adjudge.audit.rollouts import read_audited
 from adjudge.audit.steps import STEP_CHECKS
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
-from adjudge.checks.check import Check, CheckOutcome, CheckResult, ask_check, decide, not_applicable
+from adjudge.checks.check import (
+    Check,
+    CheckOutcome,
+    CheckResult,
+    ask_check,
+    ask_of_each,
+    decide,
+    not_applicable,
+)
 from adjudge.checks.filled import FILLED_CHECKS
 from adjudge.checks.judge_texts import JUDGE_TEXT_CHECKS
+from adjudge.checks.judges import JUDGE_CHECKS, SEEN_BY_AUDIT, JudgedRun
 from adjudge.checks.phrases import PHRASE_CHECKS
 from adjudge.checks.responses import RESPONSE_CHECKS, TOOL_CHECKS
 from adjudge.checks.rewards import DRIFT_CHECKS, REWARD_CHECKS
@@ -89,12 +98,24 @@ def load_checks(names: Sequence[str]) -> tuple[Check[AuditedRun], ...]:
     return tuple(found.values())
 
 
-def audit_run(run: AuditedRun, checks: Sequence[Check[AuditedRun]] = CHECKS) -> list[CheckOutcome]:
-    """What each check says of a run, worst first; of a log of metrics, too, where there is one."""
+def audit_run(
+    run: AuditedRun,
+    checks: Sequence[Check[AuditedRun]] = CHECKS,
+    judged: Mapping[str, JudgedRun] | None = None,
+) -> list[CheckOutcome]:
+    """What each check says of a run, worst first.
+
+    Also of a log of metrics, where there is one, and of what each judge said (``judged``): of
+    judges those checks are asked whose answers rewards and reasons do not have.
+    """
+    of_judges = [check for check in JUDGE_CHECKS if check.name not in SEEN_BY_AUDIT]
+    others = ask_of_each(of_judges, judged or {})
+    others += [(check, run.metrics) for check in STEP_CHECKS if run.metrics]
     results = [_ask(check, run) for check in checks]
-    by_step = STEP_CHECKS if run.metrics else ()
-    results += [ask_check(check, run.metrics) for check in by_step]
-    return decide([*checks, *by_step], results)
+    return decide(
+        [*checks, *(check for check, _ in others)],
+        [*results, *(ask_check(check, evidence) for check, evidence in others)],
+    )
 
 
 def _ask(check: Check[AuditedRun], run: AuditedRun) -> CheckResult:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.audit import CHECKS, PROGRESS_EVERY, AuditProgress, audit_run, read_run
-from adjudge.audit.rollouts import read_audited
+from adjudge.audit.rollouts import read_audited, read_judges
 from adjudge.checks.check import (
     FALSE_ALARM_RATE,
     STATED_POWER,
@@ -19,6 +19,7 @@ from adjudge.checks.check import (
     Check,
     CheckOutcome,
     Finding,
+    list_found,
 )
 from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRollout, AuditedRun
@@ -69,11 +70,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def findings(self) -> list[tuple[CheckOutcome, Finding]]:
         """What was found, worst first."""
-        return [
-            (one, one.result.finding)
-            for one in self.outcomes
-            if one.state == "found" and one.result.finding is not None
-        ]
+        return list_found(self.outcomes)
 
     def in_state(self, state: str) -> list[CheckOutcome]:
         """The checks that ended so, such as ``nothing_found``."""
@@ -101,7 +98,7 @@ def make_audit(
     require_stats()
     run = read_run(paths, mapping, checks, progress)
     progress("checking", len(run), len(run))
-    outcomes = audit_run(run, checks)
+    outcomes = audit_run(run, checks, read_judges(paths, run))
     return _report(paths, mapping or {}, run, outcomes, progress)
 
 

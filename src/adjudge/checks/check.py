@@ -14,7 +14,7 @@ Procedure"). Checks of facts (a NaN is a NaN) have none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
@@ -101,7 +101,8 @@ EvidenceT = TypeVar("EvidenceT")
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
-    ``run`` measures and tests the evidence. ``features``: what is measured of each rollout while
+    ``run`` measures and tests the evidence. ``otherwise`` and ``advice`` are those of its findings
+    that have none of their own. ``features``: what is measured of each rollout while
     its texts are at hand, by names that checks may share; ``run`` reads them as
     ``run.feature(name)``.
     """
@@ -110,6 +111,8 @@ class Check(Generic[EvidenceT]):
     title: str
     looks_for: str
     run: Callable[[EvidenceT], CheckResult]
+    otherwise: str = ""
+    advice: str = ""
     features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
 
 
@@ -124,6 +127,15 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
     looks_for: str
     result: CheckResult
     state: CheckState
+
+
+def list_found(outcomes: Sequence[CheckOutcome]) -> list[tuple[CheckOutcome, Finding]]:
+    """The checks that found something, each with its finding."""
+    return [
+        (one, one.result.finding)
+        for one in outcomes
+        if one.state == "found" and one.result.finding is not None
+    ]
 
 
 def severity_of(harm: float) -> FindingSeverity:
@@ -147,6 +159,52 @@ def ask_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
     return CheckResult(failed=f"it gave no CheckResult (found {result!r:.80})")
 
 
+def make_result(
+    sentence: str,
+    effect: float,
+    *,
+    unit: str = "share of samples",
+    p_value: float | None = None,
+    severity: FindingSeverity | None = None,
+    affected: int = 0,
+    rows: Sequence[int] = (),
+    advice: str = "",
+) -> CheckResult:
+    """The result with a finding that has the size ``effect``, which is its harm, too."""
+    estimate, harm = Estimate(effect, why="counted"), min(1.0, abs(effect))
+    finding = Finding(
+        sentence=sentence,
+        effect=estimate,
+        unit=unit,
+        rows=tuple(rows),
+        affected=affected,
+        harm=harm,
+        severity=severity or severity_of(harm),
+        advice=advice,
+    )
+    return CheckResult(finding=finding, p_value=p_value, effect=estimate, unit=unit)
+
+
+Question = tuple[Check[Any], Any]
+"""A check and what it is asked about."""
+
+
+def ask_of_each(
+    checks: Sequence[Check[EvidenceT]], evidence: Mapping[str, EvidenceT]
+) -> list[Question]:
+    """Every check of each grader's evidence, with the grader in its name and title."""
+    return [
+        (replace(check, name=f"{check.name}.{name}", title=f"{name}: {check.title}"), one)
+        for name, one in evidence.items()
+        for check in checks
+    ]
+
+
+def run_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
+    """Ask every check, and decide all answers together."""
+    return decide([check for check, _ in questions], [ask_check(*one) for one in questions])
+
+
 def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list[CheckOutcome]:
     """Which findings stand, worst first; then what was not found, then what does not apply.
 
@@ -155,7 +213,10 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
     ``high``.
     """
     level = FALSE_ALARM_RATE / max(1, sum(result.p_value is not None for result in results))
-    results = [_with_power(_without_overclaim(result), level) for result in results]
+    results = [
+        _with_power(_without_overclaim(_with_words(check, result)), level)
+        for check, result in zip(checks, results, strict=True)
+    ]
     rejected = reject_by_holm([result.p_value for result in results])
     outcomes = []
     for check, result, stands in zip(checks, results, rejected, strict=True):
@@ -174,6 +235,16 @@ def decide(checks: Sequence[Check[Any]], results: Sequence[CheckResult]) -> list
         )
     states = get_args(CheckState)
     return sorted(outcomes, key=lambda one: (states.index(one.state), *_badness(one)))
+
+
+def _with_words(check: Check[Any], result: CheckResult) -> CheckResult:
+    if (found := result.finding) is None:
+        return result
+    words = {
+        "otherwise": found.otherwise or check.otherwise,
+        "advice": found.advice or check.advice,
+    }
+    return msgspec.structs.replace(result, finding=msgspec.structs.replace(found, **words))
 
 
 def _without_overclaim(result: CheckResult) -> CheckResult:

@@ -30,7 +30,13 @@ from adjudge.checks.effects import (
     rank_rows,
     visible_share,
 )
-from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
+from adjudge.checks.reasons import (
+    ANSWER_NOUN,
+    END_OF_SCALE,
+    READING_ERRORS,
+    read_polarity,
+    read_stated_score,
+)
 from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import spearman_correlation
@@ -127,10 +133,6 @@ def _agree(recorded: Any, value: Any) -> Any:
     return np.abs(recorded - value) <= _TOLERANCE * np.maximum(1, np.abs(value))
 
 
-_READING_ERRORS = 0.02
-"""Reasons that the rules may misread: fewer contradictions than this share are no finding."""
-
-_END_OF_SCALE = 0.1
 _MIN_READ = 8
 
 
@@ -156,7 +158,7 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
             return unrelated
     statements = np.isfinite(polarity)
     low, high = _ends(polarity_with[statements])
-    margin = _END_OF_SCALE * (high - low)
+    margin = END_OF_SCALE * (high - low)
     opposed = statements & (
         ((polarity < 0) & (polarity_with >= high - margin))
         | ((polarity > 0) & (polarity_with <= low + margin))
@@ -175,7 +177,7 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
     affected = int(mask.sum())
     unit = "share of the reasons that can be read"
     effect = estimate_share_by_group(run, mask, read)
-    p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
+    p_value = float(special.bdtrc(affected - 1, count, READING_ERRORS)) if affected else 1.0
     result = CheckResult(
         p_value=p_value, effect=effect, unit=unit, visible=visible_contradictions(count)
     )
@@ -250,7 +252,7 @@ def visible_contradictions(count: int) -> Callable[[float], float]:
 
     def at(level: float) -> float:
         hits = np.arange(count + 1)
-        enough = np.flatnonzero(special.bdtrc(hits - 1, count, _READING_ERRORS) <= level)
+        enough = np.flatnonzero(special.bdtrc(hits - 1, count, READING_ERRORS) <= level)
         least = int(enough[0]) if len(enough) else count
         return float(special.bdtri(least - 1, count, 1 - STATED_POWER)) if least > 0 else 0.0
 

@@ -4,7 +4,8 @@ import { make, shown, whole } from "./elements.js";
 // One finding: its buttons go from one of its samples to the next.
 function findingLine(one, visit) {
   const links = one.links.filter((link) => !one.gone?.includes(link));
-  const node = make("li", {}, make("b", {}, shown(one.grader), ": "), shown(one.text));
+  const node = make("li", {}, make("b", {}, shown(one.grader), ": "), shown(one.text), " ", shown(one.advice));
+  if (one.otherwise) node.append(" ", make("span", { className: "hint" }, shown(`Or: ${one.otherwise}`)));
   if (links.length) {
     let at = -1;
     const button = make("button", { type: "button", className: "link" }, "Show the first");
@@ -27,6 +28,7 @@ export function findingsList(found, visit) {
   const parts = [warnings.length ? make("ul", { className: "findings" }, ...warnings) : make("p", {}, "Nothing stands out.")];
   if (notes.length) parts.push(make("p", { className: "hint" }, "Also, and common in runs where nothing is wrong:"), make("ul", { className: "findings" }, ...notes));
   const looked = `${whole(found.samples)} samples of ${found.graders.join(", ")}${found.trouble ? ` (${found.trouble})` : ""}`;
-  parts.push(make("p", { className: "hint" }, shown(`Checked by rules, in ${looked}: ${found.checked}. What no rule looks for may still be wrong.`)));
+  parts.push(make("p", { className: "hint" }, shown(`Checked by rules, in ${looked}: ${found.checked.join("; ")}. What no rule looks for may still be wrong.`)));
+  if (found.unchecked.length) parts.push(make("p", { className: "hint" }, shown(`Not checked: ${found.unchecked.join("; ")}.`)));
   return parts;
 }

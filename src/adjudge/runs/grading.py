@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from adjudge.checks.missing import answer_properties
+from adjudge.checks.summary import list_warnings
 from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
@@ -31,11 +33,11 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
-from adjudge.runs.noise import DrawTotals, noise_sentences
+from adjudge.runs.noise import DrawTotals
 from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
-from adjudge.runs.summary import GradingTotals, SampleFacts, answer_properties
+from adjudge.runs.summary import GradingTotals, SampleFacts
 from adjudge.runs.transcripts import (
     DEFAULT_SAMPLES,
     DEFAULT_WITHOUT_JUDGE,
@@ -248,7 +250,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
         if recorder.draws is not None:
             summary["noise"] = recorder.draws.summarise()
-            summary["warnings"] += noise_sentences(summary["noise"])
+        summary["warnings"] = list_warnings(summary)
         summary["groups"]["source"] = counted.report.group_source
         summary["input"] = counted.report.as_json()
         summary["asks"] = dict(tally.asks.most_common())

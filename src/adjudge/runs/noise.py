@@ -9,7 +9,7 @@ where the spec does so (``z_score``), the share is that of the z-scores, each dr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -148,35 +148,6 @@ def _share_fields(found: NoiseShare, usage: Mapping[str, float | None] | None) -
     }
 
 
-def noise_sentences(noise: Mapping[str, Any]) -> Iterator[str]:
-    """Where the judge's noise is more than what it tells apart, and where draws are missing."""
-    entries = {**noise["graders"], "the reward": noise["reward"]}
-    for name, found in entries.items():
-        if found is None:
-            continue
-        if found["value"] is not None and found["value"] > 0.5:
-            halve = found["to_halve"]
-            more = (
-                "no number of votes would help"
-                if halve["votes"] is None
-                else f"{halve['votes']} votes would halve it"
-            )
-            yield (
-                f"{name} has more noise than signal: {found['value']:.0%}{_between(found)} of the "
-                f"variance inside groups is another each time it is asked; {more}"
-            )
-        if found["missing"]:
-            yield (
-                f"{name}: {found['missing']:,} of its draws are missing, and were left out of its "
-                "noise share"
-            )
-
-
-def _between(found: Mapping[str, Any]) -> str:
-    low, high = found["low"], found["high"]
-    return "" if low is None else f" (95 %: {low:.0%}-{high:.0%})"
-
-
 def noise_table(noise: Mapping[str, Any]) -> Table:
     """Each grader's noise, how it orders pairs, and the votes that would halve it."""
     share, votes = "noise share", "votes to halve it"
@@ -185,8 +156,16 @@ def noise_table(noise: Mapping[str, Any]) -> Table:
                *numeric("noise std", "pairs right", votes), Column("95 %", "i"),
                *numeric(cost)]  # fmt: skip
     entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
-    rows = [[name, *(_cells(found) if found else _once_cells())] for name, found in entries]
+    rows = [
+        [[name, _lost_draws(found)], *(_cells(found) if found else _once_cells())]
+        for name, found in entries
+    ]
     return Table(columns, rows, drop=("noise std", "pairs right", cost), keep=(share, votes))
+
+
+def _lost_draws(found: Mapping[str, Any] | None) -> object:
+    """How many draws have no score, and are left out of the share."""
+    return small(f" ({found['missing']:,} draws missing)") if found and found["missing"] else None
 
 
 def _once_cells() -> list[object]:

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adjudge.checks.missing import MissingCounts, answer_properties, check_missing
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.hosts import is_address
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.summary import MissingWatch, answer_properties
 from adjudge.text import shorten_text
 from adjudge.trainers.metrics import batch_metrics, collect_judge_calls
 from adjudge.trainers.progress import RecordedCall, TrainerProgress
@@ -91,7 +91,7 @@ class Scorer(SpecRewardFunction):
     ) -> None:
         super().__init__(load_spec(spec), **options)
         self._kinds: dict[str, float] = {}
-        self._predictors, self._said = MissingWatch(), set[str]()
+        self._missing, self._said = MissingCounts(), set[str]()
         self._limiter = LogLimiter()
         self._unreported: Counter[tuple[str, ErrorKind]] = Counter()
         self._unreported_total = 0
@@ -249,17 +249,17 @@ class Scorer(SpecRewardFunction):
             for one, sample, result in zip(judged, samples, results, strict=True)
             if one.sampled
         ]
-        self._predictors.add(
+        self._missing.add(
             lambda place: answer_properties(rows[place][0]),
             [float(len(text)) for text, _, _ in rows],
             [group for _, group, _ in rows],
             [gone for _, _, gone in rows],
         )
-        found = self._predictors.predictors()
-        for one in found:
-            if one.name not in self._said:
-                self._said.add(one.name)
-                _log.warning("%s: %s", self.spec.where, one.sentence)
+        found = [one.as_dict() for one in self._missing.table() if one.predicts]
+        new = check_missing([one for one in found if one["name"] not in self._said]).finding
+        self._said.update(one["name"] for one in found)
+        if new is not None:
+            _log.warning("%s: %s", self.spec.where, new.sentence)
         return {"judge/missing_predictors": float(len(found))}
 
     def _with_known_kinds(self, metrics: dict[str, float]) -> dict[str, float]:

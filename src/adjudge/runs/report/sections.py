@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from adjudge.checks.summary import check_summary
 from adjudge.report.charts import (
     PlottedInterval,
     bar_chart,
@@ -26,14 +27,12 @@ from adjudge.report.elements import (
     paragraph,
     small,
 )
-from adjudge.report.page import (
-    Tile,
-)
+from adjudge.report.page import Tile
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import UNSCALED
 from adjudge.stats import GroupSpread, bins_for, group_spread, histogram
 
-# The sentences say what the agreement numbers of a run say. No text of a sample enters here.
+# No text of a sample enters here.
 
 BASELINES = {"response_length": "response length", "tool_calls": "number of tool calls"}
 """Baselines of a summary, and how they read: what a grader must beat to earn its place."""
@@ -50,138 +49,27 @@ def format_concordance(agreement: Mapping[str, Any] | None) -> str:
 
 
 def findings_list(summary: Mapping[str, Any]) -> Element | None:
-    """What the numbers say, the most consequential first; ``None`` where nothing can be said."""
-    found = [
-        *(f"Warning: {warning}." for warning in summary.get("warnings") or []),
-        *_reward_finding(summary),
-        *_order_inside_groups(summary),
-        *_only_pooled(summary),
-        *_against_baselines(summary),
-        *_zero_spread_finding(summary),
-        *_missing_finding(summary),
-    ]
-    return (
-        Element("ul", [Element("li", one) for one in found], class_="findings") if found else None
-    )
-
-
-def _graders(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Concordance within groups of each grader that has one."""
-    found = {name: facts.get("concordance") for name, facts in summary.get("graders", {}).items()}
-    return {name: c for name, c in found.items() if c and c.get("value") is not None}
-
-
-def _verdict(agreement: Mapping[str, Any]) -> str:
-    """``with`` or ``against`` the outcome, ``unclear`` if the interval holds 0.5 or is absent."""
-    low, high = agreement.get("low"), agreement.get("high")
-    if low is not None and low > 0.5:
-        return "with"
-    if high is not None and high < 0.5:
-        return "against"
-    return "unclear"
-
-
-def _reward_finding(summary: Mapping[str, Any]) -> list[Fragment]:
-    found = (summary.get("reward") or {}).get("concordance")
-    if not found or found.get("value") is None:
-        return []
-    verdict = {
-        "with": "orders the samples of a group as the environment does",
-        "against": "orders the samples of a group the wrong way round",
-        "unclear": "is not told apart from chance inside groups",
-    }[_verdict(found)]
-    return [Fragment(f"The reward {verdict}: ", _estimate_phrase(found), ".")]
-
-
-def _order_inside_groups(summary: Mapping[str, Any]) -> list[Fragment]:
-    graders = _graders(summary)
-    sorted_names = sorted(graders, key=lambda name: -graders[name]["value"])
-    sentences = []
-    for verdict, text in (
-        ("with", "Graders that follow the environment inside groups"),
-        ("against", "Graders that point the wrong way inside groups"),
-        ("unclear", "Graders not told apart from chance inside groups"),
+    """Who follows the environment inside groups, and what the checks of the summary found."""
+    named = {**(summary.get("graders") or {}), "reward": summary.get("reward") or {}}
+    known = {name: of["concordance"] for name, of in named.items() if of.get("concordance")}
+    follow = [name for name, one in known.items() if (one.get("low") or 0.0) > 0.5]
+    against = [name for name, one in known.items() if (one.get("high") or 1.0) < 0.5]
+    unclear = [name for name in known if name not in (*follow, *against)]
+    said: list[object] = []
+    for names, text in (
+        (follow, "Follow the environment inside groups"),
+        (against, "Point the wrong way inside groups"),
+        (unclear, "Not told apart from chance inside groups"),
     ):
-        chosen = [name for name in sorted_names if _verdict(graders[name]) == verdict]
-        if chosen:
-            # The table beside has all numbers; only those that say something are repeated.
-            estimates = {} if verdict == "unclear" else graders
-            sentences.append(Fragment(f"{text}: ", _name_list(chosen, estimates), "."))
-    return sentences
-
-
-def _only_pooled(summary: Mapping[str, Any]) -> list[Fragment]:
-    graders = _graders(summary)
-    names = [
-        name
-        for name, facts in summary.get("graders", {}).items()
-        if name in graders
-        and facts.get("auc")
-        and _verdict(facts["auc"]) == "with"
-        and _verdict(graders[name]) != "with"
-    ]
-    if not names:
-        return []
-    pairs = max(graders[name].get("pairs") or 0 for name in names)
-    sentence = (
-        f" {'follows' if len(names) == 1 else 'follow'} the environment over all samples, but "
-        f"inside groups ({format_integer(pairs)} pairs) that does not show: telling prompts apart "
-        "also raises the pooled number, and a group baseline removes it."
-    )
-    return [Fragment(_name_list(names), sentence)]
-
-
-def _against_baselines(summary: Mapping[str, Any]) -> list[Fragment]:
-    found = {
-        label: ((summary.get("baselines") or {}).get(key) or {}).get("concordance")
-        for key, label in BASELINES.items()
-    }
-    bases = {label: c for label, c in found.items() if c and c.get("value") is not None}
-    if not bases:
-        return []
-    each = _separate([[f"{label} ", _estimate_phrase(c)] for label, c in bases.items()])
-    strongest = max(abs(c["value"] - 0.5) for c in bases.values())
-    behind = [n for n, c in _graders(summary).items() if abs(c["value"] - 0.5) <= strongest]
-    tail = [" No further from chance than these: ", _name_list(behind), "."] if behind else ""
-    return [Fragment("Baselines inside groups: ", each, ".", tail)]
-
-
-def _zero_spread_finding(summary: Mapping[str, Any]) -> list[str]:
-    share = (summary.get("reward") or {}).get("zero_spread_frac")
-    if share is None:
-        return []
-    if share == 0:
-        return ["Every group has some spread in its reward."]
-    return [f"{format_percent(share)} of groups have the same reward throughout and teach nothing."]
-
-
-def _missing_finding(summary: Mapping[str, Any]) -> list[str]:
-    missing = (summary.get("reward") or {}).get("missing")
-    if not missing:
-        return []
-    total = summary.get("samples") or 0
-    sentence = (
-        f"{format_integer(missing)} of {format_integer(total)} samples "
-        f"({format_percent(missing, total)}) have no reward. They are left out of every "
-        "number here, not counted as zero."
-    )
-    return [sentence]
-
-
-def _estimate_phrase(agreement: Mapping[str, Any]) -> Element:
-    return Element("span", format_concordance(agreement), class_="whole")
-
-
-def _name_list(names: Sequence[str], estimates: Mapping[str, Any] | None = None) -> list[object]:
-    """Graders, separated by commas, each with its estimate where there are some."""
-    return _separate(
-        [code(name), [" ", _estimate_phrase(estimates[name])] if estimates else ""]
-        for name in names
-    )
-
-
-def _separate(parts: Iterable[object]) -> list[object]:
-    return [[", " if place else "", part] for place, part in enumerate(parts)]
+        listed = [
+            [", " * (at > 0), code(name), f" {format_concordance(known[name])}"]
+            for at, name in enumerate(sorted(names, key=lambda name: -known[name]["value"]))
+        ]
+        said += [[f"{text}: ", *listed]] if listed else []
+    for one in check_summary(summary):
+        begin = "" if one.severity == "low" else "Warning: "
+        said.append([f"{begin}{one.sentence} {one.advice} ", small(one.otherwise)])
+    return Element("ul", [Element("li", one) for one in said], class_="findings") if said else None
 
 
 class ScoreSeries(NamedTuple):

@@ -100,7 +100,7 @@ def list_disagreements(reading: RunReader) -> dict[str, Any]:
 
 def list_judge_findings(folder: Path) -> dict[str, Any]:
     """What stands out about the judges of the run in ``folder``, as plain data."""
-    return dict(to_browser_json(msgspec.to_builtins(find_judge_problems(folder))))
+    return dict(to_browser_json(find_judge_problems(folder)))
 
 
 def _name(reading: RunReader, row: int) -> str:
