@@ -14,7 +14,7 @@ from adjudge.checks.judge_texts import (
     is_judge_error,
 )
 from adjudge.checks.reasons import read_polarity, read_stated_score
-from adjudge.checks.responses import classify_output, count_repeats, has_loop, looks_cut
+from adjudge.checks.responses import classify_outputs, count_repeats, has_loop, looks_cut
 from adjudge.checks.run import AuditedRollout, AuditedRun
 from adjudge.stats.estimates import np
 
@@ -109,7 +109,7 @@ def test_short_answers_are_no_copies() -> None:
     ],
 )
 def test_degenerate_outputs(text: str, kind: int) -> None:
-    assert classify_output(rollout(0, text)) == kind
+    assert classify_outputs([rollout(0, text)]) == [kind]
 
 
 def test_a_loop_needs_a_sixth_repetition() -> None:

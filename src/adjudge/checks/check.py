@@ -107,7 +107,7 @@ class Check(Generic[EvidenceT]):
     title: str
     looks_for: str
     run: Callable[[EvidenceT], CheckResult]
-    features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
+    features: Mapping[str, Any] = field(default_factory=dict)
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):

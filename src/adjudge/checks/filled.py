@@ -234,7 +234,7 @@ def _find_company(
 def _signs_beside(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sign | None]:
     """What makes any value a suspicion; ``None`` for what was not seen."""
     signs: list[_Sign | None] = [_in_one_stretch(run, value, at, present)]
-    error = run.feature("filled.error_text")
+    error = run.feature("judge_errors.error")
     if np.isfinite(error).any():
         seen = at & (error == 1)
         found = measure_pooled_difference(error == 1, np.where(present, at, np.nan), run.group)
@@ -319,6 +319,6 @@ FILLED_CHECKS = (
         looks_for="a reward such as 0 that no other is near; or one that comes with a grader's "
         "error texts, or in whole groups one after the other",
         run=_find_filled,
-        features={"filled.error_text": measure_error_text},
+        features={"judge_errors.error": measure_error_text},
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from adjudge.checks.effects import (
     visible_share,
 )
 from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import spearman_correlation
 from adjudge.stats.estimates import normal_tail, np, special
@@ -63,10 +63,10 @@ def find_recorded_score(rollout: AuditedRollout, name: str) -> float | None:
     return rollout.reward
 
 
-@lru_cache(maxsize=4)
-def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
+def _judge_reasons(rollout: AuditedRollout) -> _Judgement:
     said = _Judgement()
-    for reason, recorded in pairs:
+    for name, reason in rollout.reasons.items():
+        recorded = find_recorded_score(rollout, name)
         if recorded is None or math.isnan(recorded) or is_judge_error(reason):
             continue
         if said.stated is None and (stated := read_stated_score(reason)) is not None:
@@ -76,15 +76,8 @@ def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
     return said
 
 
-def _judgement_column(field: str) -> Any:
-    def measure(rollout: AuditedRollout) -> float | None:
-        pairs = tuple(
-            (text, find_recorded_score(rollout, name)) for name, text in rollout.reasons.items()
-        )
-        value: float | None = getattr(_judge_reasons(pairs), field)
-        return value
-
-    return measure
+def _measure_judgements(rollouts: Sequence[AuditedRollout]) -> Any:
+    return np.array([_judge_reasons(one) for one in rollouts], dtype=float)
 
 
 _SCALES = (1.0, 4.0, 5.0, 7.0, 10.0, 100.0)
@@ -135,9 +128,8 @@ _MIN_READ = 8
 
 
 def _find_contradictions(run: AuditedRun) -> CheckResult:
-    stated, maximum, stated_with, polarity, polarity_with = (
-        run.feature(f"contradictions.{field}") for field in _Judgement._fields
-    )
+    said = _Judgement(*run.feature("contradictions.said").T)
+    stated, maximum, stated_with, polarity, polarity_with = said
     numbers, wrong_number = (np.zeros(len(run), dtype=bool) for _ in range(2))
     is_reversed = off_scale = False
     # A judge may word one score as 7/10 here and as 7 there: each form has its own scale.
@@ -260,7 +252,7 @@ def visible_contradictions(count: int) -> Callable[[float], float]:
 _CALL = r"(?:judge|grader|scorer|reward\smodel|llm|model|api|server|endpoint|evaluation|provider)"
 _ERROR = re.compile(
     # A text that begins as an error does: its class, its code, or the call that failed.
-    r"(?:^(?:\W{0,3}(?:error|warning|exception|failed|failure)\W{1,3})?(?:"
+    r"(?:(?:\W{0,3}(?:error|warning|exception|failed|failure)\W{1,3})?(?:"
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout)(?=\s?[:(,;]|\.?$)"
     rf"|(?:the\s)?{_CALL}(?:'s)?\s(?:(?:call|request|reply|response)\s)?(?:has\s)?(?:failed|timed\sout|"
     r"errored|crashed|error(?!s)|timeout|unavailable|could\snot\sbe|was\snot\s(?:parsed|valid))\b"
@@ -277,9 +269,12 @@ _ERROR = re.compile(
     r"|no\s(?:valid\s)?(?:score|verdict|rating|judge?ment)\s(?:was\s|could\sbe\s)?(?:found|returned|received|"
     r"parsed|extracted)"
     r"|(?:error|none|null|n/a|nan|failed)[.!]?$"
-    r"))"
-    # Or one that says which number took the score's place.
-    r"|\b(?:defaulting|default(?:s|ed)?|falling\sback|fallback)\sto\s(?:a\s)?(?:default\s|neutral\s)?"
+    r"))",
+    re.IGNORECASE,
+)
+_REPLACED = re.compile(
+    # A text that says which number took the score's place.
+    r"\b(?:defaulting|default(?:s|ed)?|falling\sback|fallback)\sto\s(?:a\s)?(?:default\s|neutral\s)?"
     r"(?:score|reward|[0-9])|\b(?:default|fallback)\s(?:score|reward)\b(?=\s?(?:[.,:;=0-9]|used|of|$))",
     re.IGNORECASE,
 )
@@ -292,6 +287,7 @@ _ABOUT_THE_ANSWER = re.compile(
 _LONGEST_ERROR = 600
 
 
+@lru_cache(maxsize=256)
 def is_judge_error(reason: str) -> bool:
     """Whether what stands where a reason should is the error of a judge's call.
 
@@ -308,7 +304,7 @@ def is_judge_error(reason: str) -> bool:
     text = reason.strip()
     if text.startswith(_TRACEBACK):
         return True
-    if not text or len(text) > _LONGEST_ERROR or _ERROR.search(text) is None:
+    if not text or len(text) > _LONGEST_ERROR or not (_ERROR.match(text) or _REPLACED.search(text)):
         return False
     return not _ABOUT_THE_ANSWER.search(text.replace("model's", "").replace("the model", ""))
 
@@ -371,8 +367,6 @@ JUDGE_TEXT_CHECKS = (
         title="Verdicts against their reasons",
         looks_for="scores that are not what the judge's reason says",
         run=_find_contradictions,
-        features={
-            f"contradictions.{field}": _judgement_column(field) for field in _Judgement._fields
-        },
+        features={"contradictions.said": BlockFeature(_measure_judgements)},
     ),
 )

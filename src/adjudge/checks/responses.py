@@ -1,9 +1,7 @@
 """Checks of what the policy wrote: copies, degenerate and cut-off answers, loops of tool calls.
 
-Copies are found by content hashes and, where a text differs in a few words, by MinHash over
-3-word shingles (Broder, "On the resemblance and containment of documents", 1997): sketches are kept
-of each rollout and no texts, and compared in buckets, so the time is linear in the rollouts. All
-that is counted in words starts from one array of their hashes.
+Copies are found by hashes and sketches of the texts (:mod:`adjudge.checks.words`), which are
+compared in buckets, so the time is linear in the rollouts.
 """
 
 from __future__ import annotations
@@ -11,9 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -28,7 +24,8 @@ from adjudge.checks.effects import (
     measure_difference,
     visible_share,
 )
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
+from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import action_texts
 from adjudge.graders.rules.trajectory import parse_trajectory
@@ -38,103 +35,29 @@ from adjudge.stats.estimates import np
 MIN_COPY_WORDS = 8
 """Shorter answers are the same by nature: "Yes.", "42"."""
 
-_SKETCH_COLUMNS = 8
-_HALF = 1 << 26  # a column holds two hashes, and a float's 53 bits hold them exactly
-_MIN_SHINGLES = 12
+
+def _generated(rollouts: Sequence[AuditedRollout]) -> tuple[str, ...]:
+    return tuple(rollout.generated if rollout.has_texts else "" for rollout in rollouts)
+
+
+def measure_content(rollouts: Sequence[AuditedRollout]) -> Any:
+    """The hashes of what policies wrote; NaN where there is nothing."""
+    texts = _generated(rollouts)
+    return np.where([bool(text) for text in texts], hash_texts(texts), np.nan)
+
+
+def measure_prompts(rollouts: Sequence[AuditedRollout]) -> Any:
+    """The hashes of prompts; NaN where there is none."""
+    texts = list(dict.fromkeys(rollout.prompt for rollout in rollouts))
+    hashes = dict(zip(texts, hash_texts(tuple(texts)), strict=True)) | {"": math.nan}
+    return np.array([hashes[rollout.prompt] for rollout in rollouts])
+
+
+def _is_short(rollout: AuditedRollout) -> float:
+    return float(len(rollout.generated.split(None, MIN_COPY_WORDS)) < MIN_COPY_WORDS)
+
+
 _SAME_OF_16 = 13  # a Jaccard index of about 0.8
-_LONGEST = 1 << 20
-"""Bytes of a text that are looked at for copies and repetition."""
-
-
-@lru_cache(maxsize=1)
-def _factors() -> Any:
-    """Odd numbers, one for each order of the shingles."""
-    return np.random.default_rng(0).integers(1 << 31, size=(16, 1), dtype=np.uint32) * 2 + 1
-
-
-@lru_cache(maxsize=16)
-def _powers(size: int) -> tuple[Any, Any]:
-    """The powers of an odd number modulo 2**32 from the first on, and of its inverse from 1 on."""
-    odd = 0x9E3779B1
-    found = np.full(size, odd, dtype=np.uint32)
-    inverse = np.full(size, pow(odd, -1, 1 << 32), dtype=np.uint32)
-    inverse[0] = 1
-    found, inverse = (np.multiply.accumulate(one, dtype=one.dtype) for one in (found, inverse))
-    return found, inverse
-
-
-@lru_cache(maxsize=2)
-def hash_words(text: str) -> Any:
-    """A 32-bit hash of each word of a text, case aside: of up to 1 MiB of it.
-
-    A word's hash is Σ byte·oddⁱ, i counted from its start. All come from one running sum, since a
-    Python loop over words would be most of an audit's time.
-    """
-    plain = text[:_LONGEST].lower()
-    if not plain.isascii():
-        plain = " ".join(plain.split())  # white space beyond ASCII
-    raw = np.frombuffer(plain.encode("utf-8", "surrogatepass")[:_LONGEST], dtype=np.uint8)
-    inside = np.zeros(len(raw) + 2, dtype=bool)
-    np.greater(raw, 32, out=inside[1:-1])
-    edges = np.flatnonzero(inside[1:] != inside[:-1])
-    powers, inverse = _powers(1 << max(12, len(raw).bit_length()))
-    sums = np.zeros(len(raw) + 1, dtype=np.uint32)
-    np.cumsum(raw * powers[: len(raw)], dtype=np.uint32, out=sums[1:])
-    at_edges, starts = sums[edges], edges[::2]
-    return (at_edges[1::2] - at_edges[::2]) * inverse[starts]
-
-
-@lru_cache(maxsize=8)
-def hash_text(text: str) -> float:
-    """52 bits of the words of a text, as a float: equal where case and white space alone differ.
-
-    >>> hash_text("An  Answer") == hash_text("an answer") != hash_text("an answer.")
-    True
-    """
-    digest = blake2b(hash_words(text), digest_size=8).digest()
-    return float(int.from_bytes(digest, "big") >> 12)
-
-
-@lru_cache(maxsize=2)
-def sketch_text(text: str) -> tuple[float, ...] | None:
-    """The MinHash sketch of a text's 3-word shingles; ``None`` for a text too short for one."""
-    words = hash_words(text)
-    if len(words) < _MIN_SHINGLES + 2:
-        return None
-    shingles = _hash_ngrams(words, 3)
-    shingles ^= shingles >> 15
-    lowest = ((shingles * _factors()).min(axis=1) >> 6).tolist()
-    return tuple(
-        float(one * _HALF + other) for one, other in zip(lowest[::2], lowest[1::2], strict=True)
-    )
-
-
-def _hash_ngrams(words: Any, size: int) -> Any:
-    """A 32-bit hash of each ``size`` words that follow each other."""
-    count = len(words) - size + 1
-    found = words[:count]
-    for start in range(1, size):
-        found = found * 0x85EBCA6B ^ words[start : start + count]
-    return found
-
-
-def _content(rollout: AuditedRollout) -> float | None:
-    if not rollout.has_texts or len(rollout.generated.split(None, MIN_COPY_WORDS)) < MIN_COPY_WORDS:
-        return None
-    return hash_text(rollout.generated)
-
-
-def measure_prompt(rollout: AuditedRollout) -> float | None:
-    """The hash of a rollout's prompt."""
-    return hash_text(rollout.prompt) if rollout.prompt else None
-
-
-def _sketch_column(place: int) -> Any:
-    def measure(rollout: AuditedRollout) -> float | None:
-        sketch = sketch_text(rollout.generated) if rollout.has_texts else None
-        return None if sketch is None else sketch[place]
-
-    return measure
 
 
 def find_copies(content: Any, sketch: Any, among: Any) -> Any:
@@ -147,7 +70,7 @@ def find_copies(content: Any, sketch: Any, among: Any) -> Any:
     known = np.isfinite(content)
     sketched = known & np.isfinite(sketch).all(axis=1)
     first = _first_of_buckets(content, among, known)
-    halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), _HALF), axis=1)
+    halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), HALF), axis=1)
     for column in sketch.T:
         other = _first_of_buckets(column, among, sketched & (first < 0))
         rows = np.flatnonzero(other >= 0)
@@ -171,17 +94,16 @@ def _first_of_buckets(values: Any, among: Any, used: Any) -> Any:
 
 
 def _find_duplicates(run: AuditedRun) -> CheckResult:
-    content = run.feature("duplicates.content")
+    content = run.feature("words.content")
+    content[run.feature("duplicates.is_short") > 0] = np.nan
     known = np.isfinite(content)
     count = int(known.sum())
     if not count:
         return not_applicable(f"no response of {MIN_COPY_WORDS} words or more")
-    sketch = np.stack(
-        [run.feature(f"duplicates.sketch{n}") for n in range(_SKETCH_COLUMNS)], axis=1
-    )
+    sketch = run.feature("words.sketch")
     within = find_copies(content, sketch, run.group)
     across = find_copies(content, sketch, np.zeros(len(run), dtype=int))
-    prompt = run.feature("duplicates.prompt")
+    prompt = run.feature("words.prompt")
     source = np.where(across >= 0, across, 0)
     elsewhere = (
         (across >= 0) & (within < 0) & np.isfinite(prompt) & np.isfinite(prompt[source])
@@ -229,23 +151,8 @@ _KINDS = {
     REPETITION: "repeating the same words",
 }
 _LOOP_TIMES, _LOOP_CHARS, _LOOP_SHARE, _LONGEST_PERIOD = 6, 200, 0.25, 2_000
-_REPETITION_WORDS, _REPETITION_RATE, _NGRAM = 100, 0.6, 4
+_REPETITION_RATE = 0.6
 _WORD = re.compile(r"\w")
-
-
-def measure_repetition(text: str) -> float:
-    """The share of a text's 4-grams of words that repeat an earlier one; 0 for a short text.
-
-    Of 541 answers of GPT-4 to IFEval the highest is 0.33; of Llama-3.1-8B's, the eight above 0.6
-    are loops.
-
-    >>> measure_repetition("and so on " * 100) > 0.95, measure_repetition("a short text")
-    (True, 0.0)
-    """
-    if len(text) < 2 * _REPETITION_WORDS - 1 or len(words := hash_words(text)) < _REPETITION_WORDS:
-        return 0.0
-    grams = np.sort(_hash_ngrams(words, _NGRAM))
-    return int(np.count_nonzero(grams[1:] == grams[:-1])) / len(grams)
 
 
 def has_loop(text: str) -> bool:
@@ -279,23 +186,29 @@ def has_loop(text: str) -> bool:
     return covered >= max(_LOOP_CHARS, _LOOP_TIMES * period, _LOOP_SHARE * len(text))
 
 
-def classify_output(rollout: AuditedRollout) -> float | None:
-    """How a rollout's text is degenerate, by number; 0 where it is not."""
-    if not rollout.has_texts:
-        return None
+def classify_outputs(rollouts: Sequence[AuditedRollout]) -> Any:
+    """How the text of each rollout is degenerate, by number; 0 where it is not."""
+    kinds = np.array([_classify(one) if one.has_texts else math.nan for one in rollouts])
+    turns = [(at, one) for at in np.flatnonzero(kinds == 0) for one in _list_turns(rollouts[at])]
+    repetition = measure_repetition([text for _, text in turns])
+    for place in np.flatnonzero(repetition > _REPETITION_RATE):
+        kinds[turns[place][0]] = REPETITION
+    return kinds
+
+
+def _classify(rollout: AuditedRollout) -> float:
     text = rollout.generated
     if not text.strip():
         return EMPTY
     if not _WORD.search(text):
         return NO_WORDS
-    turns = [
-        content_text(message.get("content"))
-        for message in rollout.messages
-        if message.get("role") == "assistant"
-    ] or [rollout.response]  # without tool calls: those that repeat are another check's
-    if any(map(has_loop, turns)):
-        return LOOP
-    return REPETITION if max(map(measure_repetition, turns)) > _REPETITION_RATE else 0.0
+    return LOOP if any(map(has_loop, _list_turns(rollout))) else 0.0
+
+
+def _list_turns(rollout: AuditedRollout) -> list[str]:
+    """The texts of a policy without tool calls: those that repeat are another check's."""
+    turns = (one for one in rollout.messages if one.get("role") == "assistant")
+    return [content_text(one.get("content")) for one in turns] or [rollout.response]
 
 
 def _find_degenerate(run: AuditedRun) -> CheckResult:
@@ -437,9 +350,10 @@ RESPONSE_CHECKS = (
         looks_for="the same or nearly the same response twice in a group, or for other prompts",
         run=_find_duplicates,
         features={
-            "duplicates.content": _content,
-            "duplicates.prompt": measure_prompt,
-            **{f"duplicates.sketch{n}": _sketch_column(n) for n in range(_SKETCH_COLUMNS)},
+            "words.content": BlockFeature(measure_content),
+            "words.prompt": BlockFeature(measure_prompts),
+            "words.sketch": BlockFeature(lambda rollouts: sketch_texts(_generated(rollouts))),
+            "duplicates.is_short": _is_short,
         },
     ),
     Check(
@@ -447,7 +361,7 @@ RESPONSE_CHECKS = (
         title="Degenerate outputs",
         looks_for="empty responses, loops and endless repetition",
         run=_find_degenerate,
-        features={"degenerate.kind": classify_output},
+        features={"degenerate.kind": BlockFeature(classify_outputs)},
     ),
     Check(
         name="truncation",

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.datasets.files import find_container, read_rows
 from adjudge.datasets.packing import number_lines, open_binary
@@ -96,6 +96,19 @@ RolloutFeature = Callable[[AuditedRollout], float | None]
 """A number of one rollout; ``None`` where it has none."""
 
 
+class BlockFeature(NamedTuple):
+    """A feature that is measured faster of several rollouts together.
+
+    ``measure`` gives an array with a number for each of them, or with a row of numbers.
+    """
+
+    measure: Callable[[Sequence[AuditedRollout]], Any]
+
+
+Feature = RolloutFeature | BlockFeature
+_BLOCK_ROLLOUTS, _BLOCK_CHARACTERS = 64, 1 << 17
+
+
 def _format_calls(message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
     return [format_tool_call(call) for call in calls] if isinstance(calls, list) else []
@@ -123,12 +136,14 @@ class AuditedRun:
     place in the group. ``places`` and ``where`` lead back to the rollout.
     """
 
-    def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
+    def __init__(self, features: Mapping[str, Feature] | None = None) -> None:
         self._features = {**BASE_FEATURES, **(features or {})}
+        self._block: list[AuditedRollout] = []
+        self._block_characters = 0
         self._columns: dict[str, array[float]] = {
             name: array("d") for name in ("reward", "env_reward", "recorded", "step", "index")
         }
-        self._measured = {name: array("d") for name in self._features}
+        self._measured: dict[str, list[Any]] = {name: [] for name in self._features}
         self._parts: dict[str, array[float]] = {}
         self._groups: dict[str, int] = {}
         self._group_of = array("l")
@@ -155,8 +170,10 @@ class AuditedRun:
         )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(_as_float(value))
-        for name, measure in self._features.items():
-            self._measured[name].append(_as_float(measure(rollout)))
+        self._block.append(rollout)
+        self._block_characters += len(rollout.generated)
+        if len(self._block) >= _BLOCK_ROLLOUTS or self._block_characters >= _BLOCK_CHARACTERS:
+            self._measure_block()
         for name, part in rollout.components.items():
             parts = self._parts.get(name)
             if parts is None:
@@ -169,6 +186,16 @@ class AuditedRun:
         self.where.append(rollout.where)
         self.kinds.append(rollout.missing)
         self.with_texts += rollout.has_texts
+
+    def _measure_block(self) -> None:
+        """Measure the latest rollouts, one feature after the other, which a processor likes."""
+        for name, measure in self._features.items() if self._block else ():
+            if isinstance(measure, BlockFeature):
+                numbers = measure.measure(self._block)
+            else:
+                numbers = np.array([measure(one) for one in self._block], dtype=float)
+            self._measured[name].append(numbers)
+        self._block, self._block_characters = [], 0
 
     @cached_property
     def reward(self) -> Any:
@@ -262,7 +289,9 @@ class AuditedRun:
 
     def feature(self, name: str) -> Any:
         """What was measured of the texts."""
-        return np.array(self._measured[name], dtype=float)
+        self._measure_block()
+        measured = self._measured[name]
+        return np.concatenate(measured) if measured else np.zeros(0)
 
     def _column(self, name: str) -> Any:
         return np.array(self._columns[name], dtype=float)

@@ -19,9 +19,10 @@ from adjudge.checks.effects import (
     visible_share,
 )
 from adjudge.checks.filled import are_shares, stands_apart
-from adjudge.checks.responses import hash_text, measure_prompt
+from adjudge.checks.responses import measure_content, measure_prompts
 from adjudge.checks.rewards import SHARE_OF_SAMPLES
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
+from adjudge.checks.words import hash_text
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import np, special
 
@@ -175,15 +176,14 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
-def _measure_question(rollout: AuditedRollout) -> float | None:
-    """The prompt of a rollout; of none in which a user speaks again: a simulated one varies."""
-    spoken = sum(one.get("role") == "user" for one in rollout.messages)
-    return measure_prompt(rollout) if spoken < 2 else None
+def _count_user_turns(rollout: AuditedRollout) -> float:
+    return float(sum(one.get("role") == "user" for one in rollout.messages))
 
 
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
-    prompt = run.feature("mixed_prompts.prompt")
-    known = np.isfinite(prompt)
+    prompt = run.feature("words.prompt")
+    # Where a user speaks again it may be a simulated one, which varies.
+    known = np.isfinite(prompt) & (run.feature("mixed_prompts.user_turns") < 2)
     if not known.any():
         return not_applicable("the rows have no prompt")
     pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
@@ -275,12 +275,8 @@ def _clustering_p_value(mask: Any, run: AuditedRun) -> float:
     return float(special.chdtrc(freedom / scale, square / scale))
 
 
-def _content(rollout: AuditedRollout) -> float | None:
-    return hash_text(rollout.generated) if rollout.has_texts and rollout.generated else None
-
-
 def _find_stale(run: AuditedRun) -> CheckResult:
-    content = run.feature("stale.content")
+    content = run.feature("words.content")
     known = np.isfinite(content) & np.isfinite(run.reward)
     if not known.any():
         return not_applicable("needs rewards and texts")
@@ -389,7 +385,10 @@ VALUE_CHECKS = (
         title="Groups with several prompts",
         looks_for=f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
         run=_find_mixed_prompts,
-        features={"mixed_prompts.prompt": _measure_question},
+        features={
+            "words.prompt": BlockFeature(measure_prompts),
+            "mixed_prompts.user_turns": _count_user_turns,
+        },
     ),
     Check(
         name="missing_pattern",
@@ -402,7 +401,7 @@ VALUE_CHECKS = (
         title="One reward for unlike answers",
         looks_for="groups whose unlike answers have one reward that is rare elsewhere",
         run=_find_stale,
-        features={"stale.content": _content},
+        features={"words.content": BlockFeature(measure_content)},
     ),
     Check(
         name="reference_in_prompt",
