@@ -128,8 +128,7 @@ _MIN_READ = 8
 
 
 def _find_contradictions(run: AuditedRun) -> CheckResult:
-    said = _Judgement(*run.feature("contradictions.said").T)
-    stated, maximum, stated_with, polarity, polarity_with = said
+    stated, maximum, stated_with, polarity, polarity_with = run.feature("contradictions.said").T
     numbers, wrong_number = (np.zeros(len(run), dtype=bool) for _ in range(2))
     is_reversed = off_scale = False
     # A judge may word one score as 7/10 here and as 7 there: each form has its own scale.
