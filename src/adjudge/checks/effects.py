@@ -15,9 +15,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from adjudge.checks.check import (
     STATED_POWER,
     AdvantageImpact,
+    CheckResult,
     Finding,
     FindingSeverity,
     severity_of,
@@ -43,6 +46,8 @@ _CLEARLY_CHANCE, _CLEARLY_NO_CHANCE, _ENOUGH_BEYOND = 0.1, 1e-9, 50
 
 MAX_ROWS = 200
 """Affected samples that a finding names."""
+
+SHARE_OF_SAMPLES = "share of samples"
 
 
 class EffectTest(NamedTuple):
@@ -278,9 +283,41 @@ def harm_of(impact: AdvantageImpact, share: float) -> float:
 
 def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
     """The affected rows, the best rewarded first."""
+    return rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)
+
+
+def rows_by(value: Any, mask: Any) -> tuple[int, ...]:
+    """The rows of ``mask`` that a finding names, those with the lowest ``value`` first."""
     rows = np.flatnonzero(mask)
-    order = np.argsort(-np.nan_to_num(run.advantage[rows], nan=-np.inf), kind="stable")
-    return tuple(rows[order][:MAX_ROWS].tolist())
+    return tuple(rows[np.argsort(value[rows], kind="stable")][:MAX_ROWS].tolist())
+
+
+def first_rows(mask: Any) -> tuple[int, ...]:
+    """The rows of ``mask`` that a finding names, in the order of the run."""
+    return tuple(np.flatnonzero(mask)[:MAX_ROWS].tolist())
+
+
+def count_samples(
+    run: AuditedRun, mask: Any, known: Any, needed: int, unit: str = SHARE_OF_SAMPLES
+) -> CheckResult:
+    """The share of the ``known`` samples with ``mask``, of a check that ``needed`` of them fail."""
+    return CheckResult(
+        effect=estimate_share_by_group(run, mask, known),
+        unit=unit,
+        visible=visible_share(int(known.sum()), needed),
+    )
+
+
+def with_finding(
+    result: CheckResult, run: AuditedRun, mask: Any, sentence: str, **described: Any
+) -> CheckResult:
+    """The result with the finding that the samples of ``mask`` are, as :func:`describe_samples`.
+
+    Without a test of chance there is no need to say what could have been seen.
+    """
+    finding = describe_samples(run, mask, sentence, result.effect, result.unit, **described)
+    visible = None if result.p_value is None else result.visible
+    return msgspec.structs.replace(result, finding=finding, visible=visible)
 
 
 def describe_samples(
@@ -290,32 +327,28 @@ def describe_samples(
     effect: Estimate,
     unit: str,
     *,
-    advice: str = "",
-    otherwise: str = "",
-    broken: bool = False,
     harm: float | None = None,
     severity: FindingSeverity | None = None,
     rows: tuple[int, ...] | None = None,
-    series: tuple[tuple[float, float], ...] = (),
+    affected: int | None = None,
+    impact: AdvantageImpact | None = None,
+    **said: Any,
 ) -> Finding:
     """The finding that the samples of ``mask`` are, with what the others' advantages are without.
 
     ``harm``: their share of the run where it is not given; ``severity``: that of ``harm``;
-    ``rows``: the best rewarded first.
+    ``rows``: the best rewarded first. ``said``: other fields of the finding.
     """
-    affected = int(mask.sum())
+    affected = int(mask.sum()) if affected is None else affected
     harm = affected / len(run) if harm is None else harm
     return Finding(
         sentence=sentence,
-        otherwise=otherwise,
-        broken=broken,
         effect=effect,
         unit=unit,
         rows=rank_rows(mask, run) if rows is None else rows,
         affected=affected,
-        impact=impact_without(run, mask),
+        impact=impact_without(run, mask) if impact is None else impact,
         harm=harm,
         severity=severity or severity_of(harm),
-        advice=advice,
-        series=series,
+        **said,
     )

@@ -19,6 +19,7 @@ from adjudge.checks.check import (
 )
 from adjudge.checks.effects import (
     MAX_ROWS,
+    SHARE_OF_SAMPLES,
     EffectTest,
     describe_samples,
     estimate_share_by_group,
@@ -39,7 +40,6 @@ MAX_MISSING_SHARE, MAX_MISSING_STEP = 0.02, 0.10
 MAX_TURNED = 0.01
 """More recorded advantages than this with another sign than the rewards say are a finding."""
 
-SHARE_OF_SAMPLES = "share of samples"
 _SHARE_OF_GROUPS = "share of groups"
 _MIN_STEP, _MIN_MISSING = 10, 5
 

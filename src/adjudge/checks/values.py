@@ -11,16 +11,17 @@ from typing import Any
 
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
-    MAX_ROWS,
+    SHARE_OF_SAMPLES,
+    count_samples,
     describe_samples,
     estimate_share_by_group,
+    first_rows,
     measure_pooled_difference,
-    rank_rows,
     visible_share,
+    with_finding,
 )
 from adjudge.checks.filled import are_shares, stands_apart
 from adjudge.checks.responses import measure_content, measure_prompts
-from adjudge.checks.rewards import SHARE_OF_SAMPLES
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import hash_text
 from adjudge.stats import Estimate
@@ -60,27 +61,23 @@ def _find_outliers(run: AuditedRun) -> CheckResult:
         width = float(np.median(off[off > 0])) if (off > 0).any() else 0.0
     if not width:
         return not_applicable("all rewards are equal")
-    bad = np.isfinite(run.reward) & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
-    effect = estimate_share_by_group(run, bad, np.isfinite(run.reward))
-    result = CheckResult(
-        effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(len(rewards), 1)
-    )
+    present = np.isfinite(run.reward)
+    bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
+    result = count_samples(run, bad, present, 1)
     if not bad.any():
         return result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         bad,
         f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
         f"one, and nine of ten are from {low:g} to {high:g}.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="An environment may pay a rare success so much. A parser that took another "
         "number for the score gives the same: read these samples.",
-        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
+        rows=first_rows(bad),
         harm=min(1.0, float((run.group_sizes[np.unique(run.group[bad])]).sum()) / len(run)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _measure_source(rollout: AuditedRollout) -> float | None:
@@ -116,26 +113,27 @@ def _find_scales(run: AuditedRun) -> CheckResult:
     wide = np.zeros(size, dtype=bool)
     wide[used[cut:]] = True
     mask = known & wide[part]
-    least = max(_MIN_SCALED, math.ceil(_MIN_PART * known.sum()))
-    enough = min(int(mask.sum()), int(known.sum() - mask.sum())) >= least and (
-        names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED
-    )
+    few = min(int(mask.sum()), int(known.sum() - mask.sum())) < _least_of(known.sum())
+    enough = not few and (names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED)
     if ratios[cut - 1] < _SCALE_RATIO or not enough:
         return CheckResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
-    effect = estimate_share_by_group(run, mask, known)
+    result = CheckResult(effect=estimate_share_by_group(run, mask, known), unit=SHARE_OF_SAMPLES)
     small, large = float(widest[used[cut - 1]]), float(widest[used[-1]])
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
         f"Rewards are on two scales: in {len(used) - cut} of {len(used)} {names} they reach "
         f"{large:g}, in the others at most {small:g}, and none is between.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="Tasks may pay differently on purpose; then a mean over all of them says little, "
         "and advantages without a division by the spread follow the largest. A score of 0 to 100 "
         "that was not divided gives the same.",
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
+
+
+def _least_of(count: Any) -> int:
+    """The fewest of ``count`` that are a finding."""
+    return max(_MIN_SCALED, math.ceil(_MIN_PART * int(count)))
 
 
 def _find_saturation(run: AuditedRun) -> CheckResult:
@@ -149,31 +147,27 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     needed = math.ceil(SATURATED * total)
     ends = [one for one in (values[0], values[-1]) if not stands_apart(values, counts, one)]
     shares = {end: int(counts[values == end][0]) for end in ends}
-    visible = visible_share(total, needed)
     if not shares:
         return not_applicable("the highest and the lowest reward stand apart from the others")
     end = max(shares, key=lambda one: shares[one])
     mask = present & (run.reward == end)
-    effect = estimate_share_by_group(run, mask, present)
+    result = count_samples(run, mask, present, needed)
     spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
     if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
-        return CheckResult(effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+        return result
     is_top = end == values[-1]
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
         f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
         f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
         "was clipped gives the same: what is beyond the end is not told apart.",
-        rows=rank_rows(mask, run),
         harm=min(0.1, shares[end] / total / 4),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _count_user_turns(rollout: AuditedRollout) -> float:
@@ -192,25 +186,24 @@ def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     if not len(compared):
         return not_applicable("every group has one sample")
     bad = (of > 1)[run.group] & known
-    unit = "share of groups"
     count = int((compared > 1).sum())
-    share = count / len(compared)
-    visible = visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1)
-    effect = estimate_share_by_group(run, bad, known)
-    if share <= _MIN_PART:
-        return CheckResult(effect=effect, unit=unit, visible=visible)
-    finding = describe_samples(
+    result = CheckResult(
+        effect=estimate_share_by_group(run, bad, known),
+        unit="share of groups",
+        visible=visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1),
+    )
+    if count <= _MIN_PART * len(compared):
+        return result
+    return with_finding(
+        result,
         run,
         bad,
         f"{count:,} of {len(compared):,} groups have answers to more than one prompt (up to "
         f"{int(compared.max())}): their rewards are compared within the group.",
-        effect,
-        unit,
         otherwise="A prompt that is worded anew for each sample, or that grows with the turns, is "
         "one question. Else name the group: -m group=COLUMN.",
         harm=float(bad.mean()),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 def _find_missing_pattern(run: AuditedRun) -> CheckResult:
@@ -300,26 +293,26 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     elsewhere = np.clip(own - np.bincount(group, minlength=size) / int(known.sum()), 0.0, 1.0)
     surprising = equal & (elsewhere <= 0.02)
     count, total = int(surprising.sum()), int(compared.sum())
-    unit = "share of groups"
-    mask = surprising[run.group] & known
-    effect = estimate_share_by_group(run, mask, compared[run.group] & known)
-    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * total)) if total else 1
     if not total:
         return not_applicable("no group has unlike answers")
-    if count < needed:
-        return CheckResult(effect=effect, unit=unit, visible=visible_share(total, needed))
-    finding = describe_samples(
+    mask = surprising[run.group] & known
+    result = CheckResult(
+        effect=estimate_share_by_group(run, mask, compared[run.group] & known),
+        unit="share of groups",
+        visible=visible_share(total, _least_of(total)),
+    )
+    if count < _least_of(total):
+        return result
+    return with_finding(
+        result,
         run,
         mask,
         f"In {count:,} of {total:,} groups unlike answers have exactly the same reward, which is "
         "rare elsewhere: it may be one answer's reward that the others got, too.",
-        effect,
-        unit,
         otherwise="A reward of the whole group (a shared outcome) is meant so. A cache by the "
         "prompt alone gives the same.",
         harm=float(mask.mean()),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 _LEAST_REFERENCE, _REFERENCE_WORDS = 16, 3
@@ -339,23 +332,18 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     if not count:
         return not_applicable(f"no reference of {_REFERENCE_WORDS} words or more")
     mask = known & (has > 0)
-    effect = estimate_share_by_group(run, mask, known)
-    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * count))
-    if int(mask.sum()) < needed:
-        return CheckResult(
-            effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(count, needed)
-        )
-    finding = describe_samples(
+    result = count_samples(run, mask, known, _least_of(count))
+    if int(mask.sum()) < _least_of(count):
+        return result
+    return with_finding(
+        result,
         run,
         mask,
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="Questions on a passage and choices have the answer there on purpose. Else the "
         "policy is told what it is asked: look at the template of the prompt.",
         harm=min(0.1, float(mask.mean())),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 VALUE_CHECKS = (
