@@ -23,6 +23,7 @@ from adjudge.checks.check import (
     CheckResult,
     Finding,
     FindingSeverity,
+    not_applicable,
     severity_of,
 )
 from adjudge.checks.run import AuditedRun, compute_advantage_column
@@ -84,6 +85,17 @@ class MeasuredEffect(NamedTuple):
 
     estimate: Estimate
     test: EffectTest | None = None
+
+    def as_result(self, unit: str, limit: float = 0.0) -> CheckResult:
+        """The result of a check to which a smaller effect than ``limit`` is no finding."""
+        if self.test is None:
+            return not_applicable(self.estimate.why)
+        return CheckResult(
+            effect=self.estimate,
+            p_value=self.test.p_value,
+            unit=unit,
+            visible=self.test.visible(limit),
+        )
 
 
 def centre_by_group(values: Any, group: Any, used: Any) -> Any:

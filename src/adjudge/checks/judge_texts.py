@@ -13,23 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
-
 from adjudge.checks.check import (
     STATED_POWER,
     AdvantageImpact,
     Check,
     CheckResult,
-    Finding,
     not_applicable,
     severity_of,
 )
-from adjudge.checks.effects import (
-    describe_samples,
-    estimate_share_by_group,
-    rank_rows,
-    visible_share,
-)
+from adjudge.checks.effects import count_samples, estimate_share_by_group, with_finding
 from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
@@ -164,11 +156,11 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         )
     mask = wrong_number | opposed
     affected = int(mask.sum())
-    unit = "share of the reasons that can be read"
-    effect = estimate_share_by_group(run, mask, read)
-    p_value = float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0
     result = CheckResult(
-        p_value=p_value, effect=effect, unit=unit, visible=visible_contradictions(count)
+        p_value=float(special.bdtrc(affected - 1, count, _READING_ERRORS)) if affected else 1.0,
+        effect=estimate_share_by_group(run, mask, read),
+        unit="share of the reasons that can be read",
+        visible=visible_contradictions(count),
     )
     if not affected:
         return result
@@ -180,18 +172,16 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         parts.append(
             f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
         )
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
         f"{affected} of {count} verdicts whose reason can be read contradict it: "
         f"{'; '.join(parts)}.",
-        effect,
-        unit,
         otherwise="The rules that read reasons may misread some. A swapped scale, or a parser that "
         "takes the first number, gives the same. Read the samples.",
         advice="Ask for the score in a form that a strict reader checks.",
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 _FOLLOWS, _SAME_QUANTITY = 0.5, 0.8
@@ -210,26 +200,24 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
     follows = spearman_correlation(stated[known].tolist(), recorded[known].tolist())
     if follows is None or follows >= _FOLLOWS:
         return None
-    unit = "rank correlation of stated and recorded scores"
     apart = math.atanh(_SAME_QUANTITY) - math.atanh(max(-0.999, follows))
-    finding = Finding(
-        sentence=(
-            f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
-            f"it: rank correlation {follows:.2f}."
-        ),
+    result = CheckResult(
+        p_value=normal_tail(apart * math.sqrt((count - 3) / 1.06)),
+        effect=Estimate(follows, why="counted"),
+        unit="rank correlation of stated and recorded scores",
+    )
+    return with_finding(
+        result,
+        run,
+        known,
+        f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
+        f"it: rank correlation {follows:.2f}.",
         otherwise="The reward may have other parts than this judge's score: look at that alone. "
         "Else the reasons are another row's, or their scores are turned round or replaced. Read "
         "some samples.",
-        effect=Estimate(follows, why="counted"),
-        unit=unit,
-        rows=rank_rows(known, run),
-        affected=count,
         impact=AdvantageImpact(why="it is not known which samples are wrong"),
-        harm=count / len(run),
         severity="high",
     )
-    p_value = normal_tail(apart * math.sqrt((count - 3) / 1.06))
-    return CheckResult(finding=finding, p_value=p_value, effect=finding.effect, unit=unit)
 
 
 def _ends(values: Any) -> tuple[float, float]:
@@ -325,24 +313,21 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     if not count:
         return not_applicable("no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
-    unit = "share of the samples with a judge's words"
-    effect = estimate_share_by_group(run, mask, known)
+    result = count_samples(run, mask, known, 3, "share of the samples with a judge's words")
     values = run.reward[mask]
     value, times = _most_common(values.tolist())
     if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
-        return CheckResult(effect=effect, unit=unit, visible=visible_share(count, 3))
-    finding = describe_samples(
+        return result
+    return with_finding(
+        result,
         run,
         mask,
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
-        effect,
-        unit,
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
         "judge again: `adjudge grade` does both.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 def _most_common(values: Iterable[float]) -> tuple[float, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,12 +17,11 @@ import msgspec
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
     MeasuredEffect,
-    describe_samples,
-    estimate_share_by_group,
+    count_samples,
     harm_of,
     impact_without,
     measure_difference,
-    visible_share,
+    with_finding,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
@@ -110,8 +109,7 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     ) & (prompt != prompt[source])  # the same prompt again in a later epoch is no surprise
     copies, strangers = within >= 0, elsewhere
     mask = copies | strangers
-    effect = estimate_share_by_group(run, mask, known)
-    result = CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
+    result = count_notable(run, mask, known, "share of responses")
     if not is_notable(mask, known):
         return result
     parts = []
@@ -121,20 +119,15 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
-    sentence = (
-        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
-        f"word or nearly: {'; '.join(parts)}."
-    )
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
-        sentence,
-        effect,
-        "share of responses",
+        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
+        f"word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
-    return CheckResult(finding=finding, effect=effect, unit="share of responses")
 
 
 def _count_different(reward: Any, first: Any) -> int:
@@ -218,40 +211,33 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     if not count:
         return not_applicable("the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    effect = estimate_share_by_group(run, mask, known)
+    result = count_notable(run, mask, known, "share of responses")
     if (kind[known] == EMPTY).all():
-        finding = describe_samples(
+        return with_finding(
+            result,
             run,
             mask,
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
             "the run has none.",
-            effect,
-            "share of responses",
             advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
             "-m messages=COLUMN.",
             severity="medium",
         )
-        return CheckResult(finding=finding, effect=effect, unit="share of responses")
     if not is_notable(mask, known):
-        return CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
+        return result
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
     earned = measure_difference(mask, run.advantage, run.group)
-    sentence = (
-        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
-        f"{', '.join(kinds)}. {describe_earned(earned)}"
-    )
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
-        sentence,
-        effect,
-        "share of responses",
+        f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
+        f"{', '.join(kinds)}. {describe_earned(earned)}",
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
         "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
     )
-    return CheckResult(finding=finding, effect=effect, unit="share of responses")
 
 
 _SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
@@ -289,26 +275,21 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
     test = found.test
     if test is None:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
-    unit = "standard deviations of the advantage"
-    result = CheckResult(
-        effect=found.estimate, p_value=test.p_value, unit=unit, visible=test.visible()
-    )
+    result = found.as_result("standard deviations of the advantage")
     if test.value <= 0:
         return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
         f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
         f"are rewarded for it: {test.value:+.2f} standard deviations against the others of their "
         "group.",
-        found.estimate,
-        unit,
         advice="A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or "
         "raise the length limit.",
         harm=harm_of(impact_without(run, mask), float((mask & (run.advantage > 0)).mean())),
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 _MIN_ROWS, _MIN_SHARE = 3, 0.01
@@ -320,9 +301,10 @@ def is_notable(mask: Any, known: Any) -> bool:
     return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
 
 
-def visible_notable(count: int) -> Callable[[float], float] | None:
-    """The share of ``count`` samples that is found in 90 % of runs."""
-    return visible_share(count, max(_MIN_ROWS, math.ceil(_MIN_SHARE * count)))
+def count_notable(run: AuditedRun, mask: Any, known: Any, unit: str) -> CheckResult:
+    """The share of the ``known`` samples with ``mask``, of which :func:`is_notable` decides."""
+    needed = max(_MIN_ROWS, math.ceil(_MIN_SHARE * int(known.sum())))
+    return count_samples(run, mask, known, needed, unit)
 
 
 def describe_earned(effect: MeasuredEffect) -> str:
@@ -403,25 +385,22 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     if not count:
         return not_applicable("no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
-    unit = "share of rollouts with tool calls"
-    effect = estimate_share_by_group(run, mask, known)
+    result = count_notable(run, mask, known, "share of rollouts with tool calls")
     if not is_notable(mask, known):
-        return CheckResult(effect=effect, unit=unit, visible=visible_notable(count))
+        return result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
-    finding = describe_samples(
+    return with_finding(
+        result,
         run,
         mask,
         f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
         f"call with the same result {LOOP_TIMES} times or more (up to "
         f"{int(repeats[mask].max())}). {describe_earned(earned)}",
-        effect,
-        unit,
         advice="Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "
         "Where loops are rewarded, look at what the reward pays for.",
         harm=max(rewarded, float(mask.sum()) / len(run) / 2),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 TOOL_CHECKS = (
