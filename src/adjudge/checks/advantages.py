@@ -19,6 +19,7 @@ from adjudge.checks.check import (
 )
 from adjudge.checks.effects import (
     MIN_GROUPS,
+    Affected,
     EffectTest,
     MeasuredEffect,
     centre_by_group,
@@ -30,7 +31,6 @@ from adjudge.checks.effects import (
     measure_slope,
     rows_by,
     why_no_advantages,
-    with_finding,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
 from adjudge.stats import Estimate
@@ -76,10 +76,7 @@ def _with_removal(
     after = before - taken
     turned = used & (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & (before * after < 0)
     impact = impact_of_removing(run, x, slope)
-    return with_finding(
-        result,
-        run,
-        turned,
+    return Affected(run, turned, result).describe(
         sentence,
         rows=rows_by(-np.abs(taken), turned),
         impact=impact,
@@ -305,10 +302,7 @@ def _find_components(run: AuditedRun) -> CheckResult:
         value = worst.test.value
         product = _multiply(run.component(worst.one), run.component(worst.other), run.group)
         rows = rows_by(product, product < -0.5)
-        return with_finding(
-            result,
-            run,
-            product < -0.5,
+        return Affected(run, product < -0.5, result).describe(
             f"Within groups, {worst.one} and {worst.other} pull apart (correlation "
             f"{value:.2f}): where one is high the other is low, and what one teaches the other "
             "undoes.",

@@ -320,16 +320,22 @@ def count_samples(
     )
 
 
-def with_finding(
-    result: CheckResult, run: AuditedRun, mask: Any, sentence: str, **described: Any
-) -> CheckResult:
-    """The result with the finding that the samples of ``mask`` are, as :func:`describe_samples`.
+class Affected(NamedTuple):
+    """The samples of a run that a check is about, and its result without a finding."""
 
-    Without a test of chance there is no need to say what could have been seen.
-    """
-    finding = describe_samples(run, mask, sentence, result.effect, result.unit, **described)
-    visible = None if result.p_value is None else result.visible
-    return msgspec.structs.replace(result, finding=finding, visible=visible)
+    run: AuditedRun
+    mask: Any
+    result: CheckResult
+
+    def describe(self, sentence: str, **described: Any) -> CheckResult:
+        """The result with the finding that these samples are, as :func:`describe_samples`.
+
+        Without a test of chance there is no need to say what could have been seen.
+        """
+        run, mask, result = self
+        finding = describe_samples(run, mask, sentence, result.effect, result.unit, **described)
+        visible = None if result.p_value is None else result.visible
+        return msgspec.structs.replace(result, finding=finding, visible=visible)
 
 
 def describe_samples(

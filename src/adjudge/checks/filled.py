@@ -16,6 +16,7 @@ import msgspec
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
     SHARE_OF_SAMPLES,
+    Affected,
     MeasuredEffect,
     count_samples,
     estimate_share_by_group,
@@ -23,7 +24,6 @@ from adjudge.checks.effects import (
     impact_without,
     measure_pooled_difference,
     visible_share,
-    with_finding,
 )
 from adjudge.checks.judge_texts import measure_error_text
 from adjudge.checks.rewards import series_by_step
@@ -162,13 +162,9 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
         else "a default that the grader gives on purpose"
     )
     values, counts = np.unique(rewards, return_counts=True)
-    result = count_samples(
-        run, at, present, math.ceil(needed_apart(values, counts, value)), SHARE_OF_SAMPLES
-    )
-    found = _with_failures(
-        result,
-        run,
-        at,
+    result = count_samples(run, at, present, math.ceil(needed_apart(values, counts, value)))
+    found = _describe_failures(
+        Affected(run, at, result),
         f"{int(at.sum()):,} of {len(rewards):,} rewards are exactly {value:g}, and no other is "
         f"near: the next is {nearest:g}{also}. {'They come with this: ' if company else ''}"
         f"{'; '.join(company)}{'.' if company else ''}".strip(),
@@ -180,17 +176,14 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
     return msgspec.structs.replace(found, visible=result.visible)
 
 
-def _with_failures(
-    result: CheckResult, run: AuditedRun, at: Any, sentence: str, **said: Any
-) -> CheckResult:
+def _describe_failures(affected: Affected, sentence: str, **said: Any) -> CheckResult:
     """The finding that rewards may be failures, with the harm if they are."""
+    run, at, _ = affected
     present = np.isfinite(run.reward)
     turned = impact_without(run, at).turned or 0.0
     harm = min(1.0, float(at.sum()) / int(present.sum()) + turned)
     series = series_by_step(run, np.where(present, at, np.nan))
-    return with_finding(
-        result, run, at, sentence, rows=first_rows(at), harm=harm, series=series, **said
-    )
+    return affected.describe(sentence, rows=first_rows(at), harm=harm, series=series, **said)
 
 
 def _find_company(
@@ -216,10 +209,8 @@ def _find_company(
         p_value=min(1.0, best.p_value * looks),
         effect=estimate_share_by_group(run, best.rows, present),
     )
-    return _with_failures(
-        result,
-        run,
-        best.rows,
+    return _describe_failures(
+        Affected(run, best.rows, result),
         f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} may be failures that were "
         f"written as a number: {best.words}.",
         otherwise="Hard prompts that are together in the file have whole groups of one value, and "

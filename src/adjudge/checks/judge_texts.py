@@ -21,7 +21,7 @@ from adjudge.checks.check import (
     not_applicable,
     severity_of,
 )
-from adjudge.checks.effects import count_samples, estimate_share_by_group, with_finding
+from adjudge.checks.effects import Affected, count_samples, estimate_share_by_group
 from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
@@ -172,10 +172,7 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         parts.append(
             f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
         )
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{affected} of {count} verdicts whose reason can be read contradict it: "
         f"{'; '.join(parts)}.",
         otherwise="The rules that read reasons may misread some. A swapped scale, or a parser that "
@@ -206,10 +203,7 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
         effect=Estimate(follows, why="counted"),
         unit="rank correlation of stated and recorded scores",
     )
-    return with_finding(
-        result,
-        run,
-        known,
+    return Affected(run, known, result).describe(
         f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
         f"it: rank correlation {follows:.2f}.",
         otherwise="The reward may have other parts than this judge's score: look at that alone. "
@@ -318,10 +312,7 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     value, times = _most_common(values.tolist())
     if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
         return result
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "

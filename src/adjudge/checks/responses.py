@@ -16,12 +16,12 @@ import msgspec
 
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
+    Affected,
     MeasuredEffect,
     count_samples,
     harm_of,
     impact_without,
     measure_difference,
-    with_finding,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
@@ -119,10 +119,7 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
         f"word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
@@ -213,10 +210,7 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     mask = known & (kind > 0)
     result = count_notable(run, mask, known, "share of responses")
     if (kind[known] == EMPTY).all():
-        return with_finding(
-            result,
-            run,
-            mask,
+        return Affected(run, mask, result).describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
             "the run has none.",
             advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
@@ -229,10 +223,7 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
     earned = measure_difference(mask, run.advantage, run.group)
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
         f"{', '.join(kinds)}. {describe_earned(earned)}",
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
@@ -279,10 +270,7 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
     if test.value <= 0:
         return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
         f"are rewarded for it: {test.value:+.2f} standard deviations against the others of their "
         "group.",
@@ -390,10 +378,7 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
         return result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
         f"call with the same result {LOOP_TIMES} times or more (up to "
         f"{int(repeats[mask].max())}). {describe_earned(earned)}",

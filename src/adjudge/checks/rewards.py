@@ -12,6 +12,7 @@ from adjudge.checks.check import AdvantageImpact, Check, CheckResult, not_applic
 from adjudge.checks.effects import (
     MAX_ROWS,
     SHARE_OF_SAMPLES,
+    Affected,
     EffectTest,
     MeasuredEffect,
     count_samples,
@@ -20,7 +21,6 @@ from adjudge.checks.effects import (
     rows_by,
     visible_share,
     why_no_advantages,
-    with_finding,
 )
 from adjudge.checks.run import NOT_A_NUMBER, AuditedRun
 from adjudge.stats import Estimate
@@ -48,21 +48,22 @@ def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], .
     return tuple(zip(steps.tolist(), means.tolist(), strict=True))
 
 
+def _count(count: int, of: int, unit: str) -> CheckResult:
+    effect = Estimate(count / of, why="counted" if count else "")
+    return CheckResult(effect=effect, unit=unit, visible=visible_share(of, 1))
+
+
 def count_affected(run: AuditedRun, bad: Any, sentence: str, **said: Any) -> CheckResult:
     """The result of a check of facts: every sample of ``bad`` is one, and chance plays no part.
 
     ``sentence`` has places for ``count``, ``of`` and ``share``; ``said``: fields of the finding.
     """
     total, count = len(run), int(bad.sum())
+    result = _count(count, total, SHARE_OF_SAMPLES)
     if not count:
-        return CheckResult(
-            effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, visible=visible_share(total, 1)
-        )
+        return result
     share = count / total
-    return with_finding(
-        CheckResult(effect=Estimate(share, why="counted"), unit=SHARE_OF_SAMPLES),
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
         rows=first_rows(bad),
         series=series_by_step(run, bad.astype(float)),
@@ -92,19 +93,14 @@ def _find_not_finite(run: AuditedRun) -> CheckResult:
 
 def _find_broken_rows(run: AuditedRun) -> CheckResult:
     total = len(run) + run.broken_count
-    share = run.broken_count / total
+    result = _count(run.broken_count, total, "share of rows")
     if not run.broken_count:
-        return CheckResult(
-            effect=Estimate(0.0), unit="share of rows", visible=visible_share(total, 1)
-        )
-    return with_finding(
-        CheckResult(effect=Estimate(share, why="counted"), unit="share of rows"),
-        run,
-        np.zeros(len(run), dtype=bool),
+        return result
+    return Affected(run, np.zeros(len(run), dtype=bool), result).describe(
         f"{run.broken_count:,} of {total:,} rows are no samples; the first: {run.broken[0]:.300}",
         affected=run.broken_count,
         impact=AdvantageImpact(why="the rows cannot be read"),
-        harm=share,
+        harm=run.broken_count / total,
         advice="`adjudge grade` would skip them, too. See where they were written.",
     )
 
@@ -141,10 +137,7 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
         return result
     # They teach nothing; they do not teach anything wrong.
     harm = 0.05 * share + (0.05 if share > 0.9 else 0.0)
-    return with_finding(
-        result,
-        run,
-        rows,
+    return Affected(run, rows, result).describe(
         f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
         "these samples have the advantage 0 and teach nothing.",
         rows=_first_of_groups(run, rows),
@@ -197,10 +190,7 @@ def _find_missing(run: AuditedRun) -> CheckResult:
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
     at = f"; in step {worst[0]:.0f} it is {worst[1]:.0%}" if worst[1] > 1.5 * share else ""
-    return with_finding(
-        result,
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         f"{share:.1%} of the rewards are missing ({listed}){at}.",
         rows=first_rows(bad),
         impact=AdvantageImpact(affected=share, why="missing rewards are already left out"),
@@ -233,10 +223,7 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     result = count_samples(run, turned, both, needed, "share of advantages with another sign")
     if share <= MAX_TURNED:
         return result
-    return with_finding(
-        result,
-        run,
-        turned,
+    return Affected(run, turned, result).describe(
         f"{share:.1%} of the recorded advantages have another sign than the rewards of their group "
         "say.",
         rows=rows_by(-np.abs(own - other), turned),
@@ -351,10 +338,7 @@ def _find_jump(run: AuditedRun) -> CheckResult:
     if abs(jump) < MIN_JUMP:
         return result
     at_step = run.step == steps[split]
-    return with_finding(
-        result,
-        run,
-        at_step,
+    return Affected(run, at_step, result).describe(
         f"At step {steps[split]:.0f} the mean reward {'jumps' if jump > 0 else 'falls'} "
         f"by {abs(jump):.2f} standard deviations, beside its trend. "
         "A policy hardly changes so fast.",
@@ -394,10 +378,7 @@ def _find_judge_drift(run: AuditedRun) -> CheckResult:
     if abs(change) < MIN_DRIFT:
         return result
     late = np.where(run.step >= steps[-max(1, len(steps) // 5)], residual, np.nan)
-    return with_finding(
-        result,
-        run,
-        np.isfinite(late),
+    return Affected(run, np.isfinite(late), result).describe(
         f"At an equal reward of the environment, the judge's reward "
         f"{'rises' if change > 0 else 'falls'} by {abs(change):.2f} standard deviations over the "
         "run: "

@@ -12,13 +12,13 @@ from typing import Any
 from adjudge.checks.check import Check, CheckResult, not_applicable
 from adjudge.checks.effects import (
     SHARE_OF_SAMPLES,
+    Affected,
     count_samples,
     describe_samples,
     estimate_share_by_group,
     first_rows,
     measure_pooled_difference,
     visible_share,
-    with_finding,
 )
 from adjudge.checks.filled import are_shares, stands_apart
 from adjudge.checks.responses import measure_content, measure_prompts
@@ -67,10 +67,7 @@ def _find_outliers(run: AuditedRun) -> CheckResult:
     if not bad.any():
         return result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
-    return with_finding(
-        result,
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
         f"one, and nine of ten are from {low:g} to {high:g}.",
         otherwise="An environment may pay a rare success so much. A parser that took another "
@@ -119,10 +116,7 @@ def _find_scales(run: AuditedRun) -> CheckResult:
         return CheckResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
     result = CheckResult(effect=estimate_share_by_group(run, mask, known), unit=SHARE_OF_SAMPLES)
     small, large = float(widest[used[cut - 1]]), float(widest[used[-1]])
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"Rewards are on two scales: in {len(used) - cut} of {len(used)} {names} they reach "
         f"{large:g}, in the others at most {small:g}, and none is between.",
         otherwise="Tasks may pay differently on purpose; then a mean over all of them says little, "
@@ -158,10 +152,7 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
         return result
     is_top = end == values[-1]
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
         f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
         otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
@@ -194,10 +185,7 @@ def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     )
     if count <= _MIN_PART * len(compared):
         return result
-    return with_finding(
-        result,
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         f"{count:,} of {len(compared):,} groups have answers to more than one prompt (up to "
         f"{int(compared.max())}): their rewards are compared within the group.",
         otherwise="A prompt that is worded anew for each sample, or that grows with the turns, is "
@@ -303,10 +291,7 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     )
     if count < _least_of(total):
         return result
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"In {count:,} of {total:,} groups unlike answers have exactly the same reward, which is "
         "rare elsewhere: it may be one answer's reward that the others got, too.",
         otherwise="A reward of the whole group (a shared outcome) is meant so. A cache by the "
@@ -335,10 +320,7 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     result = count_samples(run, mask, known, _least_of(count))
     if int(mask.sum()) < _least_of(count):
         return result
-    return with_finding(
-        result,
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
         otherwise="Questions on a passage and choices have the answer there on purpose. Else the "
         "policy is told what it is asked: look at the template of the prompt.",
