@@ -15,6 +15,7 @@ from adjudge.checks.check import (
     Check,
     CheckResult,
     Finding,
+    need,
     not_applicable,
 )
 from adjudge.checks.effects import (
@@ -29,8 +30,8 @@ from adjudge.checks.effects import (
     measure_correlation,
     measure_partial,
     measure_slope,
+    need_advantages,
     rows_by,
-    why_no_advantages,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
 from adjudge.stats import Estimate
@@ -86,10 +87,8 @@ def _with_removal(
 
 
 def _find_length(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if not run.with_texts:
-        return not_applicable("the texts of the rollouts are not there")
+    need_advantages(run)
+    need(run.with_texts, "the texts of the rollouts are not there")
     y, x = live_advantages(run), np.log1p(run.feature("length"))
     found = measure_correlation(x, y, run.group)
     result = found.as_result("correlation with the advantage", MIN_CORRELATION)
@@ -142,10 +141,8 @@ _FORMATS: Mapping[str, tuple[str, RolloutFeature]] = {
 
 
 def _find_format(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if not run.with_texts:
-        return not_applicable("the texts of the rollouts are not there")
+    need_advantages(run)
+    need(run.with_texts, "the texts of the rollouts are not there")
     y, length = live_advantages(run), np.log1p(run.feature("length"))
     found = [
         _Candidate(
@@ -180,8 +177,7 @@ def _strongest(
 ) -> CheckResult:
     """The candidate with the smallest p value, times their number (Bonferroni)."""
     tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
-    if not tested:
-        return not_applicable(none)
+    need(tested, none)
     best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
     result = CheckResult(
         p_value=min(1.0, test.p_value * len(tested)),
@@ -217,13 +213,10 @@ def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
 
 
 def _find_position(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if run.input.pairs:
-        return not_applicable("the rows are pairs, whose first is the better by definition")
+    need_advantages(run)
+    need(not run.input.pairs, "the rows are pairs, whose first is the better by definition")
     y = live_advantages(run)
-    if _rows_are_sorted(run, y):
-        return not_applicable("the rows of each group are sorted by their reward")
+    need(not _rows_are_sorted(run, y), "the rows of each group are sorted by their reward")
     last = run.group_sizes[run.group] - 1
     middle = np.where(last > 0, run.place / np.maximum(last, 1), 0.0)
     places = {"first": run.place == 0, "last": run.place == last, "later": middle}
@@ -279,17 +272,14 @@ class _Pair(NamedTuple):
 
 def _find_components(run: AuditedRun) -> CheckResult:
     names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
-    if len(names) < 2:
-        return not_applicable("the run has fewer than two components of a reward that vary")
-    if (run.group_sizes < 2).all():
-        return not_applicable("every group has one sample")
+    need(len(names) > 1, "the run has fewer than two components of a reward that vary")
+    need((run.group_sizes > 1).any(), "every group has one sample")
     pairs = [
         _Pair(one, other, found.estimate, found.test)
         for one, other in combinations(names, 2)
         if (found := measure_correlation(run.component(one), run.component(other), run.group)).test
     ]
-    if not pairs:
-        return not_applicable("components do not vary within enough groups")
+    need(pairs, "components do not vary within enough groups")
     worst = min(pairs, key=lambda pair: pair.test.value)
     result = CheckResult(
         p_value=min(1.0, worst.test.p_value * len(pairs)),

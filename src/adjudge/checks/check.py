@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -98,9 +99,9 @@ EvidenceT = TypeVar("EvidenceT")
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
-    ``run`` measures and tests the evidence. ``features``: what is measured of each rollout while
-    its texts are at hand, by names that checks may share; ``run`` reads them as
-    ``run.feature(name)``.
+    ``run`` measures and tests the evidence; what it needs for that it says by :func:`need`.
+    ``features``: what is measured of each rollout while its texts are at hand, by names that checks
+    may share; ``run`` reads them as ``run.feature(name)``.
     """
 
     name: str
@@ -108,6 +109,9 @@ class Check(Generic[EvidenceT]):
     looks_for: str
     run: Callable[[EvidenceT], CheckResult]
     features: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "run", partial(_run_check, self.run))
 
 
 class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +127,23 @@ class CheckOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def severity_of(harm: float) -> FindingSeverity:
     """``high`` from a tenth of the training signal on, ``medium`` from a fiftieth on."""
     return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"
+
+
+class NotApplicable(Exception):
+    """Says in a check why the evidence cannot answer it."""
+
+
+def need(condition: object, why: str) -> None:
+    """Where the condition does not hold, the check that asks does not apply: ``why`` says so."""
+    if not condition:
+        raise NotApplicable(why)
+
+
+def _run_check(run: Callable[[EvidenceT], CheckResult], evidence: EvidenceT) -> CheckResult:
+    try:
+        return run(evidence)
+    except NotApplicable as error:
+        return not_applicable(str(error))
 
 
 def not_applicable(why: str) -> CheckResult:

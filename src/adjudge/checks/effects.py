@@ -23,7 +23,8 @@ from adjudge.checks.check import (
     CheckResult,
     Finding,
     FindingSeverity,
-    not_applicable,
+    NotApplicable,
+    need,
     severity_of,
 )
 from adjudge.checks.run import AuditedRun, compute_advantage_column
@@ -89,7 +90,7 @@ class MeasuredEffect(NamedTuple):
     def as_result(self, unit: str, limit: float = 0.0) -> CheckResult:
         """The result of a check to which a smaller effect than ``limit`` is no finding."""
         if self.test is None:
-            return not_applicable(self.estimate.why)
+            raise NotApplicable(self.estimate.why)
         return CheckResult(
             effect=self.estimate,
             p_value=self.test.p_value,
@@ -244,17 +245,13 @@ def live_advantages(run: AuditedRun) -> Any:
     return np.where(present & (spread > 1e-9)[run.group], advantage, np.nan)
 
 
-def why_no_advantages(run: AuditedRun) -> str:
-    """Why nothing can be said of advantages; empty where something can."""
-    if not len(run):
-        return "the run has no samples"
-    if not np.isfinite(run.advantage).any():
-        return "the run has neither rewards nor advantages"
-    if (run.group_sizes < 2).all():
-        return "every group has one sample, so there are no advantages within groups"
-    if not np.isfinite(live_advantages(run)).any():
-        return "no group has rewards that differ"
-    return ""
+def need_advantages(run: AuditedRun) -> None:
+    """What is said of advantages needs groups in which they differ."""
+    need(len(run), "the run has no samples")
+    need(np.isfinite(run.advantage).any(), "the run has neither rewards nor advantages")
+    alone = "every group has one sample, so there are no advantages within groups"
+    need((run.group_sizes > 1).any(), alone)
+    need(np.isfinite(live_advantages(run)).any(), "no group has rewards that differ")
 
 
 def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:

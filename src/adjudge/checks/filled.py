@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.check import Check, CheckResult, need
 from adjudge.checks.effects import (
     SHARE_OF_SAMPLES,
     Affected,
@@ -65,11 +65,9 @@ class _Sign(NamedTuple):
 
 def _find_filled(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
-    if not present.any():
-        return not_applicable("the run has no single reward")
+    need(present.any(), "the run has no single reward")
     values, counts = np.unique(run.reward[present], return_counts=True)
-    if len(values) < 2:
-        return not_applicable("all rewards are equal")
+    need(len(values) > 1, "all rewards are equal")
     total = int(present.sum())
     enough = (counts >= MIN_COUNT) & (counts >= MIN_SHARE * total)
     spikes = sorted(values[enough].tolist(), key=lambda one: -counts[values == one][0])

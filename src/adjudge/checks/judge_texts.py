@@ -18,6 +18,7 @@ from adjudge.checks.check import (
     AdvantageImpact,
     Check,
     CheckResult,
+    need,
     not_applicable,
     severity_of,
 )
@@ -304,8 +305,7 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     error = run.feature("judge_errors.error")
     known = np.isfinite(error)
     count = int(known.sum())
-    if not count:
-        return not_applicable("no judge's words are there")
+    need(count, "no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
     result = count_samples(run, mask, known, 3, "share of the samples with a judge's words")
     values = run.reward[mask]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     Affected,
     MeasuredEffect,
@@ -97,8 +97,7 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     content[run.feature("duplicates.is_short") > 0] = np.nan
     known = np.isfinite(content)
     count = int(known.sum())
-    if not count:
-        return not_applicable(f"no response of {MIN_COPY_WORDS} words or more")
+    need(count, f"no response of {MIN_COPY_WORDS} words or more")
     sketch = run.feature("words.sketch")
     within = find_copies(content, sketch, run.group)
     across = find_copies(content, sketch, np.zeros(len(run), dtype=int))
@@ -205,8 +204,7 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     kind = run.feature("degenerate.kind")
     known = np.isfinite(kind)
     count = int(known.sum())
-    if not count:
-        return not_applicable("the texts of the rollouts are not there")
+    need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
     result = count_notable(run, mask, known, "share of responses")
     if (kind[known] == EMPTY).all():
@@ -258,10 +256,8 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
     says = bool(np.isfinite(stated).any())
     cut = stated if says else run.feature("truncation.cut")
     name = "were cut off by the length limit" if says else "stop in the middle of a sentence"
-    if not np.nansum(cut):
-        if not np.isfinite(cut).any():
-            return not_applicable("nothing says which responses were cut off, and no text is there")
-        return not_applicable(f"no responses {name}")
+    need(np.isfinite(cut).any(), "nothing says which responses were cut off, and no text is there")
+    need(np.nansum(cut), f"no responses {name}")
     found = measure_difference(cut, run.advantage, run.group)
     test = found.test
     if test is None:
@@ -370,8 +366,7 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     repeats = run.feature("tool_loops.repeats")
     known = np.isfinite(repeats)
     count = int(known.sum())
-    if not count:
-        return not_applicable("no rollout has tool calls with results")
+    need(count, "no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
     result = count_notable(run, mask, known, "share of rollouts with tool calls")
     if not is_notable(mask, known):

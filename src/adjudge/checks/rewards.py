@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import AdvantageImpact, Check, CheckResult, not_applicable
+from adjudge.checks.check import AdvantageImpact, Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     MAX_ROWS,
     SHARE_OF_SAMPLES,
@@ -18,9 +18,9 @@ from adjudge.checks.effects import (
     count_samples,
     first_rows,
     live_advantages,
+    need_advantages,
     rows_by,
     visible_share,
-    why_no_advantages,
 )
 from adjudge.checks.run import NOT_A_NUMBER, AuditedRun
 from adjudge.stats import Estimate
@@ -106,8 +106,7 @@ def _find_broken_rows(run: AuditedRun) -> CheckResult:
 
 
 def _find_lone_samples(run: AuditedRun) -> CheckResult:
-    if (run.group_sizes <= 1).all():
-        return not_applicable("every group has one sample: this is no group-relative run")
+    need((run.group_sizes > 1).any(), "every group has one sample: this is no group-relative run")
     return count_affected(
         run,
         run.group_sizes[run.group] == 1,
@@ -123,7 +122,8 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     counts = np.bincount(run.group[present], minlength=size)
     compared = counts > 1
     if not compared.any():
-        return not_applicable(why_no_advantages(run) or "no group has two rewards")
+        need_advantages(run)
+    need(compared.any(), "no group has two rewards")
     live = np.bincount(run.group[np.isfinite(live_advantages(run))], minlength=size) > 0
     dead = compared & ~live
     rows, total = dead[run.group] & present, int(compared.sum())
@@ -179,8 +179,7 @@ def _find_missing(run: AuditedRun) -> CheckResult:
         for kind, is_null in zip(run.kinds, null, strict=True)
     ]
     bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
-    if not np.isfinite(run.reward).any() and not bad.any():
-        return not_applicable("the run has no rewards")
+    need(np.isfinite(run.reward).any() or bad.any(), "the run has no rewards")
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)
@@ -213,8 +212,7 @@ def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
 
 def _find_other_advantages(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.recorded) & np.isfinite(run.reward)
-    if not both.any():
-        return not_applicable("the run has not both rewards and recorded advantages")
+    need(both.any(), "the run has not both rewards and recorded advantages")
     own, other = run.advantage, run.recorded
     seen = both & (np.abs(own) > 1e-6) & (np.abs(other) > 1e-6)
     turned = seen & ((own > 0) != (other > 0))
@@ -315,11 +313,9 @@ def _test_change(change: float, error: float, freedom: int, looks: int = 1) -> C
 
 def _find_jump(run: AuditedRun) -> CheckResult:
     series = series_by_step(run, run.reward)
-    if len(series) < MIN_STEPS:
-        return not_applicable(_NO_STEPS.format(MIN_STEPS))
+    need(len(series) >= MIN_STEPS, _NO_STEPS.format(MIN_STEPS))
     spread = float(np.nanstd(run.reward))
-    if not spread:
-        return not_applicable("all rewards are equal")
+    need(spread, "all rewards are equal")
     steps, means = (np.array(column) for column in zip(*series, strict=True))
     tried = []
     for split in range(3, len(steps) - 2):
@@ -329,8 +325,7 @@ def _find_jump(run: AuditedRun) -> CheckResult:
         if fit := _fit_last([np.ones(len(at)), at - steps[split], after], y):
             tried.append((split, *fit))
     tried = [one for one in tried if one[2] > 0]
-    if not tried:
-        return not_applicable("the rewards of the steps do not vary")
+    need(tried, "the rewards of the steps do not vary")
     split, jump, error, freedom = max(tried, key=lambda one: abs(one[1]) / one[2])
     result = _test_change(jump, error, freedom, len(tried))
     # No size is stated: a trend of its own over the steps changes what would be seen.
@@ -354,11 +349,9 @@ def _find_jump(run: AuditedRun) -> CheckResult:
 
 def _find_judge_drift(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.reward) & np.isfinite(run.env_reward) & np.isfinite(run.step)
-    if not both.any():
-        return not_applicable("needs a judge's reward, an environment's reward, and steps")
+    need(both.any(), "needs a judge's reward, an environment's reward, and steps")
     steps = np.unique(run.step[both])
-    if len(steps) < MIN_STEPS:
-        return not_applicable(_NO_STEPS.format(MIN_STEPS))
+    need(len(steps) >= MIN_STEPS, _NO_STEPS.format(MIN_STEPS))
     env, reward = run.env_reward[both], run.reward[both]
     spread = float(reward.std())
     if not spread or np.allclose(env, reward):

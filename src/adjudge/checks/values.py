@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     SHARE_OF_SAMPLES,
     Affected,
@@ -52,15 +52,13 @@ _SOURCES = ("data_source", "source", "dataset", "task", "domain", "env_name", "e
 
 def _find_outliers(run: AuditedRun) -> CheckResult:
     rewards = run.reward[np.isfinite(run.reward)]
-    if len(rewards) < 20:
-        return not_applicable("fewer than 20 rewards")
+    need(len(rewards) >= 20, "fewer than 20 rewards")
     low, middle, high = np.quantile(rewards, [_MOST_OUTLIERS, 0.5, 1 - _MOST_OUTLIERS])
     width = float(high - low)
     if not width:  # most are one value: how far the others usually are
         off = np.abs(rewards - middle)
         width = float(np.median(off[off > 0])) if (off > 0).any() else 0.0
-    if not width:
-        return not_applicable("all rewards are equal")
+    need(width, "all rewards are equal")
     present = np.isfinite(run.reward)
     bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
     result = count_samples(run, bad, present, 1)
@@ -95,15 +93,13 @@ def _find_scales(run: AuditedRun) -> CheckResult:
         names, part = "sources", np.searchsorted(sources, np.where(known, source, sources[0]))
     else:
         names, known, part = "groups", present, run.group
-    if not known.any():
-        return not_applicable("the run has no single reward")
+    need(known.any(), "the run has no single reward")
     size = int(part.max()) + 1
     widest = np.zeros(size)
     np.maximum.at(widest, part[known], np.abs(run.reward[known]))
     counts = np.bincount(part[known], minlength=size)
     used = np.flatnonzero((widest > 0) & (counts > 1))
-    if len(used) < 2:
-        return not_applicable("there are no two sources or groups with rewards other than 0")
+    need(len(used) > 1, "there are no two sources or groups with rewards other than 0")
     used = used[np.argsort(widest[used], kind="stable")]
     ratios = widest[used][1:] / widest[used][:-1]
     cut = int(ratios.argmax()) + 1
@@ -135,14 +131,12 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     values, counts = np.unique(run.reward[present], return_counts=True)
     if len(values) <= _SCALE_VALUES:
         return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps")
-    if are_shares(values):
-        return not_applicable("the rewards are shares, which end at 0 and 1 by nature")
+    need(not are_shares(values), "the rewards are shares, which end at 0 and 1 by nature")
     total = int(present.sum())
     needed = math.ceil(SATURATED * total)
     ends = [one for one in (values[0], values[-1]) if not stands_apart(values, counts, one)]
     shares = {end: int(counts[values == end][0]) for end in ends}
-    if not shares:
-        return not_applicable("the highest and the lowest reward stand apart from the others")
+    need(shares, "the highest and the lowest reward stand apart from the others")
     end = max(shares, key=lambda one: shares[one])
     mask = present & (run.reward == end)
     result = count_samples(run, mask, present, needed)
@@ -169,13 +163,11 @@ def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     prompt = run.feature("words.prompt")
     # Where a user speaks again it may be a simulated one, which varies.
     known = np.isfinite(prompt) & (run.feature("mixed_prompts.user_turns") < 2)
-    if not known.any():
-        return not_applicable("the rows have no prompt")
+    need(known.any(), "the rows have no prompt")
     pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
     of = np.bincount(pairs[0].astype(int), minlength=len(run.group_sizes))
     compared = of[(of > 0) & (run.group_sizes > 1)]
-    if not len(compared):
-        return not_applicable("every group has one sample")
+    need(len(compared), "every group has one sample")
     bad = (of > 1)[run.group] & known
     count = int((compared > 1).sum())
     result = CheckResult(
@@ -259,8 +251,7 @@ def _clustering_p_value(mask: Any, run: AuditedRun) -> float:
 def _find_stale(run: AuditedRun) -> CheckResult:
     content = run.feature("words.content")
     known = np.isfinite(content) & np.isfinite(run.reward)
-    if not known.any():
-        return not_applicable("needs rewards and texts")
+    need(known.any(), "needs rewards and texts")
     values, place = np.unique(run.reward[known], return_inverse=True)
     if len(values) <= _SCALE_VALUES:
         return not_applicable(
@@ -281,8 +272,7 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     elsewhere = np.clip(own - np.bincount(group, minlength=size) / int(known.sum()), 0.0, 1.0)
     surprising = equal & (elsewhere <= 0.02)
     count, total = int(surprising.sum()), int(compared.sum())
-    if not total:
-        return not_applicable("no group has unlike answers")
+    need(total, "no group has unlike answers")
     mask = surprising[run.group] & known
     result = CheckResult(
         effect=estimate_share_by_group(run, mask, compared[run.group] & known),
@@ -314,8 +304,7 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     has = run.feature("reference_in_prompt.has")
     known = np.isfinite(has)
     count = int(known.sum())
-    if not count:
-        return not_applicable(f"no reference of {_REFERENCE_WORDS} words or more")
+    need(count, f"no reference of {_REFERENCE_WORDS} words or more")
     mask = known & (has > 0)
     result = count_samples(run, mask, known, _least_of(count))
     if int(mask.sum()) < _least_of(count):
