@@ -50,6 +50,7 @@ MAX_ROWS = 200
 """Affected samples that a finding names."""
 
 SHARE_OF_SAMPLES = "share of samples"
+MIN_SAMPLES = 3
 
 
 class EffectTest(NamedTuple):
@@ -315,6 +316,11 @@ def count_samples(
         unit=unit,
         visible=visible_share(int(known.sum()), needed),
     )
+
+
+def needed_of(count: int, share: float) -> int:
+    """The fewest of ``count`` samples that are worth a word: three, and a share of them."""
+    return max(MIN_SAMPLES, math.ceil(share * count))
 
 
 class Affected(NamedTuple):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +23,12 @@ from adjudge.checks.check import (
     not_applicable,
     severity_of,
 )
-from adjudge.checks.effects import Affected, count_samples, estimate_share_by_group
+from adjudge.checks.effects import (
+    MIN_SAMPLES,
+    Affected,
+    count_samples,
+    estimate_share_by_group,
+)
 from adjudge.checks.reasons import ANSWER_NOUN, read_polarity, read_stated_score
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
@@ -122,7 +128,7 @@ _MIN_READ = 8
 
 def _find_contradictions(run: AuditedRun) -> CheckResult:
     stated, maximum, stated_with, polarity, polarity_with = run.feature("contradictions.said").T
-    numbers, wrong_number = (np.zeros(len(run), dtype=bool) for _ in range(2))
+    numbers, wrong_number = np.zeros((2, len(run)), dtype=bool)
     is_reversed = off_scale = False
     # A judge may word one score as 7/10 here and as 7 there: each form has its own scale.
     for form in (np.isfinite(stated) & has for has in (np.isfinite(maximum), np.isnan(maximum))):
@@ -139,7 +145,8 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         if unrelated is not None:
             return unrelated
     statements = np.isfinite(polarity)
-    low, high = _ends(polarity_with[statements])
+    ends = polarity_with[statements]
+    low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 0.0)
     margin = _END_OF_SCALE * (high - low)
     opposed = statements & (
         ((polarity < 0) & (polarity_with >= high - margin))
@@ -213,10 +220,6 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
         impact=AdvantageImpact(why="it is not known which samples are wrong"),
         severity="high",
     )
-
-
-def _ends(values: Any) -> tuple[float, float]:
-    return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
 
 
 def visible_contradictions(count: int) -> Callable[[float], float]:
@@ -307,11 +310,12 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
-    result = count_samples(run, mask, known, 3, "share of the samples with a judge's words")
-    values = run.reward[mask]
-    value, times = _most_common(values.tolist())
-    if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
+    unit = "share of the samples with a judge's words"
+    result = count_samples(run, mask, known, MIN_SAMPLES, unit)
+    values = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
+    if int(mask.sum()) < MIN_SAMPLES or values[0][1] < _FIXED_SHARE * mask.sum():
         return result
+    value, times = values[0]
     return Affected(run, mask, result).describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
@@ -319,14 +323,6 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
         "judge again: `adjudge grade` does both.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
-
-
-def _most_common(values: Iterable[float]) -> tuple[float, int]:
-    times: dict[float, int] = {}
-    for value in values:
-        rounded = round(value, 9)
-        times[rounded] = times.get(rounded, 0) + 1
-    return max(times.items(), key=lambda one: one[1], default=(0.0, 0))
 
 
 JUDGE_TEXT_CHECKS = (

@@ -22,6 +22,7 @@ from adjudge.checks.effects import (
     harm_of,
     impact_without,
     measure_difference,
+    needed_of,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
@@ -103,13 +104,13 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     across = find_copies(content, sketch, np.zeros(len(run), dtype=int))
     prompt = run.feature("words.prompt")
     source = np.where(across >= 0, across, 0)
-    elsewhere = (
-        (across >= 0) & (within < 0) & np.isfinite(prompt) & np.isfinite(prompt[source])
-    ) & (prompt != prompt[source])  # the same prompt again in a later epoch is no surprise
-    copies, strangers = within >= 0, elsewhere
+    # The same prompt again in a later epoch is no surprise.
+    other_prompt = np.isfinite(prompt) & np.isfinite(prompt[source]) & (prompt != prompt[source])
+    copies, strangers = within >= 0, (across >= 0) & (within < 0) & other_prompt
     mask = copies | strangers
-    result = count_notable(run, mask, known, "share of responses")
-    if not is_notable(mask, known):
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of responses")
+    if mask.sum() < needed:
         return result
     parts = []
     if copies.any():
@@ -206,7 +207,8 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    result = count_notable(run, mask, known, "share of responses")
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of responses")
     if (kind[known] == EMPTY).all():
         return Affected(run, mask, result).describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
@@ -215,7 +217,7 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
             "-m messages=COLUMN.",
             severity="medium",
         )
-    if not is_notable(mask, known):
+    if mask.sum() < needed:
         return result
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
@@ -227,9 +229,6 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
         "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
     )
-
-
-_SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
 
 
 def looks_cut(text: str) -> bool:
@@ -259,36 +258,24 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
     need(np.isfinite(cut).any(), "nothing says which responses were cut off, and no text is there")
     need(np.nansum(cut), f"no responses {name}")
     found = measure_difference(cut, run.advantage, run.group)
-    test = found.test
-    if test is None:
+    if found.test is None:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
     result = found.as_result("standard deviations of the advantage")
-    if test.value <= 0:
+    if found.test.value <= 0:
         return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
     return Affected(run, mask, result).describe(
         f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
-        f"are rewarded for it: {test.value:+.2f} standard deviations against the others of their "
-        "group.",
+        f"are rewarded for it: {found.test.value:+.2f} standard deviations against the others of "
+        "their group.",
         advice="A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or "
         "raise the length limit.",
         harm=harm_of(impact_without(run, mask), float((mask & (run.advantage > 0)).mean())),
     )
 
 
-_MIN_ROWS, _MIN_SHARE = 3, 0.01
-
-
-def is_notable(mask: Any, known: Any) -> bool:
-    """Whether so many are affected that it is worth a word: three, and one in a hundred."""
-    count = int(mask.sum())
-    return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
-
-
-def count_notable(run: AuditedRun, mask: Any, known: Any, unit: str) -> CheckResult:
-    """The share of the ``known`` samples with ``mask``, of which :func:`is_notable` decides."""
-    needed = max(_MIN_ROWS, math.ceil(_MIN_SHARE * int(known.sum())))
-    return count_samples(run, mask, known, needed, unit)
+_MIN_SHARE = 0.01
+"""Fewer are not worth a word."""
 
 
 def describe_earned(effect: MeasuredEffect) -> str:
@@ -298,10 +285,8 @@ def describe_earned(effect: MeasuredEffect) -> str:
         return "What they earned against others of their group cannot be said."
     unsure = "" if estimate.low is None else f" ({estimate.low:+.2f} to {estimate.high:+.2f})"
     if estimate.low is not None and estimate.low > 0:
-        return (
-            f"They are rewarded: {estimate.value:+.2f} standard deviations{unsure} above the "
-            "others of their group."
-        )
+        earned = f"{estimate.value:+.2f} standard deviations{unsure}"
+        return f"They are rewarded: {earned} above the others of their group."
     return f"Against the others of their group they earned {estimate.value:+.2f} SD{unsure}."
 
 
@@ -368,8 +353,9 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, "no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
-    result = count_notable(run, mask, known, "share of rollouts with tool calls")
-    if not is_notable(mask, known):
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of rollouts with tool calls")
+    if mask.sum() < needed:
         return result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)

@@ -120,7 +120,7 @@ def _length(rollout: AuditedRollout) -> float | None:
 
 
 BASE_FEATURES: Mapping[str, RolloutFeature] = {
-    **{name: attrgetter(name) for name in ("reward", "env_reward", "advantage", "step", "index")},
+    **{name: attrgetter(name) for name in ("reward", "env_reward", "advantage", "step")},
     "length": _length,
     "truncated": attrgetter("truncated"),
 }
@@ -216,25 +216,14 @@ class AuditedRun:
                     found[rows[number]] = True
         return found
 
-    @cached_property
-    def env_reward(self) -> Any:
-        """The environment's reward beside a judge's; NaN where there is none."""
-        return self.feature("env_reward")
+    env_reward = cached_property(lambda run: run.feature("env_reward"))
+    """The environment's reward beside a judge's; NaN where there is none."""
 
-    @cached_property
-    def recorded(self) -> Any:
-        """The advantages that the run wrote down."""
-        return self.feature("advantage")
+    recorded = cached_property(lambda run: run.feature("advantage"))
+    """The advantages that the run wrote down."""
 
-    @cached_property
-    def step(self) -> Any:
-        """The training step; NaN where the run has none."""
-        return self.feature("step")
-
-    @cached_property
-    def index(self) -> Any:
-        """The place of the rollout among the rows that were read."""
-        return self.feature("index").astype(int)
+    step = cached_property(lambda run: run.feature("step"))
+    """The training step; NaN where the run has none."""
 
     @cached_property
     def group(self) -> Any:

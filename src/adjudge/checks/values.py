@@ -11,6 +11,7 @@ from typing import Any
 
 from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
+    MIN_SAMPLES,
     SHARE_OF_SAMPLES,
     Affected,
     count_samples,
@@ -18,6 +19,7 @@ from adjudge.checks.effects import (
     estimate_share_by_group,
     first_rows,
     measure_pooled_difference,
+    needed_of,
     visible_share,
 )
 from adjudge.checks.filled import are_shares, stands_apart
@@ -36,7 +38,6 @@ _SCALE_RATIO = 10.0
 """Two scales are apart where one is so many times as wide as the other."""
 
 _MIN_PART = 0.02
-_MIN_SCALED = 3
 
 SATURATED = 0.25
 """From this share on rewards at the end of their scale are a finding."""
@@ -106,8 +107,8 @@ def _find_scales(run: AuditedRun) -> CheckResult:
     wide = np.zeros(size, dtype=bool)
     wide[used[cut:]] = True
     mask = known & wide[part]
-    few = min(int(mask.sum()), int(known.sum() - mask.sum())) < _least_of(known.sum())
-    enough = not few and (names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED)
+    few = min(int(mask.sum()), int(known.sum() - mask.sum())) < needed_of(known.sum(), _MIN_PART)
+    enough = not few and (names == "sources" or min(cut, len(used) - cut) >= MIN_SAMPLES)
     if ratios[cut - 1] < _SCALE_RATIO or not enough:
         return CheckResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
     result = CheckResult(effect=estimate_share_by_group(run, mask, known), unit=SHARE_OF_SAMPLES)
@@ -119,11 +120,6 @@ def _find_scales(run: AuditedRun) -> CheckResult:
         "and advantages without a division by the spread follow the largest. A score of 0 to 100 "
         "that was not divided gives the same.",
     )
-
-
-def _least_of(count: Any) -> int:
-    """The fewest of ``count`` that are a finding."""
-    return max(_MIN_SCALED, math.ceil(_MIN_PART * int(count)))
 
 
 def _find_saturation(run: AuditedRun) -> CheckResult:
@@ -273,13 +269,14 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     surprising = equal & (elsewhere <= 0.02)
     count, total = int(surprising.sum()), int(compared.sum())
     need(total, "no group has unlike answers")
+    needed = needed_of(total, _MIN_PART)
     mask = surprising[run.group] & known
     result = CheckResult(
         effect=estimate_share_by_group(run, mask, compared[run.group] & known),
         unit="share of groups",
-        visible=visible_share(total, _least_of(total)),
+        visible=visible_share(total, needed),
     )
-    if count < _least_of(total):
+    if count < needed:
         return result
     return Affected(run, mask, result).describe(
         f"In {count:,} of {total:,} groups unlike answers have exactly the same reward, which is "
@@ -305,9 +302,9 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     known = np.isfinite(has)
     count = int(known.sum())
     need(count, f"no reference of {_REFERENCE_WORDS} words or more")
-    mask = known & (has > 0)
-    result = count_samples(run, mask, known, _least_of(count))
-    if int(mask.sum()) < _least_of(count):
+    mask, needed = known & (has > 0), needed_of(count, _MIN_PART)
+    result = count_samples(run, mask, known, needed)
+    if int(mask.sum()) < needed:
         return result
     return Affected(run, mask, result).describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
