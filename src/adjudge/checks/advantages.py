@@ -24,8 +24,9 @@ from adjudge.checks.effects import (
     EffectTest,
     MeasuredEffect,
     centre_by_group,
+    find_turned,
     harm_of,
-    impact_of_removing,
+    impact_of_change,
     live_advantages,
     measure_correlation,
     measure_partial,
@@ -73,10 +74,9 @@ def _with_removal(
     """
     used = np.isfinite(x) & np.isfinite(run.advantage)
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
-    before = np.where(used, run.advantage, 0.0)
-    after = before - taken
-    turned = used & (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & (before * after < 0)
-    impact = impact_of_removing(run, x, slope)
+    after = run.advantage - taken
+    turned = used & find_turned(run.advantage, after)
+    impact = impact_of_change(run, after, used)
     return Affected(run, turned, result).describe(
         sentence,
         rows=rows_by(-np.abs(taken), turned),

@@ -266,23 +266,24 @@ def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:
     return _compare(run.advantage, after, present & ~mask, affected)
 
 
-def impact_of_removing(run: AuditedRun, x: Any, slope: float) -> AdvantageImpact:
-    """What the advantages are when the linear effect of ``x`` within groups is taken out."""
-    used = np.isfinite(x) & np.isfinite(run.advantage)
-    after = run.advantage - slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
+def impact_of_change(run: AuditedRun, after: Any, used: Any) -> AdvantageImpact:
+    """What the advantages are when those of the ``used`` samples are ``after``."""
     return _compare(run.advantage, after, used, float(used.mean()) if len(used) else 0.0)
+
+
+def find_turned(before: Any, after: Any) -> Any:
+    """Which advantages have another sign, those that are nearly 0 left out."""
+    return (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & ((before > 0) != (after > 0))
 
 
 def _compare(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
     both = used & np.isfinite(before) & np.isfinite(after)
     if not both.any():
         return AdvantageImpact(affected=affected, why="no advantage is left to compare")
-    one, other = before[both], after[both]
-    turned = (np.minimum(np.abs(one), np.abs(other)) > 1e-6) & ((one > 0) != (other > 0))
     return AdvantageImpact(
         affected=affected,
-        turned=float(turned.mean()),
-        change=float(np.abs(other - one).mean()),
+        turned=float(find_turned(before, after)[both].mean()),
+        change=float(np.abs(after - before)[both].mean()),
     )
 
 

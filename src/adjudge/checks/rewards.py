@@ -16,6 +16,7 @@ from adjudge.checks.effects import (
     EffectTest,
     MeasuredEffect,
     count_samples,
+    find_turned,
     first_rows,
     live_advantages,
     need_advantages,
@@ -214,8 +215,7 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.recorded) & np.isfinite(run.reward)
     need(both.any(), "the run has not both rewards and recorded advantages")
     own, other = run.advantage, run.recorded
-    seen = both & (np.abs(own) > 1e-6) & (np.abs(other) > 1e-6)
-    turned = seen & ((own > 0) != (other > 0))
+    turned = both & find_turned(own, other)
     share = float(turned.sum() / both.sum())
     needed = _least_above(MAX_TURNED, int(both.sum()))
     result = count_samples(run, turned, both, needed, "share of advantages with another sign")
