@@ -49,12 +49,13 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
 
 @cache
 def _whole_answers(data: Path) -> tuple[dict[str, Any], ...]:
-    from adjudge.checks.responses import has_loop, measure_repetition
+    from adjudge.checks.responses import has_loop
+    from adjudge.checks.words import measure_repetition
 
     return tuple(
         row
         for row in _lines(data / "ifeval" / "recorded_strict_llama31_8b.jsonl")
-        if not has_loop(row["response"]) and measure_repetition(row["response"]) <= 0.6
+        if not has_loop(row["response"]) and measure_repetition([row["response"]])[0] <= 0.6
     )
 
 

@@ -299,6 +299,8 @@ def finite_range(score_range: ScoreRange | None) -> tuple[float, float] | None:
 
 def finite_number(value: Any) -> float | None:
     """``value`` as a float where it is a finite number of any library; else ``None``."""
+    if value.__class__ is float:
+        return value if math.isfinite(value) else None
     if value is None or isinstance(value, str) or not hasattr(value, "__float__"):
         return None
     try:

@@ -9,13 +9,11 @@ import pytest
 
 from adjudge.audit import CHECKS, audit_run
 from adjudge.checks.check import CheckOutcome
-from adjudge.checks.judge_texts import (
-    find_mismatches,
-    is_judge_error,
-)
+from adjudge.checks.judge_texts import find_mismatches, is_judge_error
 from adjudge.checks.reasons import read_polarity, read_stated_score
-from adjudge.checks.responses import classify_output, count_repeats, has_loop, looks_cut
+from adjudge.checks.responses import classify_outputs, count_repeats, has_loop, looks_cut
 from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.words import hash_texts, measure_repetition, sketch_texts
 from adjudge.stats.estimates import np
 
 PARAGRAPH = (
@@ -31,7 +29,7 @@ def outcomes(rollouts: list[AuditedRollout]) -> dict[str, CheckOutcome]:
     return {one.name: one for one in audit_run(run)}
 
 
-def rollout(index: int, response: str, reward: float = 0.0, **others: Any) -> AuditedRollout:
+def rollout(index: int, response: str, reward: float | None = 0.0, **others: Any) -> AuditedRollout:
     group = others.pop("group", str(index // 4))
     prompt = others.pop("prompt", f"prompt {group}")
     return AuditedRollout(
@@ -80,9 +78,8 @@ def test_a_loop_is_followed_to_its_beginning() -> None:
 def test_what_is_too_little_to_be_found_is_less_than_what_would_be_seen() -> None:
     texts = [varied(index) for index in range(24)]
     texts[1] = texts[0]
-    result = outcomes([rollout(i, text, i % 2) for i, text in enumerate(texts)])[
-        "duplicates"
-    ].result
+    found = outcomes([rollout(i, text, i % 2) for i, text in enumerate(texts)])
+    result = found["duplicates"].result
     assert result.finding is None
     assert (result.effect.value or 1.0) < (result.detectable or 0.0)
 
@@ -106,16 +103,20 @@ def test_short_answers_are_no_copies() -> None:
         (PARAGRAPH + "\n" + "-" * 400, 0),
         ("| a | b |\n|---|---|\n" + "".join(f"| {i} | {i * i} |\n" for i in range(60)), 0),
         ("\n".join(f"print({number})" for number in range(80)), 0),
+        ("All work and no play makes Jack a dull boy, said the man in the hotel.\n" * 3, 0),
+        ("All work and no play makes Jack a dull boy, said the man in the hotel.\n" * 8, 3),
     ],
 )
 def test_degenerate_outputs(text: str, kind: int) -> None:
-    assert classify_output(rollout(0, text)) == kind
+    block = [rollout(i, one) for i, one in enumerate((PARAGRAPH, text, "and so on " * 60))]
+    assert classify_outputs(block).tolist() == [0, kind, 3]
 
 
-def test_a_loop_needs_a_sixth_repetition() -> None:
-    line = "All work and no play makes Jack a dull boy, said the man in the hotel.\n"
-    assert not has_loop(line * 3)
-    assert has_loop(line * 8)
+def test_the_words_of_a_text_are_hashed_the_same_alone_and_among_others() -> None:
+    texts = ("", "a", PARAGRAPH, "é\u00a0" * 90, "\ud800 lone " * 60, "and so on " * 60, varied(1))
+    for measure in (hash_texts, sketch_texts, measure_repetition):
+        alone = np.array([measure((text,))[0] for text in texts])
+        assert np.array_equal(np.array(measure(texts)), alone, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -271,11 +272,7 @@ def test_errors_of_judges_with_one_reward_are_failures_that_became_numbers() -> 
 
 
 def test_missing_rewards_beside_errors_are_right() -> None:
-    rollouts = [
-        rollout(i, varied(i), None if i % 5 == 0 else i, reasons={"judge": "HTTP 503"})  # type: ignore[arg-type]
-        for i in range(40)
-        if i % 5 == 0
-    ]
+    rollouts = [rollout(i, varied(i), None, reasons={"judge": "HTTP 503"}) for i in range(8)]
     assert outcomes(rollouts)["judge_errors"].state == "nothing_found"
 
 

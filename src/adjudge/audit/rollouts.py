@@ -197,9 +197,11 @@ def _number(value: Any) -> float | None:
 def _why_no_reward(sample: Sample) -> str:
     """Why a row of a dump has no reward; a masked one, whose number is still there, is left out."""
     extras = sample.extra
+    if "env_reward" in extras and sample.env_reward is not None:
+        return ""
     numbers = [v for name in REWARD_COPIES if (v := _number(extras.get(name))) is not None]
     masked = any(map(math.isfinite, numbers)) and not isinstance(extras.get("reward"), Mapping)
-    return "" if sample.env_reward is not None or masked else NOT_A_NUMBER
+    return "" if masked else NOT_A_NUMBER
 
 
 def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:

@@ -15,23 +15,24 @@ from adjudge.checks.check import (
     Check,
     CheckResult,
     Finding,
+    need,
     not_applicable,
-    severity_of,
 )
 from adjudge.checks.effects import (
-    MAX_ROWS,
     MIN_GROUPS,
+    Affected,
     EffectTest,
     MeasuredEffect,
     centre_by_group,
+    find_turned,
     harm_of,
-    impact_of_removing,
+    impact_of_change,
     live_advantages,
     measure_correlation,
-    measure_difference,
     measure_partial,
     measure_slope,
-    why_no_advantages,
+    need_advantages,
+    rows_by,
 )
 from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
 from adjudge.stats import Estimate
@@ -57,79 +58,57 @@ class Candidate(NamedTuple):
     effect: MeasuredEffect
 
 
-def _describe_removal(
+def _with_removal(
+    result: CheckResult,
     run: AuditedRun,
     x: Any,
     slope: float,
     sentence: str,
-    effect: Estimate,
-    unit: str,
     *,
     explained: float,
     otherwise: str,
-) -> Finding:
-    """The finding that ``x`` explains advantages: what they are without ``slope`` times ``x``.
+) -> CheckResult:
+    """With the finding that ``x`` explains advantages, whose samples are those that turn without.
 
-    Its rows are the samples whose advantage turns; ``explained``: the share of their variance.
+    ``explained``: the share of the advantages' variance that ``slope`` times ``x`` has.
     """
     used = np.isfinite(x) & np.isfinite(run.advantage)
     taken = slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
-    before = np.where(used, run.advantage, 0.0)
-    after = before - taken
-    turned = used & (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & (before * after < 0)
-    order = np.argsort(-np.abs(np.where(turned, taken, 0.0)), kind="stable")
-    affected = int(turned.sum())
-    impact = impact_of_removing(run, x, slope)
-    harm = harm_of(impact, explained)
-    return Finding(
-        sentence=sentence,
-        effect=effect,
-        unit=unit,
-        rows=tuple(order[: min(MAX_ROWS, affected)].tolist()),
-        affected=affected,
+    after = run.advantage - taken
+    turned = used & find_turned(run.advantage, after)
+    impact = impact_of_change(run, after, used)
+    return Affected(run, turned, result).describe(
+        sentence,
+        rows=rows_by(-np.abs(taken), turned),
         impact=impact,
-        harm=harm,
-        severity=severity_of(harm),
+        harm=harm_of(impact, explained),
         otherwise=otherwise,
     )
 
 
 def _find_length(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if not run.with_texts:
-        return not_applicable("the texts of the rollouts are not there")
+    need_advantages(run)
+    need(run.with_texts, "the texts of the rollouts are not there")
     y, x = live_advantages(run), np.log1p(run.feature("length"))
     found = measure_correlation(x, y, run.group)
-    unit = "correlation with the advantage"
-    if found.test is None:
-        return not_applicable(found.estimate.why)
-    r = found.test.value
-    result = CheckResult(
-        p_value=found.test.p_value,
-        effect=found.estimate,
-        unit=unit,
-        visible=found.test.visible(MIN_CORRELATION),
-    )
-    if abs(r) < MIN_CORRELATION:
+    result = found.as_result("correlation with the advantage", MIN_CORRELATION)
+    if found.test is None or abs(r := found.test.value) < MIN_CORRELATION:
         return result
     slope = measure_slope(x, y, run.group)
     if slope.test is None:
         return not_applicable(slope.estimate.why)
-    finding = _describe_removal(
+    return _with_removal(
+        result,
         run,
         np.where(np.isfinite(y), x, np.nan),
         slope.test.value,
         f"Within groups, {'longer' if r > 0 else 'shorter'} responses get higher advantages: "
         f"length explains {r * r:.0%} of their variance.",
-        found.estimate,
-        unit,
         explained=r * r,
         otherwise="Longer answers can be better, wrong answers can be longer, and a penalty on "
         "length is meant to do this. Compare a long and a short response of the same quality; "
         "`adjudge probe` measures a judge's own liking for length.",
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 # A line starts with the line feed before it, and a text with one that is put there: a pattern that
@@ -162,10 +141,8 @@ _FORMATS: Mapping[str, tuple[str, RolloutFeature]] = {
 
 
 def _find_format(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if not run.with_texts:
-        return not_applicable("the texts of the rollouts are not there")
+    need_advantages(run)
+    need(run.with_texts, "the texts of the rollouts are not there")
     y, length = live_advantages(run), np.log1p(run.feature("length"))
     found = [
         Candidate(
@@ -200,8 +177,7 @@ def find_strongest(
 ) -> CheckResult:
     """The candidate with the smallest p value, times their number (Bonferroni)."""
     tested = [(one, one.effect.test) for one in candidates if one.effect.test is not None]
-    if not tested:
-        return not_applicable(none)
+    need(tested, none)
     best, test = min(tested, key=lambda pair: (pair[1].p_value, pair[0].name))
     result = CheckResult(
         p_value=min(1.0, test.p_value * len(tested)),
@@ -212,17 +188,15 @@ def find_strongest(
     )
     if abs(test.value) < MIN_DIFFERENCE:
         return result
-    finding = _describe_removal(
+    return _with_removal(
+        result,
         run,
         np.where(np.isfinite(y), best.values, np.nan),
         test.value,
         sentence(best, test.value),
-        best.effect.estimate,
-        unit,
         explained=_explained(best.values, y, test.value, run),
         otherwise=otherwise,
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 def _least_of(visible: Sequence[Callable[[float], float]]) -> Callable[[float], float]:
@@ -239,24 +213,17 @@ def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
 
 
 def _find_position(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if run.input.pairs:
-        return not_applicable("the rows are pairs, whose first is the better by definition")
+    need_advantages(run)
+    need(not run.input.pairs, "the rows are pairs, whose first is the better by definition")
     y = live_advantages(run)
-    if _rows_are_sorted(run, y):
-        return not_applicable("the rows of each group are sorted by their reward")
+    need(not _rows_are_sorted(run, y), "the rows of each group are sorted by their reward")
     last = run.group_sizes[run.group] - 1
     middle = np.where(last > 0, run.place / np.maximum(last, 1), 0.0)
-    masks = [
-        ("first", run.place == 0),
-        ("last", run.place == last),
-    ]
+    places = {"first": run.place == 0, "last": run.place == last, "later": middle}
     found = [
-        Candidate(name, np.asarray(mask, dtype=float), measure_difference(mask, y, run.group))
-        for name, mask in masks
+        Candidate(name, values.astype(float), measure_slope(values.astype(float), y, run.group))
+        for name, values in places.items()
     ]
-    found.append(Candidate("later", middle, measure_slope(middle, y, run.group)))
     return find_strongest(
         run,
         found,
@@ -305,17 +272,14 @@ class _Pair(NamedTuple):
 
 def _find_components(run: AuditedRun) -> CheckResult:
     names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
-    if len(names) < 2:
-        return not_applicable("the run has fewer than two components of a reward that vary")
-    if (run.group_sizes < 2).all():
-        return not_applicable("every group has one sample")
+    need(len(names) > 1, "the run has fewer than two components of a reward that vary")
+    need((run.group_sizes > 1).any(), "every group has one sample")
     pairs = [
         _Pair(one, other, found.estimate, found.test)
         for one, other in combinations(names, 2)
         if (found := measure_correlation(run.component(one), run.component(other), run.group)).test
     ]
-    if not pairs:
-        return not_applicable("components do not vary within enough groups")
+    need(pairs, "components do not vary within enough groups")
     worst = min(pairs, key=lambda pair: pair.test.value)
     result = CheckResult(
         p_value=min(1.0, worst.test.p_value * len(pairs)),
@@ -323,24 +287,22 @@ def _find_components(run: AuditedRun) -> CheckResult:
         unit="correlation of two components within groups",
         visible=_least_of([pair.test.visible(-OPPOSED, len(pairs)) for pair in pairs]),
     )
+    unknown = AdvantageImpact(why="the weights of the components are not known")
     if worst.test.value <= OPPOSED:
         value = worst.test.value
-        rows = _cancelled(run.component(worst.one), run.component(worst.other), run.group)
-        finding = Finding(
-            sentence=f"Within groups, {worst.one} and {worst.other} pull apart (correlation "
+        product = _multiply(run.component(worst.one), run.component(worst.other), run.group)
+        rows = rows_by(product, product < -0.5)
+        return Affected(run, product < -0.5, result).describe(
+            f"Within groups, {worst.one} and {worst.other} pull apart (correlation "
             f"{value:.2f}): where one is high the other is low, and what one teaches the other "
             "undoes.",
-            effect=worst.effect,
-            unit=result.unit,
             rows=rows,
             affected=len(rows),
-            impact=AdvantageImpact(why="the weights of the components are not known"),
+            impact=unknown,
             harm=value * value / 2,
-            severity=severity_of(value * value / 2),
             otherwise="A part that limits another (brevity, cost) does this on purpose. Else "
             "decide which of the two matters, or make one a condition of the other.",
         )
-        return msgspec.structs.replace(result, finding=finding)
     copies = [pair for pair in pairs if pair.least > REDUNDANT]
     if not copies:
         return result
@@ -350,9 +312,8 @@ def _find_components(run: AuditedRun) -> CheckResult:
         f"{same.test.value:.2f}): one of them is paid twice.",
         effect=same.effect,
         unit=result.unit,
-        impact=AdvantageImpact(why="the weights of the components are not known"),
+        impact=unknown,
         harm=0.02,
-        severity="low",
         advice="Leave one out, or give its weight to something else.",
     )
     return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
@@ -368,14 +329,12 @@ def _is_component(run: AuditedRun, name: str) -> bool:
     return not (both.any() and np.allclose(values[both], run.reward[both]))
 
 
-def _cancelled(one: Any, other: Any, group: Any) -> tuple[int, ...]:
-    """The samples in which two components differ most from their groups, in other directions."""
+def _multiply(one: Any, other: Any, group: Any) -> Any:
+    """How far two components of each sample differ from their groups: below 0 in two directions."""
     used = np.isfinite(one) & np.isfinite(other)
     parts = [centre_by_group(np.where(used, v, 0.0), group, used) for v in (one, other)]
     scaled = [v / (math.sqrt(float((v * v).mean())) or 1.0) for v in parts]
-    product = scaled[0] * scaled[1]
-    order = np.argsort(product, kind="stable")
-    return tuple(order[: min(MAX_ROWS, int((product < -0.5).sum()))].tolist())
+    return scaled[0] * scaled[1]
 
 
 ADVANTAGE_CHECKS = (

@@ -101,10 +101,10 @@ EvidenceT = TypeVar("EvidenceT")
 class Check(Generic[EvidenceT]):
     """One thing that can be wrong with a run.
 
-    ``run`` measures and tests the evidence. ``otherwise`` and ``advice`` are those of its findings
-    that have none of their own. ``features``: what is measured of each rollout while
-    its texts are at hand, by names that checks may share; ``run`` reads them as
-    ``run.feature(name)``.
+    ``run`` measures and tests the evidence; what it needs for that it says by :func:`need`.
+    ``otherwise`` and ``advice`` are those of its findings that have none of their own.
+    ``features``: what is measured of each rollout while its texts are at hand, by names that checks
+    may share; ``run`` reads them as ``run.feature(name)``.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Check(Generic[EvidenceT]):
     run: Callable[[EvidenceT], CheckResult]
     otherwise: str = ""
     advice: str = ""
-    features: Mapping[str, Callable[[Any], float | None]] = field(default_factory=dict)
+    features: Mapping[str, Any] = field(default_factory=dict)
 
 
 CheckState = Literal["found", "failed", "nothing_found", "not_applicable"]
@@ -143,6 +143,16 @@ def severity_of(harm: float) -> FindingSeverity:
     return "high" if harm >= _HIGH else "medium" if harm >= _MEDIUM else "low"
 
 
+class NotApplicable(Exception):
+    """Says in a check why the evidence cannot answer it."""
+
+
+def need(condition: object, why: str) -> None:
+    """Where the condition does not hold, the check that asks does not apply: ``why`` says so."""
+    if not condition:
+        raise NotApplicable(why)
+
+
 def not_applicable(why: str) -> CheckResult:
     """The result of a check that the run cannot answer."""
     return CheckResult(skipped=why)
@@ -152,6 +162,8 @@ def ask_check(check: Check[EvidenceT], evidence: EvidenceT) -> CheckResult:
     """What a check says; an error of a check, which may be a user's, is its result."""
     try:
         result = check.run(evidence)
+    except NotApplicable as why:
+        return not_applicable(str(why))
     except Exception as error:  # noqa: BLE001  (whatever a user's check raises is named)
         return CheckResult(failed=describe_cause(error))
     if isinstance(result, CheckResult):

@@ -15,11 +15,16 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from adjudge.checks.check import (
     STATED_POWER,
     AdvantageImpact,
+    CheckResult,
     Finding,
     FindingSeverity,
+    NotApplicable,
+    need,
     severity_of,
 )
 from adjudge.checks.run import AuditedRun, compute_advantage_column
@@ -43,6 +48,9 @@ _CLEARLY_CHANCE, _CLEARLY_NO_CHANCE, _ENOUGH_BEYOND = 0.1, 1e-9, 50
 
 MAX_ROWS = 200
 """Affected samples that a finding names."""
+
+SHARE_OF_SAMPLES = "share of samples"
+MIN_SAMPLES = 3
 
 
 class EffectTest(NamedTuple):
@@ -79,6 +87,17 @@ class MeasuredEffect(NamedTuple):
 
     estimate: Estimate
     test: EffectTest | None = None
+
+    def as_result(self, unit: str, limit: float = 0.0) -> CheckResult:
+        """The result of a check to which a smaller effect than ``limit`` is no finding."""
+        if self.test is None:
+            raise NotApplicable(self.estimate.why)
+        return CheckResult(
+            effect=self.estimate,
+            p_value=self.test.p_value,
+            unit=unit,
+            visible=self.test.visible(limit),
+        )
 
 
 def centre_by_group(values: Any, group: Any, used: Any) -> Any:
@@ -227,17 +246,13 @@ def live_advantages(run: AuditedRun) -> Any:
     return np.where(present & (spread > 1e-9)[run.group], advantage, np.nan)
 
 
-def why_no_advantages(run: AuditedRun) -> str:
-    """Why nothing can be said of advantages; empty where something can."""
-    if not len(run):
-        return "the run has no samples"
-    if not np.isfinite(run.advantage).any():
-        return "the run has neither rewards nor advantages"
-    if (run.group_sizes < 2).all():
-        return "every group has one sample, so there are no advantages within groups"
-    if not np.isfinite(live_advantages(run)).any():
-        return "no group has rewards that differ"
-    return ""
+def need_advantages(run: AuditedRun) -> None:
+    """What is said of advantages needs groups in which they differ."""
+    need(len(run), "the run has no samples")
+    need(np.isfinite(run.advantage).any(), "the run has neither rewards nor advantages")
+    alone = "every group has one sample, so there are no advantages within groups"
+    need((run.group_sizes > 1).any(), alone)
+    need(np.isfinite(live_advantages(run)).any(), "no group has rewards that differ")
 
 
 def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:
@@ -251,23 +266,24 @@ def impact_without(run: AuditedRun, mask: Any) -> AdvantageImpact:
     return _compare(run.advantage, after, present & ~mask, affected)
 
 
-def impact_of_removing(run: AuditedRun, x: Any, slope: float) -> AdvantageImpact:
-    """What the advantages are when the linear effect of ``x`` within groups is taken out."""
-    used = np.isfinite(x) & np.isfinite(run.advantage)
-    after = run.advantage - slope * centre_by_group(np.where(used, x, 0.0), run.group, used)
+def impact_of_change(run: AuditedRun, after: Any, used: Any) -> AdvantageImpact:
+    """What the advantages are when those of the ``used`` samples are ``after``."""
     return _compare(run.advantage, after, used, float(used.mean()) if len(used) else 0.0)
+
+
+def find_turned(before: Any, after: Any) -> Any:
+    """Which advantages have another sign, those that are nearly 0 left out."""
+    return (np.minimum(np.abs(before), np.abs(after)) > 1e-6) & ((before > 0) != (after > 0))
 
 
 def _compare(before: Any, after: Any, used: Any, affected: float) -> AdvantageImpact:
     both = used & np.isfinite(before) & np.isfinite(after)
     if not both.any():
         return AdvantageImpact(affected=affected, why="no advantage is left to compare")
-    one, other = before[both], after[both]
-    turned = (np.minimum(np.abs(one), np.abs(other)) > 1e-6) & ((one > 0) != (other > 0))
     return AdvantageImpact(
         affected=affected,
-        turned=float(turned.mean()),
-        change=float(np.abs(other - one).mean()),
+        turned=float(find_turned(before, after)[both].mean()),
+        change=float(np.abs(after - before)[both].mean()),
     )
 
 
@@ -278,9 +294,52 @@ def harm_of(impact: AdvantageImpact, share: float) -> float:
 
 def rank_rows(mask: Any, run: AuditedRun) -> tuple[int, ...]:
     """The affected rows, the best rewarded first."""
+    return rows_by(-np.nan_to_num(run.advantage, nan=-np.inf), mask)
+
+
+def rows_by(value: Any, mask: Any) -> tuple[int, ...]:
+    """The rows of ``mask`` that a finding names, those with the lowest ``value`` first."""
     rows = np.flatnonzero(mask)
-    order = np.argsort(-np.nan_to_num(run.advantage[rows], nan=-np.inf), kind="stable")
-    return tuple(rows[order][:MAX_ROWS].tolist())
+    return tuple(rows[np.argsort(value[rows], kind="stable")][:MAX_ROWS].tolist())
+
+
+def first_rows(mask: Any) -> tuple[int, ...]:
+    """The rows of ``mask`` that a finding names, in the order of the run."""
+    return tuple(np.flatnonzero(mask)[:MAX_ROWS].tolist())
+
+
+def count_samples(
+    run: AuditedRun, mask: Any, known: Any, needed: int, unit: str = SHARE_OF_SAMPLES
+) -> CheckResult:
+    """The share of the ``known`` samples with ``mask``, of a check that ``needed`` of them fail."""
+    return CheckResult(
+        effect=estimate_share_by_group(run, mask, known),
+        unit=unit,
+        visible=visible_share(int(known.sum()), needed),
+    )
+
+
+def needed_of(count: int, share: float) -> int:
+    """The fewest of ``count`` samples that are worth a word: three, and a share of them."""
+    return max(MIN_SAMPLES, math.ceil(share * count))
+
+
+class Affected(NamedTuple):
+    """The samples of a run that a check is about, and its result without a finding."""
+
+    run: AuditedRun
+    mask: Any
+    result: CheckResult
+
+    def describe(self, sentence: str, **described: Any) -> CheckResult:
+        """The result with the finding that these samples are, as :func:`describe_samples`.
+
+        Without a test of chance there is no need to say what could have been seen.
+        """
+        run, mask, result = self
+        finding = describe_samples(run, mask, sentence, result.effect, result.unit, **described)
+        visible = None if result.p_value is None else result.visible
+        return msgspec.structs.replace(result, finding=finding, visible=visible)
 
 
 def describe_samples(
@@ -290,32 +349,28 @@ def describe_samples(
     effect: Estimate,
     unit: str,
     *,
-    advice: str = "",
-    otherwise: str = "",
-    broken: bool = False,
     harm: float | None = None,
     severity: FindingSeverity | None = None,
     rows: tuple[int, ...] | None = None,
-    series: tuple[tuple[float, float], ...] = (),
+    affected: int | None = None,
+    impact: AdvantageImpact | None = None,
+    **said: Any,
 ) -> Finding:
     """The finding that the samples of ``mask`` are, with what the others' advantages are without.
 
     ``harm``: their share of the run where it is not given; ``severity``: that of ``harm``;
-    ``rows``: the best rewarded first.
+    ``rows``: the best rewarded first. ``said``: other fields of the finding.
     """
-    affected = int(mask.sum())
+    affected = int(mask.sum()) if affected is None else affected
     harm = affected / len(run) if harm is None else harm
     return Finding(
         sentence=sentence,
-        otherwise=otherwise,
-        broken=broken,
         effect=effect,
         unit=unit,
         rows=rank_rows(mask, run) if rows is None else rows,
         affected=affected,
-        impact=impact_without(run, mask),
+        impact=impact_without(run, mask) if impact is None else impact,
         harm=harm,
         severity=severity or severity_of(harm),
-        advice=advice,
-        series=series,
+        **said,
     )

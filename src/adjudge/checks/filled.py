@@ -11,18 +11,22 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from adjudge.checks.check import Check, CheckResult, not_applicable
+import msgspec
+
+from adjudge.checks.check import Check, CheckResult, need
 from adjudge.checks.effects import (
-    MAX_ROWS,
+    SHARE_OF_SAMPLES,
+    Affected,
     MeasuredEffect,
-    describe_samples,
+    count_samples,
     estimate_share_by_group,
+    first_rows,
     impact_without,
     measure_pooled_difference,
     visible_share,
 )
 from adjudge.checks.judge_texts import measure_error_text
-from adjudge.checks.rewards import SHARE_OF_SAMPLES, series_by_step
+from adjudge.checks.rewards import series_by_step
 from adjudge.checks.run import AuditedRun
 from adjudge.stats.estimates import np
 
@@ -61,27 +65,21 @@ class _Sign(NamedTuple):
 
 def _find_filled(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
-    if not present.any():
-        return not_applicable("the run has no single reward")
+    need(present.any(), "the run has no single reward")
     values, counts = np.unique(run.reward[present], return_counts=True)
-    if len(values) < 2:
-        return not_applicable("all rewards are equal")
+    need(len(values) > 1, "all rewards are equal")
     total = int(present.sum())
     enough = (counts >= MIN_COUNT) & (counts >= MIN_SHARE * total)
     spikes = sorted(values[enough].tolist(), key=lambda one: -counts[values == one][0])
     apart = [one for one in spikes if stands_apart(values, counts, one)]
     if apart:
         return _describe_spike(run, present, min(apart), apart)
-    result = CheckResult(p_value=1.0, unit=SHARE_OF_SAMPLES, detectable_why=_TWO_VALUES)
+    visible, why = None, _TWO_VALUES
     if len(values) > 2:
         needed = needed_apart(values, counts, 0.0)
         visible = visible_share(total, math.ceil(min(needed, total + 1)))
-        result = CheckResult(
-            p_value=1.0,
-            unit=SHARE_OF_SAMPLES,
-            visible=visible,
-            detectable_why="" if visible else _NEAR_ZERO,
-        )
+        why = "" if visible else _NEAR_ZERO
+    result = CheckResult(p_value=1.0, unit=SHARE_OF_SAMPLES, visible=visible, detectable_why=why)
     return _find_company(run, present, spikes[:6], result)
 
 
@@ -147,8 +145,6 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
     at = present & (run.reward == value)
     others = rewards[rewards != value]
     nearest = float(others[np.abs(others - value).argmin()])
-    effect = estimate_share_by_group(run, at, present)
-    share = float(at.sum()) / len(rewards)
     company = [
         sign.words
         for sign in _signs_of(run, value, at, present)
@@ -163,26 +159,29 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
         if value == rewards.max()
         else "a default that the grader gives on purpose"
     )
-    turned = impact_without(run, at).turned
-    finding = describe_samples(
-        run,
-        at,
+    values, counts = np.unique(rewards, return_counts=True)
+    result = count_samples(run, at, present, math.ceil(needed_apart(values, counts, value)))
+    found = _describe_failures(
+        Affected(run, at, result),
         f"{int(at.sum()):,} of {len(rewards):,} rewards are exactly {value:g}, and no other is "
         f"near: the next is {nearest:g}{also}. {'They come with this: ' if company else ''}"
         f"{'; '.join(company)}{'.' if company else ''}".strip(),
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise=f"Judge calls that failed and were written as {value:g} look so; so do {honest}. "
         "Read some of these samples, and look for the judge's reply to each.",
-        harm=share if turned is None else min(1.0, share + turned),
-        rows=tuple(np.flatnonzero(at)[:MAX_ROWS].tolist()),
         advice="If the grader returns this number when it fails, return a missing reward instead "
         "(None, or what the trainer leaves out).",
-        series=series_by_step(run, np.where(present, at, np.nan)),
     )
-    values, counts = np.unique(rewards, return_counts=True)
-    visible = visible_share(len(rewards), math.ceil(needed_apart(values, counts, value)))
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+    return msgspec.structs.replace(found, visible=result.visible)
+
+
+def _describe_failures(affected: Affected, sentence: str, **said: Any) -> CheckResult:
+    """The finding that rewards may be failures, with the harm if they are."""
+    run, at, _ = affected
+    present = np.isfinite(run.reward)
+    turned = impact_without(run, at).turned or 0.0
+    harm = min(1.0, float(at.sum()) / int(present.sum()) + turned)
+    series = series_by_step(run, np.where(present, at, np.nan))
+    return affected.describe(sentence, rows=first_rows(at), harm=harm, series=series, **said)
 
 
 def _find_company(
@@ -203,38 +202,26 @@ def _find_company(
     if not signs:
         return nothing
     best = min(signs, key=lambda one: (one.p_value, -one.strength))
-    effect = estimate_share_by_group(run, best.rows, present)
-    share = float(best.rows.sum()) / int(present.sum())
-    turned = impact_without(run, best.rows).turned
-    finding = describe_samples(
-        run,
-        best.rows,
+    result = msgspec.structs.replace(
+        nothing,
+        p_value=min(1.0, best.p_value * looks),
+        effect=estimate_share_by_group(run, best.rows, present),
+    )
+    return _describe_failures(
+        Affected(run, best.rows, result),
         f"{int(best.rows.sum()):,} rewards of exactly {best.value:g} may be failures that were "
         f"written as a number: {best.words}.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="Hard prompts that are together in the file have whole groups of one value, and "
         "honest wrong answers may be longer. Read some samples, and the judge's reply to each.",
-        harm=share if turned is None else min(1.0, share + turned),
-        rows=tuple(np.flatnonzero(best.rows)[:MAX_ROWS].tolist()),
         advice="Find where the grader returns this number when it fails, and return a missing "
         "reward instead (None, or what the trainer leaves out).",
-        series=series_by_step(run, np.where(present, best.rows, np.nan)),
-    )
-    return CheckResult(
-        finding=finding,
-        p_value=min(1.0, best.p_value * looks),
-        effect=effect,
-        unit=SHARE_OF_SAMPLES,
-        visible=nothing.visible,
-        detectable_why=nothing.detectable_why,
     )
 
 
 def _signs_beside(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sign | None]:
     """What makes any value a suspicion; ``None`` for what was not seen."""
     signs: list[_Sign | None] = [_in_one_stretch(run, value, at, present)]
-    error = run.feature("filled.error_text")
+    error = run.feature("judge_errors.error")
     if np.isfinite(error).any():
         seen = at & (error == 1)
         found = measure_pooled_difference(error == 1, np.where(present, at, np.nan), run.group)
@@ -248,20 +235,18 @@ def _signs_of(run: AuditedRun, value: float, at: Any, present: Any) -> list[_Sig
     """What a value that stands apart comes with."""
     signs = _signs_beside(run, value, at, present)
     length = np.log(np.maximum(run.feature("length"), 1.0))
-    if np.isfinite(length).any():
-        found = measure_pooled_difference(at, np.where(present, length, np.nan), run.group)
-        words = "" if found.test is None else _compare_lengths(found.test.value)
-        signs.append(_as_sign(value, at, words, found, minimum=0.2))
     cut = run.feature("truncated")
-    if np.isfinite(cut).any():
-        found = measure_pooled_difference(at, np.where(present, cut, np.nan), run.group)
-        share = float((cut[at] == 1).mean())
-        words = f"{share:.0%} of these samples were cut off"
-        signs.append(_as_sign(value, at, words, found, minimum=0.1))
-    last = np.maximum(run.group_sizes[run.group] - 1, 1)
-    found = measure_pooled_difference(at, np.where(present, run.place / last, np.nan), run.group)
-    words = "these samples are late in their groups"
-    signs.append(_as_sign(value, at, words, found, minimum=0.1))
+    share = f"{np.nanmean(cut[at] == 1):.0%}"
+    late = run.place / np.maximum(run.group_sizes[run.group] - 1, 1)
+    for column, minimum, words in (
+        (length, 0.2, _compare_lengths),
+        (cut, 0.1, lambda _: f"{share} of these samples were cut off"),
+        (late, 0.1, lambda _: "these samples are late in their groups"),
+    ):
+        found = measure_pooled_difference(at, np.where(present, column, np.nan), run.group)
+        if np.isfinite(column).any():
+            said = words(found.test.value) if found.test else ""
+            signs.append(_as_sign(value, at, said, found, minimum=minimum))
     return signs
 
 
@@ -319,6 +304,6 @@ FILLED_CHECKS = (
         looks_for="a reward such as 0 that no other is near; or one that comes with a grader's "
         "error texts, or in whole groups one after the other",
         run=_find_filled,
-        features={"filled.error_text": measure_error_text},
+        features={"judge_errors.error": measure_error_text},
     ),
 )

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-import msgspec
 
 from adjudge.checks.check import (
     STATED_POWER,
     AdvantageImpact,
     Check,
     CheckResult,
-    Finding,
+    need,
     not_applicable,
     severity_of,
 )
 from adjudge.checks.effects import (
-    describe_samples,
+    MIN_SAMPLES,
+    Affected,
+    count_samples,
     estimate_share_by_group,
-    rank_rows,
-    visible_share,
 )
 from adjudge.checks.reasons import (
     ANSWER_NOUN,
@@ -37,7 +36,7 @@ from adjudge.checks.reasons import (
     read_polarity,
     read_stated_score,
 )
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.stats import Estimate
 from adjudge.stats.agreement import spearman_correlation
 from adjudge.stats.estimates import normal_tail, np, special
@@ -69,10 +68,10 @@ def find_recorded_score(rollout: AuditedRollout, name: str) -> float | None:
     return rollout.reward
 
 
-@lru_cache(maxsize=4)
-def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
+def _judge_reasons(rollout: AuditedRollout) -> _Judgement:
     said = _Judgement()
-    for reason, recorded in pairs:
+    for name, reason in rollout.reasons.items():
+        recorded = find_recorded_score(rollout, name)
         if recorded is None or math.isnan(recorded) or is_judge_error(reason):
             continue
         if said.stated is None and (stated := read_stated_score(reason)) is not None:
@@ -82,15 +81,8 @@ def _judge_reasons(pairs: tuple[tuple[str, float | None], ...]) -> _Judgement:
     return said
 
 
-def _judgement_column(field: str) -> Any:
-    def measure(rollout: AuditedRollout) -> float | None:
-        pairs = tuple(
-            (text, find_recorded_score(rollout, name)) for name, text in rollout.reasons.items()
-        )
-        value: float | None = getattr(_judge_reasons(pairs), field)
-        return value
-
-    return measure
+def _measure_judgements(rollouts: Sequence[AuditedRollout]) -> Any:
+    return np.array([_judge_reasons(one) for one in rollouts], dtype=float)
 
 
 _SCALES = (1.0, 4.0, 5.0, 7.0, 10.0, 100.0)
@@ -137,10 +129,8 @@ _MIN_READ = 8
 
 
 def _find_contradictions(run: AuditedRun) -> CheckResult:
-    stated, maximum, stated_with, polarity, polarity_with = (
-        run.feature(f"contradictions.{field}") for field in _Judgement._fields
-    )
-    numbers, wrong_number = (np.zeros(len(run), dtype=bool) for _ in range(2))
+    stated, maximum, stated_with, polarity, polarity_with = run.feature("contradictions.said").T
+    numbers, wrong_number = np.zeros((2, len(run)), dtype=bool)
     is_reversed = off_scale = False
     # A judge may word one score as 7/10 here and as 7 there: each form has its own scale.
     for form in (np.isfinite(stated) & has for has in (np.isfinite(maximum), np.isnan(maximum))):
@@ -157,7 +147,8 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         if unrelated is not None:
             return unrelated
     statements = np.isfinite(polarity)
-    low, high = _ends(polarity_with[statements])
+    ends = polarity_with[statements]
+    low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 0.0)
     margin = END_OF_SCALE * (high - low)
     opposed = statements & (
         ((polarity < 0) & (polarity_with >= high - margin))
@@ -175,11 +166,11 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         )
     mask = wrong_number | opposed
     affected = int(mask.sum())
-    unit = "share of the reasons that can be read"
-    effect = estimate_share_by_group(run, mask, read)
-    p_value = float(special.bdtrc(affected - 1, count, READING_ERRORS)) if affected else 1.0
     result = CheckResult(
-        p_value=p_value, effect=effect, unit=unit, visible=visible_contradictions(count)
+        p_value=float(special.bdtrc(affected - 1, count, READING_ERRORS)) if affected else 1.0,
+        effect=estimate_share_by_group(run, mask, read),
+        unit="share of the reasons that can be read",
+        visible=visible_contradictions(count),
     )
     if not affected:
         return result
@@ -191,18 +182,13 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
         parts.append(
             f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
         )
-    finding = describe_samples(
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{affected} of {count} verdicts whose reason can be read contradict it: "
         f"{'; '.join(parts)}.",
-        effect,
-        unit,
         otherwise="The rules that read reasons may misread some. A swapped scale, or a parser that "
         "takes the first number, gives the same. Read the samples.",
         advice="Ask for the score in a form that a strict reader checks.",
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 _FOLLOWS, _SAME_QUANTITY = 0.5, 0.8
@@ -221,30 +207,21 @@ def _find_unrelated(run: AuditedRun, known: Any, stated: Any, recorded: Any) -> 
     follows = spearman_correlation(stated[known].tolist(), recorded[known].tolist())
     if follows is None or follows >= _FOLLOWS:
         return None
-    unit = "rank correlation of stated and recorded scores"
     apart = math.atanh(_SAME_QUANTITY) - math.atanh(max(-0.999, follows))
-    finding = Finding(
-        sentence=(
-            f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
-            f"it: rank correlation {follows:.2f}."
-        ),
+    result = CheckResult(
+        p_value=normal_tail(apart * math.sqrt((count - 3) / 1.06)),
+        effect=Estimate(follows, why="counted"),
+        unit="rank correlation of stated and recorded scores",
+    )
+    return Affected(run, known, result).describe(
+        f"The reasons of {count} samples state a score, and the recorded scores hardly follow "
+        f"it: rank correlation {follows:.2f}.",
         otherwise="The reward may have other parts than this judge's score: look at that alone. "
         "Else the reasons are another row's, or their scores are turned round or replaced. Read "
         "some samples.",
-        effect=Estimate(follows, why="counted"),
-        unit=unit,
-        rows=rank_rows(known, run),
-        affected=count,
         impact=AdvantageImpact(why="it is not known which samples are wrong"),
-        harm=count / len(run),
         severity="high",
     )
-    p_value = normal_tail(apart * math.sqrt((count - 3) / 1.06))
-    return CheckResult(finding=finding, p_value=p_value, effect=finding.effect, unit=unit)
-
-
-def _ends(values: Any) -> tuple[float, float]:
-    return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
 
 
 def visible_contradictions(count: int) -> Callable[[float], float]:
@@ -262,7 +239,7 @@ def visible_contradictions(count: int) -> Callable[[float], float]:
 _CALL = r"(?:judge|grader|scorer|reward\smodel|llm|model|api|server|endpoint|evaluation|provider)"
 _ERROR = re.compile(
     # A text that begins as an error does: its class, its code, or the call that failed.
-    r"(?:^(?:\W{0,3}(?:error|warning|exception|failed|failure)\W{1,3})?(?:"
+    r"(?:(?:\W{0,3}(?:error|warning|exception|failed|failure)\W{1,3})?(?:"
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout)(?=\s?[:(,;]|\.?$)"
     rf"|(?:the\s)?{_CALL}(?:'s)?\s(?:(?:call|request|reply|response)\s)?(?:has\s)?(?:failed|timed\sout|"
     r"errored|crashed|error(?!s)|timeout|unavailable|could\snot\sbe|was\snot\s(?:parsed|valid))\b"
@@ -280,9 +257,12 @@ _ERROR = re.compile(
     r"parsed|extracted)"
     r"|exception:\s\S"
     r"|(?:error|none|null|n/a|nan|failed)[.!]?$"
-    r"))"
-    # Or one that says which number took the score's place.
-    r"|\b(?:defaulting|default(?:s|ed)?|falling\sback|fallback)\sto\s(?:a\s)?(?:default\s|neutral\s)?"
+    r"))",
+    re.IGNORECASE,
+)
+_REPLACED = re.compile(
+    # A text that says which number took the score's place.
+    r"\b(?:defaulting|default(?:s|ed)?|falling\sback|fallback)\sto\s(?:a\s)?(?:default\s|neutral\s)?"
     r"(?:score|reward|[0-9])|\b(?:default|fallback)\s(?:score|reward)\b(?=\s?(?:[.,:;=0-9]|used|of|$))",
     re.IGNORECASE,
 )
@@ -295,6 +275,7 @@ _ABOUT_THE_ANSWER = re.compile(
 _LONGEST_ERROR = 600
 
 
+@lru_cache(maxsize=256)
 def is_judge_error(reason: str) -> bool:
     """Whether what stands where a reason should is the error of a judge's call.
 
@@ -311,7 +292,7 @@ def is_judge_error(reason: str) -> bool:
     text = reason.strip()
     if text.startswith(_TRACEBACK):
         return True
-    if not text or len(text) > _LONGEST_ERROR or _ERROR.search(text) is None:
+    if not text or len(text) > _LONGEST_ERROR or not (_ERROR.match(text) or _REPLACED.search(text)):
         return False
     return not _ABOUT_THE_ANSWER.search(text.replace("model's", "").replace("the model", ""))
 
@@ -330,35 +311,21 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     error = run.feature("judge_errors.error")
     known = np.isfinite(error)
     count = int(known.sum())
-    if not count:
-        return not_applicable("no judge's words are there")
+    need(count, "no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
     unit = "share of the samples with a judge's words"
-    effect = estimate_share_by_group(run, mask, known)
-    values = run.reward[mask]
-    value, times = _most_common(values.tolist())
-    if int(mask.sum()) < 3 or times < _FIXED_SHARE * len(values):
-        return CheckResult(effect=effect, unit=unit, visible=visible_share(count, 3))
-    finding = describe_samples(
-        run,
-        mask,
+    result = count_samples(run, mask, known, MIN_SAMPLES, unit)
+    values = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
+    if int(mask.sum()) < MIN_SAMPLES or values[0][1] < _FIXED_SHARE * mask.sum():
+        return result
+    value, times = values[0]
+    return Affected(run, mask, result).describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
-        effect,
-        unit,
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
         "judge again: `adjudge grade` does both.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
-
-
-def _most_common(values: Iterable[float]) -> tuple[float, int]:
-    times: dict[float, int] = {}
-    for value in values:
-        rounded = round(value, 9)
-        times[rounded] = times.get(rounded, 0) + 1
-    return max(times.items(), key=lambda one: one[1], default=(0.0, 0))
 
 
 JUDGE_TEXT_CHECKS = (
@@ -374,8 +341,6 @@ JUDGE_TEXT_CHECKS = (
         title="Verdicts against their reasons",
         looks_for="scores that are not what the judge's reason says",
         run=_find_contradictions,
-        features={
-            f"contradictions.{field}": _judgement_column(field) for field in _Judgement._fields
-        },
+        features={"contradictions.said": BlockFeature(_measure_judgements)},
     ),
 )

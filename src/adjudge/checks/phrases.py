@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from adjudge.checks.advantages import Candidate, find_strongest
-from adjudge.checks.check import Check, CheckResult, not_applicable
-from adjudge.checks.effects import live_advantages, measure_partial, why_no_advantages
-from adjudge.checks.responses import hash_text
+from adjudge.checks.check import Check, CheckResult, need
+from adjudge.checks.effects import live_advantages, measure_partial, need_advantages
 from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
+from adjudge.checks.words import hash_text
 from adjudge.stats.estimates import np
 
 _MIN_SHARE, _MAX_SHARE = 0.03, 0.9
@@ -46,10 +46,8 @@ def _has(pattern: re.Pattern[str]) -> RolloutFeature:
 
 
 def _find_phrases(run: AuditedRun) -> CheckResult:
-    if why := why_no_advantages(run):
-        return not_applicable(why)
-    if not run.with_texts:
-        return not_applicable("the texts of the rollouts are not there")
+    need_advantages(run)
+    need(run.with_texts, "the texts of the rollouts are not there")
     y, length = live_advantages(run), np.log1p(run.feature("length"))
     masks = {
         "emoji": run.feature("phrases.emoji"),

@@ -37,6 +37,8 @@ _TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_REASON = 4_000
+_DIGIT = re.compile(r"[0-9\uff10-\uff19]")
+_LONGEST_ENDING, _CLOSING = 200, " \t\n*_`#|$.。!\"')\\"
 
 
 class StatedScore(NamedTuple):
@@ -57,18 +59,26 @@ def read_stated_score(reason: str) -> StatedScore | None:
     (None, None)
     """
     text = reason[-_LONGEST_REASON:]
+    if _DIGIT.search(text) is None:
+        return None
     maxima = {int(found) for found in _MAXIMUM.findall(text)} - {0}
     if len(maxima) > 1:
         return None
     high = float(maxima.pop()) if maxima else None
-    read = read_score(text, low=0.0 if high else None, high=high)
-    stated = {float(read.value)} if isinstance(read, Verdict) else set()
+    stated, ends = set[float](), False
     for found in _STATED.finditer(text):
         if _TAKEN_BACK.search(text, found.end()):
             return None
-        sentence = re.split(r"[.!?\n。]", text[: found.end("score")])[-1]
+        end = found.end("score")
+        sentence = text[max(text.rfind(mark, 0, end) for mark in ".!?\n。") + 1 : end]
         if not _SUPPOSED.search(sentence) and (not found["high"] or float(found["high"]) == high):
             stated.add(float(found["score"]))
+            ends = not text[found.end() :].strip(_CLOSING)
+    # The reader takes most of the time: it is asked only where it may find another score.
+    ending = text.rstrip(_CLOSING)[-_LONGEST_ENDING:]
+    if not ends and (high == 1 or ending.endswith(("]", "}", ">")) or _DIGIT.search(ending)):
+        read = read_score(text, low=0.0 if high else None, high=high)
+        stated |= {float(read.value)} if isinstance(read, Verdict) else set()
     score = stated.pop() if len(stated) == 1 else None
     return None if score is None or (high and score > high) else StatedScore(score, high)
 
@@ -101,6 +111,15 @@ _POSITIVE = re.compile(
     r"(?:correct|pass(?:ed|es)?)\s?(?:[.!:;,\n]|$)",
     re.IGNORECASE,
 )
+# A text without any of these needs no search, which takes twenty times as long.
+_NEGATIVE_PARTS = (
+    *("incorrect", "wrong", "not", "n't", "accura", "accepta", "irreleva", "off-topic", "nonsens"),
+    *("useless", "fail"),
+)
+_POSITIVE_PARTS = (
+    *("correct", "right", "accura", "excellent", "perfect", "flawless", "full", "success"),
+    *("complete", "meets", "satisf", "follows", "fulfil", "pass"),
+)
 # What turns or weakens a statement: then the reason is left alone.
 _HEDGED = re.compile(
     r"\b(?:but|however|although|though|while|whereas|except|despite|nevertheless|yet|if|unless|would|"
@@ -125,11 +144,13 @@ def read_polarity(reason: str) -> int:
     """
     text = reason if len(reason) <= _LONGEST_REASON else f"{reason[:500]}\n{reason[-1500:]}"
     text = " ".join(text.replace("\n", " . ").split())
-    negative, positive = _NEGATIVE.search(text), _POSITIVE.search(text)
+    plain = text.lower()
+    negative = any(map(plain.__contains__, _NEGATIVE_PARTS)) and _NEGATIVE.search(text)
+    positive = any(map(plain.__contains__, _POSITIVE_PARTS)) and _POSITIVE.search(text)
     if bool(negative) == bool(positive):
         return 0
     found = negative or positive
-    if found is None or _HEDGED.search(_sentence_around(text, *found.span())):
+    if not found or _HEDGED.search(_sentence_around(text, *found.span())):
         return 0
     return -1 if negative else 1
 

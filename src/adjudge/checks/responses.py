@@ -1,9 +1,7 @@
 """Checks of what the policy wrote: copies, degenerate and cut-off answers, loops of tool calls.
 
-Copies are found by content hashes and, where a text differs in a few words, by MinHash over
-3-word shingles (Broder, "On the resemblance and containment of documents", 1997): sketches are kept
-of each rollout and no texts, and compared in buckets, so the time is linear in the rollouts. All
-that is counted in words starts from one array of their hashes.
+Copies are found by hashes and sketches of the texts (:mod:`adjudge.checks.words`), which are
+compared in buckets, so the time is linear in the rollouts.
 """
 
 from __future__ import annotations
@@ -11,24 +9,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
+    Affected,
     MeasuredEffect,
-    describe_samples,
-    estimate_share_by_group,
+    count_samples,
     harm_of,
     impact_without,
     measure_difference,
-    visible_share,
+    needed_of,
 )
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
+from adjudge.checks.words import HALF, hash_texts, measure_repetition, sketch_texts
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import action_texts
 from adjudge.graders.rules.trajectory import parse_trajectory
@@ -38,103 +35,29 @@ from adjudge.stats.estimates import np
 MIN_COPY_WORDS = 8
 """Shorter answers are the same by nature: "Yes.", "42"."""
 
-_SKETCH_COLUMNS = 8
-_HALF = 1 << 26  # a column holds two hashes, and a float's 53 bits hold them exactly
-_MIN_SHINGLES = 12
+
+def _generated(rollouts: Sequence[AuditedRollout]) -> tuple[str, ...]:
+    return tuple(rollout.generated if rollout.has_texts else "" for rollout in rollouts)
+
+
+def measure_content(rollouts: Sequence[AuditedRollout]) -> Any:
+    """The hashes of what policies wrote; NaN where there is nothing."""
+    texts = _generated(rollouts)
+    return np.where([bool(text) for text in texts], hash_texts(texts), np.nan)
+
+
+def measure_prompts(rollouts: Sequence[AuditedRollout]) -> Any:
+    """The hashes of prompts; NaN where there is none."""
+    texts = list(dict.fromkeys(rollout.prompt for rollout in rollouts))
+    hashes = dict(zip(texts, hash_texts(tuple(texts)), strict=True)) | {"": math.nan}
+    return np.array([hashes[rollout.prompt] for rollout in rollouts])
+
+
+def _is_short(rollout: AuditedRollout) -> float:
+    return float(len(rollout.generated.split(None, MIN_COPY_WORDS)) < MIN_COPY_WORDS)
+
+
 _SAME_OF_16 = 13  # a Jaccard index of about 0.8
-_LONGEST = 1 << 20
-"""Bytes of a text that are looked at for copies and repetition."""
-
-
-@lru_cache(maxsize=1)
-def _factors() -> Any:
-    """Odd numbers, one for each order of the shingles."""
-    return np.random.default_rng(0).integers(1 << 31, size=(16, 1), dtype=np.uint32) * 2 + 1
-
-
-@lru_cache(maxsize=16)
-def _powers(size: int) -> tuple[Any, Any]:
-    """The powers of an odd number modulo 2**32 from the first on, and of its inverse from 1 on."""
-    odd = 0x9E3779B1
-    found = np.full(size, odd, dtype=np.uint32)
-    inverse = np.full(size, pow(odd, -1, 1 << 32), dtype=np.uint32)
-    inverse[0] = 1
-    found, inverse = (np.multiply.accumulate(one, dtype=one.dtype) for one in (found, inverse))
-    return found, inverse
-
-
-@lru_cache(maxsize=2)
-def hash_words(text: str) -> Any:
-    """A 32-bit hash of each word of a text, case aside: of up to 1 MiB of it.
-
-    A word's hash is Σ byte·oddⁱ, i counted from its start. All come from one running sum, since a
-    Python loop over words would be most of an audit's time.
-    """
-    plain = text[:_LONGEST].lower()
-    if not plain.isascii():
-        plain = " ".join(plain.split())  # white space beyond ASCII
-    raw = np.frombuffer(plain.encode("utf-8", "surrogatepass")[:_LONGEST], dtype=np.uint8)
-    inside = np.zeros(len(raw) + 2, dtype=bool)
-    np.greater(raw, 32, out=inside[1:-1])
-    edges = np.flatnonzero(inside[1:] != inside[:-1])
-    powers, inverse = _powers(1 << max(12, len(raw).bit_length()))
-    sums = np.zeros(len(raw) + 1, dtype=np.uint32)
-    np.cumsum(raw * powers[: len(raw)], dtype=np.uint32, out=sums[1:])
-    at_edges, starts = sums[edges], edges[::2]
-    return (at_edges[1::2] - at_edges[::2]) * inverse[starts]
-
-
-@lru_cache(maxsize=8)
-def hash_text(text: str) -> float:
-    """52 bits of the words of a text, as a float: equal where case and white space alone differ.
-
-    >>> hash_text("An  Answer") == hash_text("an answer") != hash_text("an answer.")
-    True
-    """
-    digest = blake2b(hash_words(text), digest_size=8).digest()
-    return float(int.from_bytes(digest, "big") >> 12)
-
-
-@lru_cache(maxsize=2)
-def sketch_text(text: str) -> tuple[float, ...] | None:
-    """The MinHash sketch of a text's 3-word shingles; ``None`` for a text too short for one."""
-    words = hash_words(text)
-    if len(words) < _MIN_SHINGLES + 2:
-        return None
-    shingles = _hash_ngrams(words, 3)
-    shingles ^= shingles >> 15
-    lowest = ((shingles * _factors()).min(axis=1) >> 6).tolist()
-    return tuple(
-        float(one * _HALF + other) for one, other in zip(lowest[::2], lowest[1::2], strict=True)
-    )
-
-
-def _hash_ngrams(words: Any, size: int) -> Any:
-    """A 32-bit hash of each ``size`` words that follow each other."""
-    count = len(words) - size + 1
-    found = words[:count]
-    for start in range(1, size):
-        found = found * 0x85EBCA6B ^ words[start : start + count]
-    return found
-
-
-def _content(rollout: AuditedRollout) -> float | None:
-    if not rollout.has_texts or len(rollout.generated.split(None, MIN_COPY_WORDS)) < MIN_COPY_WORDS:
-        return None
-    return hash_text(rollout.generated)
-
-
-def measure_prompt(rollout: AuditedRollout) -> float | None:
-    """The hash of a rollout's prompt."""
-    return hash_text(rollout.prompt) if rollout.prompt else None
-
-
-def _sketch_column(place: int) -> Any:
-    def measure(rollout: AuditedRollout) -> float | None:
-        sketch = sketch_text(rollout.generated) if rollout.has_texts else None
-        return None if sketch is None else sketch[place]
-
-    return measure
 
 
 def find_copies(content: Any, sketch: Any, among: Any) -> Any:
@@ -147,7 +70,7 @@ def find_copies(content: Any, sketch: Any, among: Any) -> Any:
     known = np.isfinite(content)
     sketched = known & np.isfinite(sketch).all(axis=1)
     first = _first_of_buckets(content, among, known)
-    halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), _HALF), axis=1)
+    halves = np.concatenate(np.divmod(np.where(sketched[:, None], sketch, 0.0), HALF), axis=1)
     for column in sketch.T:
         other = _first_of_buckets(column, among, sketched & (first < 0))
         rows = np.flatnonzero(other >= 0)
@@ -171,26 +94,23 @@ def _first_of_buckets(values: Any, among: Any, used: Any) -> Any:
 
 
 def _find_duplicates(run: AuditedRun) -> CheckResult:
-    content = run.feature("duplicates.content")
+    content = run.feature("words.content")
+    content[run.feature("duplicates.is_short") > 0] = np.nan
     known = np.isfinite(content)
     count = int(known.sum())
-    if not count:
-        return not_applicable(f"no response of {MIN_COPY_WORDS} words or more")
-    sketch = np.stack(
-        [run.feature(f"duplicates.sketch{n}") for n in range(_SKETCH_COLUMNS)], axis=1
-    )
+    need(count, f"no response of {MIN_COPY_WORDS} words or more")
+    sketch = run.feature("words.sketch")
     within = find_copies(content, sketch, run.group)
     across = find_copies(content, sketch, np.zeros(len(run), dtype=int))
-    prompt = run.feature("duplicates.prompt")
+    prompt = run.feature("words.prompt")
     source = np.where(across >= 0, across, 0)
-    elsewhere = (
-        (across >= 0) & (within < 0) & np.isfinite(prompt) & np.isfinite(prompt[source])
-    ) & (prompt != prompt[source])  # the same prompt again in a later epoch is no surprise
-    copies, strangers = within >= 0, elsewhere
+    # The same prompt again in a later epoch is no surprise.
+    other_prompt = np.isfinite(prompt) & np.isfinite(prompt[source]) & (prompt != prompt[source])
+    copies, strangers = within >= 0, (across >= 0) & (within < 0) & other_prompt
     mask = copies | strangers
-    effect = estimate_share_by_group(run, mask, known)
-    result = CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
-    if not is_notable(mask, known):
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of responses")
+    if mask.sum() < needed:
         return result
     parts = []
     if copies.any():
@@ -199,20 +119,12 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
-    sentence = (
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are copies, word for "
-        f"word or nearly: {'; '.join(parts)}."
-    )
-    finding = describe_samples(
-        run,
-        mask,
-        sentence,
-        effect,
-        "share of responses",
+        f"word or nearly: {'; '.join(parts)}.",
         advice="Within a group: raise the sampling temperature or check that seeds differ. Across "
         "prompts: read the text; a stock answer that is rewarded is what the policy will learn.",
     )
-    return CheckResult(finding=finding, effect=effect, unit="share of responses")
 
 
 def _count_different(reward: Any, first: Any) -> int:
@@ -229,23 +141,8 @@ _KINDS = {
     REPETITION: "repeating the same words",
 }
 _LOOP_TIMES, _LOOP_CHARS, _LOOP_SHARE, _LONGEST_PERIOD = 6, 200, 0.25, 2_000
-_REPETITION_WORDS, _REPETITION_RATE, _NGRAM = 100, 0.6, 4
+_REPETITION_RATE = 0.6
 _WORD = re.compile(r"\w")
-
-
-def measure_repetition(text: str) -> float:
-    """The share of a text's 4-grams of words that repeat an earlier one; 0 for a short text.
-
-    Of 541 answers of GPT-4 to IFEval the highest is 0.33; of Llama-3.1-8B's, the eight above 0.6
-    are loops.
-
-    >>> measure_repetition("and so on " * 100) > 0.95, measure_repetition("a short text")
-    (True, 0.0)
-    """
-    if len(text) < 2 * _REPETITION_WORDS - 1 or len(words := hash_words(text)) < _REPETITION_WORDS:
-        return 0.0
-    grams = np.sort(_hash_ngrams(words, _NGRAM))
-    return int(np.count_nonzero(grams[1:] == grams[:-1])) / len(grams)
 
 
 def has_loop(text: str) -> bool:
@@ -279,69 +176,59 @@ def has_loop(text: str) -> bool:
     return covered >= max(_LOOP_CHARS, _LOOP_TIMES * period, _LOOP_SHARE * len(text))
 
 
-def classify_output(rollout: AuditedRollout) -> float | None:
-    """How a rollout's text is degenerate, by number; 0 where it is not."""
-    if not rollout.has_texts:
-        return None
+def classify_outputs(rollouts: Sequence[AuditedRollout]) -> Any:
+    """How the text of each rollout is degenerate, by number; 0 where it is not."""
+    kinds = np.array([_classify(one) if one.has_texts else math.nan for one in rollouts])
+    turns = [(at, one) for at in np.flatnonzero(kinds == 0) for one in _list_turns(rollouts[at])]
+    repetition = measure_repetition([text for _, text in turns])
+    for place in np.flatnonzero(repetition > _REPETITION_RATE):
+        kinds[turns[place][0]] = REPETITION
+    return kinds
+
+
+def _classify(rollout: AuditedRollout) -> float:
     text = rollout.generated
     if not text.strip():
         return EMPTY
     if not _WORD.search(text):
         return NO_WORDS
-    turns = [
-        content_text(message.get("content"))
-        for message in rollout.messages
-        if message.get("role") == "assistant"
-    ] or [rollout.response]  # without tool calls: those that repeat are another check's
-    if any(map(has_loop, turns)):
-        return LOOP
-    return REPETITION if max(map(measure_repetition, turns)) > _REPETITION_RATE else 0.0
+    return LOOP if any(map(has_loop, _list_turns(rollout))) else 0.0
+
+
+def _list_turns(rollout: AuditedRollout) -> list[str]:
+    """The texts of a policy without tool calls: those that repeat are another check's."""
+    turns = (one for one in rollout.messages if one.get("role") == "assistant")
+    return [content_text(one.get("content")) for one in turns] or [rollout.response]
 
 
 def _find_degenerate(run: AuditedRun) -> CheckResult:
     kind = run.feature("degenerate.kind")
     known = np.isfinite(kind)
     count = int(known.sum())
-    if not count:
-        return not_applicable("the texts of the rollouts are not there")
+    need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
-    effect = estimate_share_by_group(run, mask, known)
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of responses")
     if (kind[known] == EMPTY).all():
-        finding = describe_samples(
-            run,
-            mask,
+        return Affected(run, mask, result).describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
             "the run has none.",
-            effect,
-            "share of responses",
             advice="Look at a row. Name the column of its text: -m response=COLUMN, or "
             "-m messages=COLUMN.",
             severity="medium",
         )
-        return CheckResult(finding=finding, effect=effect, unit="share of responses")
-    if not is_notable(mask, known):
-        return CheckResult(effect=effect, unit="share of responses", visible=visible_notable(count))
+    if mask.sum() < needed:
+        return result
     kinds = [
         f"{int((kind == one).sum())} {name}" for one, name in _KINDS.items() if (kind == one).any()
     ]
     earned = measure_difference(mask, run.advantage, run.group)
-    sentence = (
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} responses ({_percent(mask.sum() / count)}) are degenerate: "
-        f"{', '.join(kinds)}. {describe_earned(earned)}"
-    )
-    finding = describe_samples(
-        run,
-        mask,
-        sentence,
-        effect,
-        "share of responses",
+        f"{', '.join(kinds)}. {describe_earned(earned)}",
         advice="Read the samples. Where they are rewarded, the reward pays for them: add a gate or "
         "a penalty (`ngram_repetition`, `length`), or ask the judge about it.",
     )
-    return CheckResult(finding=finding, effect=effect, unit="share of responses")
-
-
-_SENTENCE_END = tuple(".!?。！？…:;)]}>\"'”’»`*|_-$%~")
 
 
 def looks_cut(text: str) -> bool:
@@ -368,48 +255,27 @@ def _find_truncation(run: AuditedRun) -> CheckResult:
     says = bool(np.isfinite(stated).any())
     cut = stated if says else run.feature("truncation.cut")
     name = "were cut off by the length limit" if says else "stop in the middle of a sentence"
-    if not np.nansum(cut):
-        if not np.isfinite(cut).any():
-            return not_applicable("nothing says which responses were cut off, and no text is there")
-        return not_applicable(f"no responses {name}")
+    need(np.isfinite(cut).any(), "nothing says which responses were cut off, and no text is there")
+    need(np.nansum(cut), f"no responses {name}")
     found = measure_difference(cut, run.advantage, run.group)
-    test = found.test
-    if test is None:
+    if found.test is None:
         return not_applicable(f"{int(np.nansum(cut))} responses {name}, but {found.estimate.why}")
-    unit = "standard deviations of the advantage"
-    result = CheckResult(
-        effect=found.estimate, p_value=test.p_value, unit=unit, visible=test.visible()
-    )
-    if test.value <= 0:
+    result = found.as_result("standard deviations of the advantage")
+    if found.test.value <= 0:
         return msgspec.structs.replace(result, p_value=1.0)
     mask = np.nan_to_num(cut) > 0
-    finding = describe_samples(
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {len(run)} responses ({_percent(float(mask.mean()))}) {name}, and they "
-        f"are rewarded for it: {test.value:+.2f} standard deviations against the others of their "
-        "group.",
-        found.estimate,
-        unit,
+        f"are rewarded for it: {found.test.value:+.2f} standard deviations against the others of "
+        "their group.",
         advice="A cut-off answer is unfinished. Give it no reward, mask it out of the loss, or "
         "raise the length limit.",
         harm=harm_of(impact_without(run, mask), float((mask & (run.advantage > 0)).mean())),
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
-_MIN_ROWS, _MIN_SHARE = 3, 0.01
-
-
-def is_notable(mask: Any, known: Any) -> bool:
-    """Whether so many are affected that it is worth a word: three, and one in a hundred."""
-    count = int(mask.sum())
-    return count >= _MIN_ROWS and count >= _MIN_SHARE * int(known.sum())
-
-
-def visible_notable(count: int) -> Callable[[float], float] | None:
-    """The share of ``count`` samples that is found in 90 % of runs."""
-    return visible_share(count, max(_MIN_ROWS, math.ceil(_MIN_SHARE * count)))
+_MIN_SHARE = 0.01
+"""Fewer are not worth a word."""
 
 
 def describe_earned(effect: MeasuredEffect) -> str:
@@ -419,10 +285,8 @@ def describe_earned(effect: MeasuredEffect) -> str:
         return "What they earned against others of their group cannot be said."
     unsure = "" if estimate.low is None else f" ({estimate.low:+.2f} to {estimate.high:+.2f})"
     if estimate.low is not None and estimate.low > 0:
-        return (
-            f"They are rewarded: {estimate.value:+.2f} standard deviations{unsure} above the "
-            "others of their group."
-        )
+        earned = f"{estimate.value:+.2f} standard deviations{unsure}"
+        return f"They are rewarded: {earned} above the others of their group."
     return f"Against the others of their group they earned {estimate.value:+.2f} SD{unsure}."
 
 
@@ -437,9 +301,10 @@ RESPONSE_CHECKS = (
         looks_for="the same or nearly the same response twice in a group, or for other prompts",
         run=_find_duplicates,
         features={
-            "duplicates.content": _content,
-            "duplicates.prompt": measure_prompt,
-            **{f"duplicates.sketch{n}": _sketch_column(n) for n in range(_SKETCH_COLUMNS)},
+            "words.content": BlockFeature(measure_content),
+            "words.prompt": BlockFeature(measure_prompts),
+            "words.sketch": BlockFeature(lambda rollouts: sketch_texts(_generated(rollouts))),
+            "duplicates.is_short": _is_short,
         },
     ),
     Check(
@@ -447,7 +312,7 @@ RESPONSE_CHECKS = (
         title="Degenerate outputs",
         looks_for="empty responses, loops and endless repetition",
         run=_find_degenerate,
-        features={"degenerate.kind": classify_output},
+        features={"degenerate.kind": BlockFeature(classify_outputs)},
     ),
     Check(
         name="truncation",
@@ -486,28 +351,22 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     repeats = run.feature("tool_loops.repeats")
     known = np.isfinite(repeats)
     count = int(known.sum())
-    if not count:
-        return not_applicable("no rollout has tool calls with results")
+    need(count, "no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
-    unit = "share of rollouts with tool calls"
-    effect = estimate_share_by_group(run, mask, known)
-    if not is_notable(mask, known):
-        return CheckResult(effect=effect, unit=unit, visible=visible_notable(count))
+    needed = needed_of(count, _MIN_SHARE)
+    result = count_samples(run, mask, known, needed, "share of rollouts with tool calls")
+    if mask.sum() < needed:
+        return result
     earned = measure_difference(mask, run.advantage, run.group)
     rewarded = float((mask & (run.advantage > 0)).sum()) / len(run)
-    finding = describe_samples(
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{mask.sum()} of {count} rollouts ({_percent(mask.sum() / count)}) make the same tool "
         f"call with the same result {LOOP_TIMES} times or more (up to "
         f"{int(repeats[mask].max())}). {describe_earned(earned)}",
-        effect,
-        unit,
         advice="Add `action_loop` to the spec as a penalty, or stop a rollout that repeats itself. "
         "Where loops are rewarded, look at what the reward pays for.",
         harm=max(rewarded, float(mask.sum()) / len(run) / 2),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 TOOL_CHECKS = (

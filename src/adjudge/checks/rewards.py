@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import (
-    AdvantageImpact,
-    Check,
-    CheckResult,
-    Finding,
-    not_applicable,
-    severity_of,
-)
+from adjudge.checks.check import AdvantageImpact, Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     MAX_ROWS,
+    SHARE_OF_SAMPLES,
+    Affected,
     EffectTest,
-    describe_samples,
-    estimate_share_by_group,
+    MeasuredEffect,
+    count_samples,
+    find_turned,
+    first_rows,
     live_advantages,
+    need_advantages,
+    rows_by,
     visible_share,
-    why_no_advantages,
 )
 from adjudge.checks.run import NOT_A_NUMBER, AuditedRun
 from adjudge.stats import Estimate
@@ -39,8 +36,6 @@ MAX_MISSING_SHARE, MAX_MISSING_STEP = 0.02, 0.10
 MAX_TURNED = 0.01
 """More recorded advantages than this with another sign than the rewards say are a finding."""
 
-SHARE_OF_SAMPLES = "share of samples"
-_SHARE_OF_GROUPS = "share of groups"
 _MIN_STEP, _MIN_MISSING = 10, 5
 
 
@@ -54,44 +49,31 @@ def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], .
     return tuple(zip(steps.tolist(), means.tolist(), strict=True))
 
 
-def count_affected(
-    run: AuditedRun,
-    bad: Any,
-    sentence: str,
-    *,
-    broken: bool = False,
-    harm: float | None = None,
-    advice: str = "",
-) -> CheckResult:
+def _count(count: int, of: int, unit: str) -> CheckResult:
+    effect = Estimate(count / of, why="counted" if count else "")
+    return CheckResult(effect=effect, unit=unit, visible=visible_share(of, 1))
+
+
+def count_affected(run: AuditedRun, bad: Any, sentence: str, **said: Any) -> CheckResult:
     """The result of a check of facts: every sample of ``bad`` is one, and chance plays no part.
 
-    ``sentence`` has places for ``count``, ``of`` and ``share``; ``harm`` is the share of samples if
-    it is not given.
+    ``sentence`` has places for ``count``, ``of`` and ``share``; ``said``: fields of the finding.
     """
     total, count = len(run), int(bad.sum())
+    result = _count(count, total, SHARE_OF_SAMPLES)
     if not count:
-        return CheckResult(
-            effect=Estimate(0.0), unit=SHARE_OF_SAMPLES, visible=visible_share(total, 1)
-        )
+        return result
     share = count / total
-    finding = describe_samples(
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         sentence.format(count=f"{count:,}", of=f"{total:,}", share=f"{share:.1%}"),
-        Estimate(share, why="counted"),
-        SHARE_OF_SAMPLES,
-        broken=broken,
-        advice=advice,
-        harm=harm,
-        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
+        rows=first_rows(bad),
         series=series_by_step(run, bad.astype(float)),
+        **said,
     )
-    return CheckResult(finding=finding, effect=finding.effect, unit=SHARE_OF_SAMPLES)
 
 
-def _visible_above(count: int, limit: float) -> Callable[[float], float] | None:
-    """The share of ``count`` that is above ``limit`` in 90 % of runs."""
-    return visible_share(count, math.floor(limit * count) + 1)
+def _least_above(limit: float, count: int) -> int:
+    return math.floor(limit * count) + 1
 
 
 def _find_not_finite(run: AuditedRun) -> CheckResult:
@@ -112,28 +94,20 @@ def _find_not_finite(run: AuditedRun) -> CheckResult:
 
 def _find_broken_rows(run: AuditedRun) -> CheckResult:
     total = len(run) + run.broken_count
-    share = run.broken_count / total
+    result = _count(run.broken_count, total, "share of rows")
     if not run.broken_count:
-        return CheckResult(
-            effect=Estimate(0.0), unit="share of rows", visible=visible_share(total, 1)
-        )
-    finding = Finding(
-        sentence=f"{run.broken_count:,} of {total:,} rows are no samples; the first: "
-        f"{run.broken[0]:.300}",
-        effect=Estimate(share, why="counted"),
-        unit="share of rows",
+        return result
+    return Affected(run, np.zeros(len(run), dtype=bool), result).describe(
+        f"{run.broken_count:,} of {total:,} rows are no samples; the first: {run.broken[0]:.300}",
         affected=run.broken_count,
         impact=AdvantageImpact(why="the rows cannot be read"),
-        harm=share,
-        severity=severity_of(share),
+        harm=run.broken_count / total,
         advice="`adjudge grade` would skip them, too. See where they were written.",
     )
-    return CheckResult(finding=finding, effect=finding.effect, unit=finding.unit)
 
 
 def _find_lone_samples(run: AuditedRun) -> CheckResult:
-    if (run.group_sizes <= 1).all():
-        return not_applicable("every group has one sample: this is no group-relative run")
+    need((run.group_sizes > 1).any(), "every group has one sample: this is no group-relative run")
     return count_affected(
         run,
         run.group_sizes[run.group] == 1,
@@ -149,41 +123,35 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     counts = np.bincount(run.group[present], minlength=size)
     compared = counts > 1
     if not compared.any():
-        return not_applicable(why_no_advantages(run) or "no group has two rewards")
+        need_advantages(run)
+    need(compared.any(), "no group has two rewards")
     live = np.bincount(run.group[np.isfinite(live_advantages(run))], minlength=size) > 0
     dead = compared & ~live
-    rows = dead[run.group] & present
-    effect = estimate_share([(float(one), 1.0) for one in dead[compared]])
-    series = series_by_step(run, np.where(compared[run.group] & present, rows, np.nan))
+    rows, total = dead[run.group] & present, int(compared.sum())
     result = CheckResult(
-        effect=effect,
-        unit=_SHARE_OF_GROUPS,
-        visible=_visible_above(int(compared.sum()), MAX_DEAD_SHARE),
+        effect=estimate_share([(float(one), 1.0) for one in dead[compared]]),
+        unit="share of groups",
+        visible=visible_share(total, _least_above(MAX_DEAD_SHARE, total)),
     )
     share = float(dead.sum() / compared.sum())
     if share <= MAX_DEAD_SHARE:
         return result
     # They teach nothing; they do not teach anything wrong.
     harm = 0.05 * share + (0.05 if share > 0.9 else 0.0)
-    finding = Finding(
-        sentence=f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
+    return Affected(run, rows, result).describe(
+        f"In {share:.0%} of the groups all rewards are equal{_ends(run, rows)}: "
         "these samples have the advantage 0 and teach nothing.",
-        effect=effect,
-        unit=_SHARE_OF_GROUPS,
         rows=_first_of_groups(run, rows),
-        affected=int(rows.sum()),
         impact=AdvantageImpact(
             affected=float(rows.mean()),
             why="they are 0 in these groups; those of other groups do not depend on them",
         ),
         harm=harm,
-        severity=severity_of(harm),
         otherwise="Easy or hard prompts have such groups in every honest run.",
         advice="Prompts that are always or never solved can be left out (dynamic sampling); a "
         "reward with few values can be refined.",
-        series=series,
+        series=series_by_step(run, np.where(compared[run.group] & present, rows, np.nan)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=_SHARE_OF_GROUPS)
 
 
 def _ends(run: AuditedRun, rows: Any) -> str:
@@ -212,33 +180,24 @@ def _find_missing(run: AuditedRun) -> CheckResult:
         for kind, is_null in zip(run.kinds, null, strict=True)
     ]
     bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
-    if not np.isfinite(run.reward).any() and not bad.any():
-        return not_applicable("the run has no rewards")
-    effect = estimate_share_by_group(run, bad)
-    series = series_by_step(run, bad.astype(float))
+    need(np.isfinite(run.reward).any() or bad.any(), "the run has no rewards")
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
-    result = CheckResult(
-        effect=effect, unit=SHARE_OF_SAMPLES, visible=_visible_above(len(run), MAX_MISSING_SHARE)
-    )
+    every = np.ones(len(run), dtype=bool)
+    result = count_samples(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
     if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
         return result
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counted.most_common(3))
     at = f"; in step {worst[0]:.0f} it is {worst[1]:.0%}" if worst[1] > 1.5 * share else ""
-    finding = Finding(
-        sentence=f"{share:.1%} of the rewards are missing ({listed}){at}.",
-        effect=effect,
-        unit=SHARE_OF_SAMPLES,
-        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
-        affected=int(bad.sum()),
+    return Affected(run, bad, result).describe(
+        f"{share:.1%} of the rewards are missing ({listed}){at}.",
+        rows=first_rows(bad),
         impact=AdvantageImpact(affected=share, why="missing rewards are already left out"),
         harm=share,
-        severity=severity_of(share),
         advice="See that the trainer leaves them out and does not read them as 0.",
-        series=series,
+        series=series_by_step(run, bad.astype(float)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
@@ -254,36 +213,26 @@ def _large_steps(run: AuditedRun, bad: Any) -> list[tuple[float, float]]:
 
 def _find_other_advantages(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.recorded) & np.isfinite(run.reward)
-    if not both.any():
-        return not_applicable("the run has not both rewards and recorded advantages")
+    need(both.any(), "the run has not both rewards and recorded advantages")
     own, other = run.advantage, run.recorded
-    seen = both & (np.abs(own) > 1e-6) & (np.abs(other) > 1e-6)
-    turned = seen & ((own > 0) != (other > 0))
-    share = float(turned.sum() / max(1, both.sum()))
-    effect = estimate_share_by_group(run, turned, both)
-    unit = "share of advantages with another sign"
+    turned = both & find_turned(own, other)
+    share = float(turned.sum() / both.sum())
+    needed = _least_above(MAX_TURNED, int(both.sum()))
+    result = count_samples(run, turned, both, needed, "share of advantages with another sign")
     if share <= MAX_TURNED:
-        return CheckResult(
-            effect=effect, unit=unit, visible=_visible_above(int(both.sum()), MAX_TURNED)
-        )
-    order = np.argsort(-np.abs(np.where(turned, own - other, 0.0)), kind="stable")
-    finding = Finding(
-        sentence=f"{share:.1%} of the recorded advantages have another sign than the rewards of "
-        "their group say.",
-        effect=effect,
-        unit=unit,
-        rows=tuple(order[: min(MAX_ROWS, int(turned.sum()))].tolist()),
-        affected=int(turned.sum()),
+        return result
+    return Affected(run, turned, result).describe(
+        f"{share:.1%} of the recorded advantages have another sign than the rewards of their group "
+        "say.",
+        rows=rows_by(-np.abs(own - other), turned),
         impact=AdvantageImpact(
             affected=share, turned=share, change=float(np.abs(own - other)[both].mean())
         ),
         harm=share,
         broken=True,
-        severity=severity_of(share),
         advice="Rewards were changed after they were written (failures as 0, a penalty), or the "
         "groups of the trainer are others than those of the dump.",
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 REWARD_CHECKS = (
@@ -354,13 +303,19 @@ def _fit_last(columns: list[Any], y: Any) -> tuple[float, float, int] | None:
     return float(slopes[-1]), math.sqrt(max(0.0, variance * float(inverse[-1, -1]))), freedom
 
 
+def _test_change(change: float, error: float, freedom: int, looks: int = 1) -> CheckResult:
+    p_value = min(1.0, 2 * looks * t_tail(abs(change) / error, freedom))
+    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
+    test = EffectTest(change, p_value, error, error, freedom)
+    measured = MeasuredEffect(Estimate(change, change - half, change + half), test)
+    return measured.as_result(_UNIT, MIN_DRIFT)
+
+
 def _find_jump(run: AuditedRun) -> CheckResult:
     series = series_by_step(run, run.reward)
-    if len(series) < MIN_STEPS:
-        return not_applicable(_NO_STEPS.format(MIN_STEPS))
+    need(len(series) >= MIN_STEPS, _NO_STEPS.format(MIN_STEPS))
     spread = float(np.nanstd(run.reward))
-    if not spread:
-        return not_applicable("all rewards are equal")
+    need(spread, "all rewards are equal")
     steps, means = (np.array(column) for column in zip(*series, strict=True))
     tried = []
     for split in range(3, len(steps) - 2):
@@ -370,44 +325,33 @@ def _find_jump(run: AuditedRun) -> CheckResult:
         if fit := _fit_last([np.ones(len(at)), at - steps[split], after], y):
             tried.append((split, *fit))
     tried = [one for one in tried if one[2] > 0]
-    if not tried:
-        return not_applicable("the rewards of the steps do not vary")
+    need(tried, "the rewards of the steps do not vary")
     split, jump, error, freedom = max(tried, key=lambda one: abs(one[1]) / one[2])
-    p_value = min(1.0, len(tried) * 2 * t_tail(abs(jump) / error, freedom))
-    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
-    effect = Estimate(jump, jump - half, jump + half)
+    result = _test_change(jump, error, freedom, len(tried))
     # No size is stated: a trend of its own over the steps changes what would be seen.
-    result = CheckResult(p_value=p_value, effect=effect, unit=_UNIT)
+    result = msgspec.structs.replace(result, visible=None)
     if abs(jump) < MIN_JUMP:
         return result
     at_step = run.step == steps[split]
-    order = np.argsort((run.reward if jump < 0 else -run.reward)[at_step], kind="stable")
-    harm = min(1.0, abs(jump) / 10)
-    finding = Finding(
-        sentence=f"At step {steps[split]:.0f} the mean reward {'jumps' if jump > 0 else 'falls'} "
+    return Affected(run, at_step, result).describe(
+        f"At step {steps[split]:.0f} the mean reward {'jumps' if jump > 0 else 'falls'} "
         f"by {abs(jump):.2f} standard deviations, beside its trend. "
         "A policy hardly changes so fast.",
         otherwise="The prompts may have changed there (a curriculum), or their difficulty.",
-        effect=effect,
-        unit=_UNIT,
-        rows=tuple(np.flatnonzero(at_step)[order][:MAX_ROWS].tolist()),
+        rows=rows_by(run.reward if jump < 0 else -run.reward, at_step),
         affected=int((run.step >= steps[split]).sum()),
         impact=_IMPACT,
-        harm=harm,
-        severity=severity_of(harm),
+        harm=min(1.0, abs(jump) / 10),
         advice="See what changed there: the judge's model, its prompt, the data, a failing server.",
         series=series,
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 def _find_judge_drift(run: AuditedRun) -> CheckResult:
     both = np.isfinite(run.reward) & np.isfinite(run.env_reward) & np.isfinite(run.step)
-    if not both.any():
-        return not_applicable("needs a judge's reward, an environment's reward, and steps")
+    need(both.any(), "needs a judge's reward, an environment's reward, and steps")
     steps = np.unique(run.step[both])
-    if len(steps) < MIN_STEPS:
-        return not_applicable(_NO_STEPS.format(MIN_STEPS))
+    need(len(steps) >= MIN_STEPS, _NO_STEPS.format(MIN_STEPS))
     env, reward = run.env_reward[both], run.reward[both]
     spread = float(reward.std())
     if not spread or np.allclose(env, reward):
@@ -423,17 +367,12 @@ def _find_judge_drift(run: AuditedRun) -> CheckResult:
     if fit is None or not fit[1]:
         return not_applicable("the rewards of the steps do not vary")
     change, error, freedom = fit
-    p_value = min(1.0, 2 * t_tail(abs(change) / error, freedom))
-    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * error
-    effect = Estimate(change, change - half, change + half)
-    visible = EffectTest(change, p_value, error, error, freedom).visible(MIN_DRIFT)
+    result = _test_change(change, error, freedom)
     if abs(change) < MIN_DRIFT:
-        return CheckResult(p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
+        return result
     late = np.where(run.step >= steps[-max(1, len(steps) // 5)], residual, np.nan)
-    order = np.argsort(np.nan_to_num(-late if change > 0 else late, nan=math.inf), kind="stable")
-    harm = min(1.0, abs(change) / 10)
-    finding = Finding(
-        sentence=f"At an equal reward of the environment, the judge's reward "
+    return Affected(run, np.isfinite(late), result).describe(
+        f"At an equal reward of the environment, the judge's reward "
         f"{'rises' if change > 0 else 'falls'} by {abs(change):.2f} standard deviations over the "
         "run: "
         + (
@@ -441,17 +380,12 @@ def _find_judge_drift(run: AuditedRun) -> CheckResult:
             if change > 0
             else "the judge has become stricter, or it is another judge."
         ),
-        effect=effect,
-        unit=_UNIT,
-        rows=tuple(order[: min(MAX_ROWS, int(np.isfinite(late).sum()))].tolist()),
-        affected=int(np.isfinite(late).sum()),
+        rows=rows_by(-late if change > 0 else late, np.isfinite(late)),
         impact=_IMPACT,
-        harm=harm,
-        severity=severity_of(harm),
+        harm=min(1.0, abs(change) / 10),
         advice="Read late samples with a high judge's reward that the environment calls failed.",
         series=series,
     )
-    return CheckResult(finding=finding, p_value=p_value, effect=effect, unit=_UNIT, visible=visible)
 
 
 DRIFT_CHECKS = (

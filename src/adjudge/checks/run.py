@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjudge.datasets.files import find_container, read_rows
 from adjudge.datasets.packing import number_lines, open_binary
@@ -97,6 +98,19 @@ RolloutFeature = Callable[[AuditedRollout], float | None]
 """A number of one rollout; ``None`` where it has none."""
 
 
+class BlockFeature(NamedTuple):
+    """A feature that is measured faster of several rollouts together.
+
+    ``measure`` gives an array with a number for each of them, or with a row of numbers.
+    """
+
+    measure: Callable[[Sequence[AuditedRollout]], Any]
+
+
+Feature = RolloutFeature | BlockFeature
+_BLOCK_ROLLOUTS, _BLOCK_CHARACTERS = 64, 1 << 17
+
+
 def _format_calls(message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
     return [format_tool_call(call) for call in calls] if isinstance(calls, list) else []
@@ -106,11 +120,11 @@ def _length(rollout: AuditedRollout) -> float | None:
     return float(len(rollout.generated)) if rollout.has_texts else None
 
 
-def _truncated(rollout: AuditedRollout) -> float | None:
-    return None if rollout.truncated is None else float(rollout.truncated)
-
-
-BASE_FEATURES: Mapping[str, RolloutFeature] = {"length": _length, "truncated": _truncated}
+BASE_FEATURES: Mapping[str, RolloutFeature] = {
+    **{name: attrgetter(name) for name in ("reward", "env_reward", "advantage", "step")},
+    "length": _length,
+    "truncated": attrgetter("truncated"),
+}
 """What every audit measures; each check may name more."""
 
 
@@ -125,13 +139,12 @@ class AuditedRun:
     step, of all the rows of ``logs``.
     """
 
-    def __init__(self, features: Mapping[str, RolloutFeature] | None = None) -> None:
+    def __init__(self, features: Mapping[str, Feature] | None = None) -> None:
         self._features = {**BASE_FEATURES, **(features or {})}
-        self._columns: dict[str, array[float]] = {
-            name: array("d") for name in ("reward", "env_reward", "recorded", "step", "index")
-        }
-        self._measured = {name: array("d") for name in self._features}
+        self._block: list[AuditedRollout] = []
+        self._block_characters = 0
         self._failed: dict[str, str] = {}
+        self._measured: dict[str, list[Any]] = {name: [] for name in self._features}
         self._parts: dict[str, array[float]] = {}
         self._groups: dict[str, int] = {}
         self._group_of = array("l")
@@ -150,40 +163,39 @@ class AuditedRun:
 
     def add(self, rollout: AuditedRollout) -> None:
         """Measure a rollout."""
-        row = len(self.where)
-        values = (
-            rollout.reward,
-            rollout.env_reward,
-            rollout.advantage,
-            rollout.step,
-            rollout.index,
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(_as_float(value))
-        for name, measure in self._features.items():
-            try:
-                value = _as_float(measure(rollout))
-            except Exception as error:  # noqa: BLE001  (of a user's check, which then fails)
-                self._failed.setdefault(name, describe_cause(error))
-                value = math.nan
-            self._measured[name].append(value)
-        for name, part in rollout.components.items():
-            parts = self._parts.get(name)
-            if parts is None:
-                if len(self._parts) >= _MOST_COMPONENTS:
-                    continue
-                parts = self._parts[name] = array("d")
-            parts.extend([math.nan] * (row - len(parts)))
-            parts.append(_as_float(part))
         self._group_of.append(self._groups.setdefault(rollout.group, len(self._groups)))
         self.where.append(rollout.where)
         self.kinds.append(rollout.missing)
         self.with_texts += rollout.has_texts
+        self._block.append(rollout)
+        self._block_characters += len(rollout.generated)
+        if len(self._block) >= _BLOCK_ROLLOUTS or self._block_characters >= _BLOCK_CHARACTERS:
+            self._measure_block()
+
+    def _measure_block(self) -> None:
+        """Measure the latest rollouts, one feature after the other, which a processor likes."""
+        block, self._block, self._block_characters = self._block, [], 0
+        for name, measure in self._features.items() if block else ():
+            try:
+                if isinstance(measure, BlockFeature):
+                    numbers = measure.measure(block)
+                else:
+                    numbers = np.array([measure(one) for one in block], dtype=float)
+            except Exception as error:  # noqa: BLE001  (of a user's check, which then fails)
+                self._failed.setdefault(name, describe_cause(error))
+                continue
+            self._measured[name].append(numbers)
+        first = len(self) - len(block)
+        for name in dict.fromkeys(name for one in block for name in one.components):
+            if name in self._parts or len(self._parts) < _MOST_COMPONENTS:
+                parts = self._parts.setdefault(name, array("d"))
+                parts.extend([math.nan] * (first - len(parts)))
+                parts.extend(_as_float(one.components.get(name)) for one in block)
 
     @cached_property
     def reward(self) -> Any:
         """The trainer's reward; NaN where missing, infinite where too large to compute with."""
-        column = self._column("reward")
+        column = self.feature("reward")
         return np.where(np.abs(column) > _LARGEST, np.copysign(math.inf, column), column)
 
     @cached_property
@@ -213,25 +225,14 @@ class AuditedRun:
                     found[rows[number]] = True
         return found
 
-    @cached_property
-    def env_reward(self) -> Any:
-        """The environment's reward beside a judge's; NaN where there is none."""
-        return self._column("env_reward")
+    env_reward = cached_property(lambda run: run.feature("env_reward"))
+    """The environment's reward beside a judge's; NaN where there is none."""
 
-    @cached_property
-    def recorded(self) -> Any:
-        """The advantages that the run wrote down."""
-        return self._column("recorded")
+    recorded = cached_property(lambda run: run.feature("advantage"))
+    """The advantages that the run wrote down."""
 
-    @cached_property
-    def step(self) -> Any:
-        """The training step; NaN where the run has none."""
-        return self._column("step")
-
-    @cached_property
-    def index(self) -> Any:
-        """The place of the rollout among the rows that were read."""
-        return self._column("index").astype(int)
+    step = cached_property(lambda run: run.feature("step"))
+    """The training step; NaN where the run has none."""
 
     @cached_property
     def group(self) -> Any:
@@ -262,6 +263,7 @@ class AuditedRun:
     @property
     def components(self) -> list[str]:
         """The names of the numbers that the reward was made of."""
+        self._measure_block()
         return list(self._parts)
 
     def component(self, name: str) -> Any:
@@ -272,12 +274,11 @@ class AuditedRun:
 
     def feature(self, name: str) -> Any:
         """What was measured of the texts; raises what measuring a rollout raised."""
+        self._measure_block()
         if name in self._failed:
             raise ValueError(f"{name}: {self._failed[name]}")
-        return np.array(self._measured[name], dtype=float)
-
-    def _column(self, name: str) -> Any:
-        return np.array(self._columns[name], dtype=float)
+        measured = self._measured[name]
+        return np.concatenate(measured) if measured else np.zeros(0)
 
 
 def _find_not_finite_rows(file: str) -> Iterator[int]:

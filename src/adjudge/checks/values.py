@@ -9,22 +9,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import msgspec
-
-from adjudge.checks.check import Check, CheckResult, not_applicable
+from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
-    MAX_ROWS,
+    MIN_SAMPLES,
+    SHARE_OF_SAMPLES,
+    Affected,
+    count_samples,
     describe_samples,
     estimate_share_by_group,
+    first_rows,
     live_advantages,
     measure_pooled_difference,
-    rank_rows,
+    needed_of,
     visible_share,
 )
 from adjudge.checks.filled import are_shares, stands_apart
-from adjudge.checks.responses import hash_text, measure_prompt
-from adjudge.checks.rewards import SHARE_OF_SAMPLES
-from adjudge.checks.run import AuditedRollout, AuditedRun
+from adjudge.checks.responses import measure_content, measure_prompts
+from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
+from adjudge.checks.words import hash_text
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import np, special
 
@@ -37,7 +39,6 @@ _SCALE_RATIO = 10.0
 """Two scales are apart where one is so many times as wide as the other."""
 
 _MIN_PART = 0.02
-_MIN_SCALED = 3
 
 SATURATED = 0.25
 """From this share on rewards at the end of their scale are a finding."""
@@ -53,36 +54,27 @@ _SOURCES = ("data_source", "source", "dataset", "task", "domain", "env_name", "e
 
 def _find_outliers(run: AuditedRun) -> CheckResult:
     rewards = run.reward[np.isfinite(run.reward)]
-    if len(rewards) < 20:
-        return not_applicable("fewer than 20 rewards")
+    need(len(rewards) >= 20, "fewer than 20 rewards")
     low, middle, high = np.quantile(rewards, [_MOST_OUTLIERS, 0.5, 1 - _MOST_OUTLIERS])
     width = float(high - low)
     if not width:  # most are one value: how far the others usually are
         off = np.abs(rewards - middle)
         width = float(np.median(off[off > 0])) if (off > 0).any() else 0.0
-    if not width:
-        return not_applicable("all rewards are equal")
-    bad = np.isfinite(run.reward) & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
-    effect = estimate_share_by_group(run, bad, np.isfinite(run.reward))
-    result = CheckResult(
-        effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(len(rewards), 1)
-    )
+    need(width, "all rewards are equal")
+    present = np.isfinite(run.reward)
+    bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
+    result = count_samples(run, bad, present, 1)
     if not bad.any():
         return result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
-    finding = describe_samples(
-        run,
-        bad,
+    return Affected(run, bad, result).describe(
         f"{int(bad.sum()):,} of {len(rewards):,} rewards are far from all others: {worst:g} is "
         f"one, and nine of ten are from {low:g} to {high:g}.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="An environment may pay a rare success so much. A parser that took another "
         "number for the score gives the same: read these samples.",
-        rows=tuple(np.flatnonzero(bad)[:MAX_ROWS].tolist()),
+        rows=first_rows(bad),
         harm=min(1.0, float((run.group_sizes[np.unique(run.group[bad])]).sum()) / len(run)),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _measure_source(rollout: AuditedRollout) -> float | None:
@@ -103,41 +95,32 @@ def _find_scales(run: AuditedRun) -> CheckResult:
         names, part = "sources", np.searchsorted(sources, np.where(known, source, sources[0]))
     else:
         names, known, part = "groups", present, run.group
-    if not known.any():
-        return not_applicable("the run has no single reward")
+    need(known.any(), "the run has no single reward")
     size = int(part.max()) + 1
     widest = np.zeros(size)
     np.maximum.at(widest, part[known], np.abs(run.reward[known]))
     counts = np.bincount(part[known], minlength=size)
     used = np.flatnonzero((widest > 0) & (counts > 1))
-    if len(used) < 2:
-        return not_applicable("there are no two sources or groups with rewards other than 0")
+    need(len(used) > 1, "there are no two sources or groups with rewards other than 0")
     used = used[np.argsort(widest[used], kind="stable")]
     ratios = widest[used][1:] / widest[used][:-1]
     cut = int(ratios.argmax()) + 1
     wide = np.zeros(size, dtype=bool)
     wide[used[cut:]] = True
     mask = known & wide[part]
-    least = max(_MIN_SCALED, math.ceil(_MIN_PART * known.sum()))
-    enough = min(int(mask.sum()), int(known.sum() - mask.sum())) >= least and (
-        names == "sources" or min(cut, len(used) - cut) >= _MIN_SCALED
-    )
+    few = min(int(mask.sum()), int(known.sum() - mask.sum())) < needed_of(known.sum(), _MIN_PART)
+    enough = not few and (names == "sources" or min(cut, len(used) - cut) >= MIN_SAMPLES)
     if ratios[cut - 1] < _SCALE_RATIO or not enough:
         return CheckResult(effect=Estimate(0.0), unit=SHARE_OF_SAMPLES)
-    effect = estimate_share_by_group(run, mask, known)
+    result = CheckResult(effect=estimate_share_by_group(run, mask, known), unit=SHARE_OF_SAMPLES)
     small, large = float(widest[used[cut - 1]]), float(widest[used[-1]])
-    finding = describe_samples(
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"Rewards are on two scales: in {len(used) - cut} of {len(used)} {names} they reach "
         f"{large:g}, in the others at most {small:g}, and none is between.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="Tasks may pay differently on purpose; then a mean over all of them says little, "
         "and advantages without a division by the spread follow the largest. A score of 0 to 100 "
         "that was not divided gives the same.",
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 def _find_saturation(run: AuditedRun) -> CheckResult:
@@ -145,75 +128,59 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     values, counts = np.unique(run.reward[present], return_counts=True)
     if len(values) <= _SCALE_VALUES:
         return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps")
-    if are_shares(values):
-        return not_applicable("the rewards are shares, which end at 0 and 1 by nature")
+    need(not are_shares(values), "the rewards are shares, which end at 0 and 1 by nature")
     total = int(present.sum())
     needed = math.ceil(SATURATED * total)
     ends = [one for one in (values[0], values[-1]) if not stands_apart(values, counts, one)]
     shares = {end: int(counts[values == end][0]) for end in ends}
-    visible = visible_share(total, needed)
-    if not shares:
-        return not_applicable("the highest and the lowest reward stand apart from the others")
+    need(shares, "the highest and the lowest reward stand apart from the others")
     end = max(shares, key=lambda one: shares[one])
     mask = present & (run.reward == end)
-    effect = estimate_share_by_group(run, mask, present)
+    result = count_samples(run, mask, present, needed)
     spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
     if shares[end] < needed or near < _MIN_CLOSE * shares[end]:
-        return CheckResult(effect=effect, unit=SHARE_OF_SAMPLES, visible=visible)
+        return result
     is_top = end == values[-1]
-    finding = describe_samples(
-        run,
-        mask,
+    return Affected(run, mask, result).describe(
         f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
         f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
         "was clipped gives the same: what is beyond the end is not told apart.",
-        rows=rank_rows(mask, run),
         harm=min(0.1, shares[end] / total / 4),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
-def _measure_question(rollout: AuditedRollout) -> float | None:
-    """The prompt of a rollout; of none in which a user speaks again: a simulated one varies."""
-    spoken = sum(one.get("role") == "user" for one in rollout.messages)
-    return measure_prompt(rollout) if spoken < 2 else None
+def _count_user_turns(rollout: AuditedRollout) -> float:
+    return float(sum(one.get("role") == "user" for one in rollout.messages))
 
 
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
-    prompt = run.feature("mixed_prompts.prompt")
-    known = np.isfinite(prompt)
-    if not known.any():
-        return not_applicable("the rows have no prompt")
+    prompt = run.feature("words.prompt")
+    # Where a user speaks again it may be a simulated one, which varies.
+    known = np.isfinite(prompt) & (run.feature("mixed_prompts.user_turns") < 2)
+    need(known.any(), "the rows have no prompt")
     pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
     of = np.bincount(pairs[0].astype(int), minlength=len(run.group_sizes))
     compared = of[(of > 0) & (run.group_sizes > 1)]
-    if not len(compared):
-        return not_applicable("every group has one sample")
+    need(len(compared), "every group has one sample")
     bad = (of > 1)[run.group] & known
-    unit = "share of groups"
     count = int((compared > 1).sum())
-    share = count / len(compared)
-    visible = visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1)
-    effect = estimate_share_by_group(run, bad, known)
-    if share <= _MIN_PART:
-        return CheckResult(effect=effect, unit=unit, visible=visible)
-    finding = describe_samples(
-        run,
-        bad,
+    result = CheckResult(
+        effect=estimate_share_by_group(run, bad, known),
+        unit="share of groups",
+        visible=visible_share(len(compared), math.floor(_MIN_PART * len(compared)) + 1),
+    )
+    if count <= _MIN_PART * len(compared):
+        return result
+    return Affected(run, bad, result).describe(
         f"{count:,} of {len(compared):,} groups have answers to more than one prompt (up to "
         f"{int(compared.max())}): their rewards are compared within the group.",
-        effect,
-        unit,
         otherwise="A prompt that is worded anew for each sample, or that grows with the turns, is "
         "one question. Else name the group: -m group=COLUMN.",
         harm=float(bad.mean()),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 def _find_missing_pattern(run: AuditedRun) -> CheckResult:
@@ -278,15 +245,10 @@ def _clustering_p_value(mask: Any, run: AuditedRun) -> float:
     return float(special.chdtrc(freedom / scale, square / scale))
 
 
-def _content(rollout: AuditedRollout) -> float | None:
-    return hash_text(rollout.generated) if rollout.has_texts and rollout.generated else None
-
-
 def _find_stale(run: AuditedRun) -> CheckResult:
-    content = run.feature("stale.content")
+    content = run.feature("words.content")
     known = np.isfinite(content) & np.isfinite(run.reward)
-    if not known.any():
-        return not_applicable("needs rewards and texts")
+    need(known.any(), "needs rewards and texts")
     values, place = np.unique(run.reward[known], return_inverse=True)
     if len(values) <= _SCALE_VALUES:
         return not_applicable(
@@ -307,26 +269,23 @@ def _find_stale(run: AuditedRun) -> CheckResult:
     elsewhere = np.clip(own - np.bincount(group, minlength=size) / int(known.sum()), 0.0, 1.0)
     surprising = equal & (elsewhere <= 0.02)
     count, total = int(surprising.sum()), int(compared.sum())
-    unit = "share of groups"
+    need(total, "no group has unlike answers")
+    needed = needed_of(total, _MIN_PART)
     mask = surprising[run.group] & known
-    effect = estimate_share_by_group(run, mask, compared[run.group] & known)
-    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * total)) if total else 1
-    if not total:
-        return not_applicable("no group has unlike answers")
+    result = CheckResult(
+        effect=estimate_share_by_group(run, mask, compared[run.group] & known),
+        unit="share of groups",
+        visible=visible_share(total, needed),
+    )
     if count < needed:
-        return CheckResult(effect=effect, unit=unit, visible=visible_share(total, needed))
-    finding = describe_samples(
-        run,
-        mask,
+        return result
+    return Affected(run, mask, result).describe(
         f"In {count:,} of {total:,} groups unlike answers have exactly the same reward, which is "
         "rare elsewhere: it may be one answer's reward that the others got, too.",
-        effect,
-        unit,
         otherwise="A reward of the whole group (a shared outcome) is meant so. A cache by the "
         "prompt alone gives the same.",
         harm=float(mask.mean()),
     )
-    return CheckResult(finding=finding, effect=effect, unit=unit)
 
 
 _LEAST_REFERENCE, _REFERENCE_WORDS = 16, 3
@@ -343,26 +302,17 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     has = run.feature("reference_in_prompt.has")
     known = np.isfinite(has)
     count = int(known.sum())
-    if not count:
-        return not_applicable(f"no reference of {_REFERENCE_WORDS} words or more")
-    mask = known & (has > 0)
-    effect = estimate_share_by_group(run, mask, known)
-    needed = max(_MIN_SCALED, math.ceil(_MIN_PART * count))
+    need(count, f"no reference of {_REFERENCE_WORDS} words or more")
+    mask, needed = known & (has > 0), needed_of(count, _MIN_PART)
+    result = count_samples(run, mask, known, needed)
     if int(mask.sum()) < needed:
-        return CheckResult(
-            effect=effect, unit=SHARE_OF_SAMPLES, visible=visible_share(count, needed)
-        )
-    finding = describe_samples(
-        run,
-        mask,
+        return result
+    return Affected(run, mask, result).describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
-        effect,
-        SHARE_OF_SAMPLES,
         otherwise="Questions on a passage and choices have the answer there on purpose. Else the "
         "policy is told what it is asked: look at the template of the prompt.",
         harm=min(0.1, float(mask.mean())),
     )
-    return CheckResult(finding=finding, effect=effect, unit=SHARE_OF_SAMPLES)
 
 
 _CHANCE_MEAN = 0.01
@@ -372,56 +322,53 @@ _CHANCE_MEAN = 0.01
 def _find_repeats(run: AuditedRun) -> CheckResult:
     """Rewards that are the row's before, or the mean of their group: what a fallback gives."""
     present = np.isfinite(run.reward)
-    if len(np.unique(run.reward[present])) <= _SCALE_VALUES:
-        return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer")
+    few = f"the reward has {_SCALE_VALUES} values or fewer"
+    need(len(np.unique(run.reward[present])) > _SCALE_VALUES, few)
     order = np.lexsort((run.place, run.group))
-    group, value = run.group[order], np.where(present, run.reward, np.nan)[order]
-
-    def equal_at(lag: int) -> Any:
-        same = group[lag:] == group[:-lag]
-        return same, same & (value[lag:] == value[:-lag])
-
-    (near, equal), (far, equal_far) = equal_at(1), equal_at(2)
-    repeats, others = int(equal.sum()), int(equal_far.sum())
-    # In any order of the group a reward is as often equal to the one before as to that before it.
-    chance = float(near.sum()) / max(1, int(near.sum() + far.sum()))
+    group, value = run.group[order], run.reward[order]
+    near, far = (group[lag:] == group[:-lag] for lag in (1, 2))
+    equal, equal_far = near & (value[1:] == value[:-1]), far & (value[2:] == value[:-2])
     before = np.zeros(len(run), dtype=bool)
     before[order[1:][equal]] = True
-    sums = np.bincount(run.group[present], weights=run.reward[present])
-    counts = np.bincount(run.group[present])
-    left = np.maximum(counts[run.group] - 1, 1)
-    mean = (sums[run.group] - run.reward) / left
+    # In any order of the group a reward is as often equal to the one before as to that before it.
+    chance = float(near.sum()) / max(1, int(near.sum() + far.sum()))
+    counts = np.bincount(run.group[present], minlength=len(run.group_sizes))[run.group]
+    sums = np.bincount(run.group[present], weights=run.reward[present])[run.group]
+    mean = (sums - run.reward) / np.maximum(counts - 1, 1)
     close = np.abs(run.reward - mean) <= 1e-9 * np.maximum(1.0, np.abs(mean))
-    spread = np.zeros(len(run), dtype=bool)
-    spread[np.isfinite(live_advantages(run))] = True
-    means = present & (counts[run.group] > _MIN_SCALED) & close & spread
-    total, met = int(present.sum()), int(means.sum())
-    tests = {
-        "the one of the row before": (
+    means = close & (counts > MIN_SAMPLES) & np.isfinite(live_advantages(run))
+
+    def tail(mask: Any, trials: int, share: float) -> float:
+        hits = int(mask.sum())
+        return float(special.bdtrc(hits - 1, trials, share)) if hits else 1.0
+
+    name, mask, p_value = min(
+        (
+            "the one of the row before",
             before,
-            float(special.bdtrc(repeats - 1, repeats + others, chance)) if repeats else 1.0,
+            tail(before, int(equal.sum() + equal_far.sum()), chance),
         ),
-        "the mean of their group's others": (
+        (
+            "the mean of their group's others",
             means,
-            float(special.bdtrc(met - 1, total, _CHANCE_MEAN)) if met else 1.0,
+            tail(means, int(present.sum()), _CHANCE_MEAN),
         ),
-    }
-    name, (mask, p_value) = min(tests.items(), key=lambda one: one[1][1])
-    effect = estimate_share_by_group(run, mask, present)
-    result = CheckResult(p_value=min(1.0, 2 * p_value), effect=effect, unit=SHARE_OF_SAMPLES)
-    if int(mask.sum()) < max(_MIN_SCALED, _MIN_PART * total):
+        key=lambda one: one[2],
+    )
+    result = CheckResult(
+        p_value=min(1.0, 2 * p_value),
+        effect=estimate_share_by_group(run, mask, present),
+        unit=SHARE_OF_SAMPLES,
+    )
+    if int(mask.sum()) < needed_of(int(present.sum()), _MIN_PART):
         return result
-    finding = describe_samples(
-        run,
-        mask,
-        f"{int(mask.sum()):,} of {total:,} rewards are exactly {name}, more than by chance.",
-        effect,
-        SHARE_OF_SAMPLES,
+    return Affected(run, mask, result).describe(
+        f"{int(mask.sum()):,} of {int(present.sum()):,} rewards are exactly {name}, more than by "
+        "chance.",
         otherwise="A grader that falls back on such a number when its judge fails gives the same. "
         "Copies of one answer beside each other are honest: see duplicates.",
         advice="Return a missing reward where the grader has none of its own.",
     )
-    return msgspec.structs.replace(result, finding=finding)
 
 
 VALUE_CHECKS = (
@@ -451,7 +398,10 @@ VALUE_CHECKS = (
         title="Groups with several prompts",
         looks_for=f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
         run=_find_mixed_prompts,
-        features={"mixed_prompts.prompt": _measure_question},
+        features={
+            "words.prompt": BlockFeature(measure_prompts),
+            "mixed_prompts.user_turns": _count_user_turns,
+        },
     ),
     Check(
         name="missing_pattern",
@@ -464,7 +414,7 @@ VALUE_CHECKS = (
         title="One reward for unlike answers",
         looks_for="groups whose unlike answers have one reward that is rare elsewhere",
         run=_find_stale,
-        features={"stale.content": _content},
+        features={"words.content": BlockFeature(measure_content)},
     ),
     Check(
         name="repeated_rewards",

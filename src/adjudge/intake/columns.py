@@ -130,8 +130,8 @@ def read_env_reward(value: Any) -> float | None:
     A table's cell may be text: a number or a truth value. Raises :class:`RolloutError` for what is
     no number.
     """
-    if value is None:
-        return None
+    if value is None or (value.__class__ is float and math.isfinite(value)):
+        return value  # as most are
     number: Any = _read_text(value) if isinstance(value, str) else value
     with suppress(OverflowError, ValueError, TypeError):
         if hasattr(number, "__float__"):  # of any library

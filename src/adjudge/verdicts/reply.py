@@ -225,9 +225,10 @@ class ReplyText:
     def _labelled(self, sentence: str, at: int, value_of: ValueOf) -> Iterator[_Mark]:
         """The value behind a label, with which a sentence ends."""
         for sign in islice(_SEPARATOR.finditer(sentence), 8):
-            noun = self.labels.name(sentence[: sign.start()])
             written = sentence[sign.end() :].strip(_CLOSING)
-            if noun is None or not written or len(written) > 80:
+            if not 0 < len(written) <= 80:
+                continue
+            if (noun := self.labels.name(sentence[: sign.start()])) is None:
                 continue
             decoded = parse_json(written)
             value = value_of(written if decoded is None else decoded)
