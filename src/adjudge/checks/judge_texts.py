@@ -55,11 +55,16 @@ _SUFFIXES = re.compile(
 
 def find_recorded_score(rollout: AuditedRollout, name: str) -> float | None:
     """The number that goes with the reason ``name``: its grader's, else the reward."""
-    stem = _SUFFIXES.sub("", name)
-    for one in (name, stem, f"{stem}_score", f"{stem}_reward"):
+    for one in _score_names(name):
         if one in rollout.components:
             return rollout.components[one]
     return rollout.reward
+
+
+@lru_cache(maxsize=256)
+def _score_names(reason: str) -> tuple[str, ...]:
+    stem = _SUFFIXES.sub("", reason)
+    return reason, stem, f"{stem}_score", f"{stem}_reward"
 
 
 def _judge_reasons(rollout: AuditedRollout) -> _Judgement:
