@@ -208,24 +208,26 @@ def _find_components(extras: Mapping[str, Any]) -> dict[str, float | None]:
     """Numbers beside the texts that may be parts of a reward: neither ids nor counts."""
     return {
         name: _number(float(value) if isinstance(value, bool) else value)
-        for name, value in extras.items()
-        if isinstance(value, int | float) and name not in REWARD_COPIES and may_be_score(name)
+        for name in _sort_names(tuple(extras))[0]
+        if isinstance(value := extras[name], int | float)
     }
 
 
 def _find_reasons(extras: Mapping[str, Any]) -> dict[str, str]:
     """What judges said in words, where a dump has columns of it."""
-    return {
-        name: value
-        for name, value in extras.items()
-        if isinstance(value, str) and _may_be_reason(name)
-    }
+    names = _sort_names(tuple(extras))[1]
+    return {name: extras[name] for name in names if isinstance(extras[name], str)}
 
 
-@lru_cache(maxsize=1024)
-def _may_be_reason(name: str) -> bool:
-    parts = ("reason", "judge", "verdict", "critique", "rational")
-    return name not in _FINISH_KEYS and any(part in name.lower() for part in parts)
+@lru_cache(maxsize=256)
+def _sort_names(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The columns that by their names may be parts of a reward, and what judges said."""
+    words = ("reason", "judge", "verdict", "critique", "rational")
+    others = (one for one in columns if one not in _FINISH_KEYS)
+    return (
+        [one for one in columns if one not in REWARD_COPIES and may_be_score(one)],
+        [one for one in others if any(word in one.lower() for word in words)],
+    )
 
 
 def _reason_text(detail: Mapping[str, Any]) -> str:

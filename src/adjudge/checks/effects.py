@@ -308,7 +308,7 @@ def first_rows(mask: Any) -> tuple[int, ...]:
     return tuple(np.flatnonzero(mask)[:MAX_ROWS].tolist())
 
 
-def count_samples(
+def measure_affected(
     run: AuditedRun, mask: Any, known: Any, needed: int, unit: str = SHARE_OF_SAMPLES
 ) -> CheckResult:
     """The share of the ``known`` samples with ``mask``, of a check that ``needed`` of them fail."""

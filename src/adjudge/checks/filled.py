@@ -18,10 +18,10 @@ from adjudge.checks.effects import (
     SHARE_OF_SAMPLES,
     Affected,
     MeasuredEffect,
-    count_samples,
     estimate_share_by_group,
     first_rows,
     impact_without,
+    measure_affected,
     measure_pooled_difference,
     visible_share,
 )
@@ -160,7 +160,7 @@ def _describe_spike(run: AuditedRun, present: Any, value: float, apart: list[flo
         else "a default that the grader gives on purpose"
     )
     values, counts = np.unique(rewards, return_counts=True)
-    result = count_samples(run, at, present, math.ceil(needed_apart(values, counts, value)))
+    result = measure_affected(run, at, present, math.ceil(needed_apart(values, counts, value)))
     found = _describe_failures(
         Affected(run, at, result),
         f"{int(at.sum()):,} of {len(rewards):,} rewards are exactly {value:g}, and no other is "

@@ -26,8 +26,8 @@ from adjudge.checks.check import (
 from adjudge.checks.effects import (
     MIN_SAMPLES,
     Affected,
-    count_samples,
     estimate_share_by_group,
+    measure_affected,
 )
 from adjudge.checks.reasons import (
     ANSWER_NOUN,
@@ -61,11 +61,16 @@ _SUFFIXES = re.compile(
 
 def find_recorded_score(rollout: AuditedRollout, name: str) -> float | None:
     """The number that goes with the reason ``name``: its grader's, else the reward."""
-    stem = _SUFFIXES.sub("", name)
-    for one in (name, stem, f"{stem}_score", f"{stem}_reward"):
+    for one in _score_names(name):
         if one in rollout.components:
             return rollout.components[one]
     return rollout.reward
+
+
+@lru_cache(maxsize=256)
+def _score_names(reason: str) -> tuple[str, ...]:
+    stem = _SUFFIXES.sub("", reason)
+    return reason, stem, f"{stem}_score", f"{stem}_reward"
 
 
 def _judge_reasons(rollout: AuditedRollout) -> _Judgement:
@@ -292,7 +297,10 @@ def is_judge_error(reason: str) -> bool:
     text = reason.strip()
     if text.startswith(_TRACEBACK):
         return True
-    if not text or len(text) > _LONGEST_ERROR or not (_ERROR.match(text) or _REPLACED.search(text)):
+    if not text or len(text) > _LONGEST_ERROR:
+        return False
+    replaced = "fa" in text.lower() and _REPLACED.search(text)  # "default", "fall back"
+    if not replaced and not _ERROR.match(text):
         return False
     return not _ABOUT_THE_ANSWER.search(text.replace("model's", "").replace("the model", ""))
 
@@ -314,7 +322,7 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     need(count, "no judge's words are there")
     mask = known & (error > 0) & np.isfinite(run.reward)
     unit = "share of the samples with a judge's words"
-    result = count_samples(run, mask, known, MIN_SAMPLES, unit)
+    result = measure_affected(run, mask, known, MIN_SAMPLES, unit)
     values = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
     if int(mask.sum()) < MIN_SAMPLES or values[0][1] < _FIXED_SHARE * mask.sum():
         return result

@@ -38,7 +38,8 @@ _TAKEN_BACK = re.compile(
 )
 _LONGEST_REASON = 4_000
 _DIGIT = re.compile(r"[0-9\uff10-\uff19]")
-_LONGEST_ENDING, _CLOSING = 200, " \t\n*_`#|$.。!\"')\\"
+_LAST = re.compile(r"[\]}>]$|[0-9]\s?(?:points?|pts|stars?)?$", re.IGNORECASE)
+_CLOSING = " \t\n*_`#|$.。!\"')\\"
 
 
 class StatedScore(NamedTuple):
@@ -61,7 +62,8 @@ def read_stated_score(reason: str) -> StatedScore | None:
     text = reason[-_LONGEST_REASON:]
     if _DIGIT.search(text) is None:
         return None
-    maxima = {int(found) for found in _MAXIMUM.findall(text)} - {0}
+    spelled = "/" in text or "out" in text.lower()
+    maxima = {int(found) for found in _MAXIMUM.findall(text)} - {0} if spelled else set()
     if len(maxima) > 1:
         return None
     high = float(maxima.pop()) if maxima else None
@@ -75,8 +77,8 @@ def read_stated_score(reason: str) -> StatedScore | None:
             stated.add(float(found["score"]))
             ends = not text[found.end() :].strip(_CLOSING)
     # The reader takes most of the time: it is asked only where it may find another score.
-    ending = text.rstrip(_CLOSING)[-_LONGEST_ENDING:]
-    if not ends and (high == 1 or ending.endswith(("]", "}", ">")) or _DIGIT.search(ending)):
+    ending = text.rstrip(_CLOSING)[-20:]
+    if not ends and (high == 1 or not ending.isascii() or _LAST.search(ending)):
         read = read_score(text, low=0.0 if high else None, high=high)
         stated |= {float(read.value)} if isinstance(read, Verdict) else set()
     score = stated.pop() if len(stated) == 1 else None

@@ -18,9 +18,9 @@ from adjudge.checks.check import Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     Affected,
     MeasuredEffect,
-    count_samples,
     harm_of,
     impact_without,
+    measure_affected,
     measure_difference,
     needed_of,
 )
@@ -109,7 +109,7 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
     copies, strangers = within >= 0, (across >= 0) & (within < 0) & other_prompt
     mask = copies | strangers
     needed = needed_of(count, _MIN_SHARE)
-    result = count_samples(run, mask, known, needed, "share of responses")
+    result = measure_affected(run, mask, known, needed, "share of responses")
     if mask.sum() < needed:
         return result
     parts = []
@@ -208,7 +208,7 @@ def _find_degenerate(run: AuditedRun) -> CheckResult:
     need(count, "the texts of the rollouts are not there")
     mask = known & (kind > 0)
     needed = needed_of(count, _MIN_SHARE)
-    result = count_samples(run, mask, known, needed, "share of responses")
+    result = measure_affected(run, mask, known, needed, "share of responses")
     if (kind[known] == EMPTY).all():
         return Affected(run, mask, result).describe(
             f"All {count:,} responses are empty: the texts are in a column that was not read, or "
@@ -354,7 +354,7 @@ def _find_tool_loops(run: AuditedRun) -> CheckResult:
     need(count, "no rollout has tool calls with results")
     mask = known & (repeats >= LOOP_TIMES)
     needed = needed_of(count, _MIN_SHARE)
-    result = count_samples(run, mask, known, needed, "share of rollouts with tool calls")
+    result = measure_affected(run, mask, known, needed, "share of rollouts with tool calls")
     if mask.sum() < needed:
         return result
     earned = measure_difference(mask, run.advantage, run.group)

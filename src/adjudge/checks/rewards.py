@@ -15,10 +15,10 @@ from adjudge.checks.effects import (
     Affected,
     EffectTest,
     MeasuredEffect,
-    count_samples,
     find_turned,
     first_rows,
     live_advantages,
+    measure_affected,
     need_advantages,
     rows_by,
     visible_share,
@@ -184,7 +184,7 @@ def _find_missing(run: AuditedRun) -> CheckResult:
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)
-    result = count_samples(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
+    result = measure_affected(run, bad, every, _least_above(MAX_MISSING_SHARE, len(run)))
     if share <= MAX_MISSING_SHARE and worst[1] <= MAX_MISSING_STEP:
         return result
     counted = Counter(kind for kind, is_bad in zip(kinds, bad.tolist(), strict=True) if is_bad)
@@ -218,7 +218,7 @@ def _find_other_advantages(run: AuditedRun) -> CheckResult:
     turned = both & find_turned(own, other)
     share = float(turned.sum() / both.sum())
     needed = _least_above(MAX_TURNED, int(both.sum()))
-    result = count_samples(run, turned, both, needed, "share of advantages with another sign")
+    result = measure_affected(run, turned, both, needed, "share of advantages with another sign")
     if share <= MAX_TURNED:
         return result
     return Affected(run, turned, result).describe(

@@ -14,11 +14,11 @@ from adjudge.checks.effects import (
     MIN_SAMPLES,
     SHARE_OF_SAMPLES,
     Affected,
-    count_samples,
     describe_samples,
     estimate_share_by_group,
     first_rows,
     live_advantages,
+    measure_affected,
     measure_pooled_difference,
     needed_of,
     visible_share,
@@ -63,7 +63,7 @@ def _find_outliers(run: AuditedRun) -> CheckResult:
     need(width, "all rewards are equal")
     present = np.isfinite(run.reward)
     bad = present & (np.maximum(low - run.reward, run.reward - high) > _FAR * width)
-    result = count_samples(run, bad, present, 1)
+    result = measure_affected(run, bad, present, 1)
     if not bad.any():
         return result
     worst = run.reward[bad][np.abs(run.reward[bad] - middle).argmax()]
@@ -136,7 +136,7 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     need(shares, "the highest and the lowest reward stand apart from the others")
     end = max(shares, key=lambda one: shares[one])
     mask = present & (run.reward == end)
-    result = count_samples(run, mask, present, needed)
+    result = measure_affected(run, mask, present, needed)
     spread = float(np.subtract(*np.quantile(run.reward[present], [0.75, 0.25])))
     close = np.abs(values - end) <= max(0.1 * spread, 0.05 * float(values[-1] - values[0]))
     near = int(counts[close].sum()) - shares[end]
@@ -304,7 +304,7 @@ def _find_reference(run: AuditedRun) -> CheckResult:
     count = int(known.sum())
     need(count, f"no reference of {_REFERENCE_WORDS} words or more")
     mask, needed = known & (has > 0), needed_of(count, _MIN_PART)
-    result = count_samples(run, mask, known, needed)
+    result = measure_affected(run, mask, known, needed)
     if int(mask.sum()) < needed:
         return result
     return Affected(run, mask, result).describe(
