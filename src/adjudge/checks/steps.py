@@ -5,14 +5,14 @@
 
 Whether a metric has moved, rather than wandered, is decided on the means of blocks of ``BLOCK``
 steps (of the double from ``MOST_BLOCKS`` blocks on, and so forth: a run of any length has few of
-them and few looks). The last ``RECENT`` blocks must lie ``LIMIT`` times its noise below the best
-``BEST`` successive ones. Noise is the standard deviation of a block by the moves over ``LAG``
-blocks, which has what successive steps share: the smaller of theirs about their mean (a steady
-fall is no noise) and that of the smaller three quarters of them (neither is a jump), with
+them and few looks). The last ``RECENT`` blocks must lie ``LIMIT`` times a block's noise below the
+best ``BEST`` successive ones. Noise is a standard deviation over distances that hold what
+successive steps share, and takes no trend for noise: by the moves over ``LAG`` blocks, about their
+mean; by the smaller three quarters of the bends over ``BEND`` blocks; the smaller of both, with
 ``PRIOR_WEIGHT`` moves at a prior value, for a short run knows little of its noise. ``LIMIT`` is
-such that of honest runs of 200 steps at most 2 % raise ``divergence`` or ``collapse``, where the
-gold's autocorrelation from step to step is at most .9 and its standard deviation at most .1. On a
-gold that has no level at all (a random walk) no test can tell a fall from wandering.
+such that of honest runs of 200 steps about 2 % raise ``divergence`` or ``collapse`` where the
+gold's autocorrelation from step to step is .9 and its standard deviation .1, and fewer where either
+is less. On a gold that has no level (a random walk) no test can tell a fall from wandering.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ SentinelAction = Literal["warn", "stop"]
 
 WARM_UP, WINDOW = 8, 24
 """Steps before anything but ``missing`` is said, and steps of a recent mean."""
-BLOCK, MOST_BLOCKS, RECENT, BEST, LAG = 4, 64, 2, 4, 3
-LIMIT, PRIOR_WEIGHT, SCORE_NOISE, SHARE_NOISE = 5.8, 2.0, 0.08, 0.03
-_TRIMMED, _TRIMMED_SQUARE = 0.75, 0.368
-"""The share of the moves that is kept, and the mean of its squares under a standard normal."""
+BLOCK, MOST_BLOCKS, RECENT, BEST, LAG, BEND = 4, 64, 2, 4, 3, 2
+LIMIT, PRIOR_WEIGHT, SCORE_NOISE, SHARE_NOISE = 5.7, 3.0, 0.08, 0.03
+_TRIMMED, _BEND_VARIANCE = 0.75, 0.368 * 3.0
+"""The share of the bends that is kept, and the mean of its squares for a noise of 1: of a normal,
+with the 3 (not 6) that blocks have of steps that share much."""
 LEAST_DROP, LEAST_RISE, LEAST_GROWTH = 0.1, 0.1, 1.25
 """Of the gold, of the share of missing rewards, and of length (a factor)."""
 LENGTH_CORR, DOMINANCE_SHARE = 0.6, 0.9
@@ -95,11 +96,13 @@ class Blocks:
     def _sigma(self, levels: Sequence[float]) -> float:
         moves = [after - level for level, after in zip(levels, levels[LAG:], strict=False)]
         middle, count = sum(moves) / len(moves), len(moves)
-        about_middle = sum((move - middle) * (move - middle) for move in moves) / (count - 1)
-        kept = sorted(move * move for move in moves)[: int(_TRIMMED * count)]
-        variance = min(about_middle, sum(kept) / len(kept) / _TRIMMED_SQUARE) / 2
-        prior = PRIOR_WEIGHT * self._noise * self._noise
-        return math.sqrt((prior + count / LAG * variance) / (PRIOR_WEIGHT + count / LAG))
+        by_moves = sum((move - middle) * (move - middle) for move in moves) / (count - 1) / 2
+        threes = zip(levels, levels[BEND:], levels[2 * BEND :], strict=False)
+        bends = sorted(abs(first - 2 * second + third) for first, second, third in threes)
+        kept = bends[: int(_TRIMMED * len(bends))]
+        by_bends = sum(bend * bend for bend in kept) / len(kept) / _BEND_VARIANCE
+        prior, seen = PRIOR_WEIGHT * self._noise * self._noise, count / LAG
+        return math.sqrt((prior + seen * min(by_moves, by_bends)) / (PRIOR_WEIGHT + seen))
 
 
 def _column_means(rows: Sequence[_Columns]) -> _Columns:
