@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.steps import SentinelAction, StepAlarm, StepWatch
+from adjudge.checks.steps import SentinelAction, StepWatch
 from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RowIndex
@@ -392,14 +392,14 @@ class RecorderThread:
             **metrics,
         }
         self._append(_METRICS, row)
-        for alarm in self._watch.observe(step, row) if self._watch else ():
-            self._raise_alarm(alarm)
-
-    def _raise_alarm(self, alarm: StepAlarm) -> None:
-        self._append(_ALARMS, asdict(alarm))
-        _log.warning("step %d: %s: %s; %s", alarm.step, alarm.rule, alarm.seen, alarm.advice)
-        if self._watch is not None and self._watch.should_stop:
-            self.stop_reason = self.stop_reason or f"{alarm.rule}: {alarm.seen}; {alarm.advice}"
+        if (watch := self._watch) is None:
+            return
+        for alarm in watch.observe(step, row):
+            self._append(_ALARMS, asdict(alarm))
+            words = f"{alarm.rule}: {alarm.seen}; {alarm.advice}"
+            _log.warning("step %d: %s", step, words)
+            if watch.should_stop and not alarm.note:
+                self.stop_reason = self.stop_reason or words
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
         with exclusive_folder(self._folder):

@@ -264,7 +264,6 @@ class _TrainingRun:
         self._checks = StepWatch(sentinel.action, gold=sentinel.gold)
         for row in self._rows:  # what they saw before the run was interrupted
             self._checks.observe(int(row["step"]), row)
-        self._stopped = self._checks.should_stop
         self._reference: Any = None
         self._service_calls: list[dict[str, Any]] | None = None
         self._lacks_service_calls = False
@@ -326,7 +325,7 @@ class _TrainingRun:
         collector = RolloutCollector(
             run, self._task, self._scorer, self._player, journal=self._journal, store=store
         )
-        if self._stopped or folder.step >= run.training.steps:
+        if self._checks.should_stop or folder.step >= run.training.steps:
             return
         train_policy(
             model,
