@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from adjudge.checks.steps import StepWatch
 from adjudge.cli import watch as watch_command
 from adjudge.cli.main import command_line
 from adjudge.runs.records import STOP_FILE, RecorderRow
-from adjudge.runs.sentinel import Sentinel, sentinel_reading
 from adjudge.runs.watch import RunWatch, merge_metric_rows
 
 HACKED = [
@@ -44,21 +44,26 @@ def test_a_run_that_is_over_is_read_to_its_last_step(tmp_path: Path) -> None:
     write(tmp_path, hacked())
     done = watch(tmp_path, "--once", "--gold", "gold")
     assert done.exit_code == 1, done.output
-    assert "alarm step 14: divergence: the gold fell" in done.stdout
-    assert done.stdout.endswith("40 steps: 1 alarm\n")
+    assert "alarm step 35: divergence: the gold fell" in done.stdout
+    assert "or else: the prompts may" in done.stdout
+    assert "\n40 steps: 1 alarm\nnot checked: " in done.stdout
+    assert "1 for want of judge/len_corr_group (length)" in done.stdout
+    assert "--gold" not in done.stdout
     calm = watch(tmp_path, "--once", "--json")
     assert calm.exit_code == 0
-    assert json.loads(calm.stdout) == {"steps": 40, "alarms": [], "dropped": {}, "stopped": False}
+    found = json.loads(calm.stdout)
+    assert found.pop("unchecked")["divergence"] == "gold"
+    assert found == {"steps": 40, "alarms": [], "dropped": {}, "stopped": False}
 
 
-def test_it_sees_what_the_sentinel_inside_would(tmp_path: Path) -> None:
+def test_it_sees_what_the_checks_inside_would(tmp_path: Path) -> None:
     write(tmp_path, hacked())
-    inside = Sentinel()
+    inside = StepWatch(gold="gold")
     for row in hacked():
-        inside.observe(sentinel_reading(int(row["step"]), row, "gold"))
+        inside.observe(int(row["step"]), row)
     watching = RunWatch(tmp_path, gold="gold")
     watching.read(to_the_end=True)
-    assert watching.alarms == inside.alarms != []
+    assert watching.checks.alarms == inside.alarms != []
 
 
 def test_steps_of_several_processes_are_one(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_steps_of_several_processes_are_one(tmp_path: Path) -> None:
     one = RunWatch(tmp_path, gold="gold")
     alarms = one.read(to_the_end=True)
     assert one.steps == 40
-    assert [(alarm.step, alarm.rule) for alarm in alarms] == [(14, "divergence")]
+    assert [(alarm.step, alarm.rule) for alarm in alarms] == [(35, "divergence")]
 
 
 def test_it_follows_what_is_appended_and_what_is_written_anew(tmp_path: Path) -> None:
@@ -102,7 +107,8 @@ def test_it_ends_when_the_run_does(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
     done = watch(tmp_path)
     assert done.exit_code == 0
-    assert done.stdout == "40 steps: no alarm\n"
+    wanted = "5 for want of --gold (divergence, collapse, too_harsh, too_lenient, solved)"
+    assert done.stdout.startswith(f"40 steps: no alarm\nnot checked: {wanted}, 1 for want of ")
 
 
 def test_stop_asks_a_recorded_run_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge import RewardSpec
+from adjudge.checks.steps import StepAlarm, StepWatch
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.runs.sentinel import SentinelAlarm, sentinel_reading
 from adjudge.runs.story import read_grader_facts
 from adjudge.trainers.scoring import Scorer
 from adjudge_lab.cli.train import _print_summary
@@ -90,14 +90,6 @@ def test_variances_are_within_groups_and_leave_missing_rewards_out() -> None:
     assert group_variances([None, 1.0], [0.0, 0.0], 2) == {}
 
 
-def test_a_step_is_read_by_the_names_of_the_log() -> None:
-    row = {"judge/outcome_mean": 0.5, "judge/gold_score_mean": 0.25, "length": 12.0}
-    found = sentinel_reading(7, row, "gold")
-    assert (found.step, found.judge, found.gold, found.length) == (7, 0.5, 0.25, 12.0)
-    assert found.zero_spread is None
-    assert sentinel_reading(7, row, None).gold is None
-
-
 def test_first_and_last_of_a_metric_that_is_not_always_there() -> None:
     rows = [{"x": 1.0}, {}, {"x": 3.0}]
     assert first_and_last_means(rows, "x") == (1.0, 3.0)
@@ -155,10 +147,13 @@ def shown(when: str, text: str) -> AnswerSample:
 
 def report(folder: Path, text: str, rows: list[dict[str, float]]) -> str:
     run = load_run_file(EXAMPLE)
-    alarms = [SentinelAlarm(3, "length", text, text), SentinelAlarm(4, "solved", text, text, True)]
+    checks = StepWatch()
+    checks.alarms += [
+        StepAlarm(3, "length", text, text, otherwise=text), StepAlarm(4, "solved", text, text, True)
+    ]  # fmt: skip
     answers = [shown("before", text), shown("after", text)]
     summary = {
-        **summarise_training(run, build_reward_spec(run, "http://h/v1"), rows, answers, alarms),
+        **summarise_training(run, build_reward_spec(run, "http://h/v1"), rows, answers, checks),
         "adjudge": "0", "created": "today", "seconds": {"total": 3.0}, "endpoints": [],
         "label": text, "judge": text,
     }  # fmt: skip
@@ -186,7 +181,9 @@ def test_a_mean_of_the_rewards_that_are_left_says_of_how_many(
     assert "of the rollouts" not in report(tmp_path, "plain", rows_of(20))
     job = TrainingJob(load_run_file(EXAMPLE), EXAMPLE, tmp_path)
     job.summary = {
-        **summarise_training(job.run, build_reward_spec(job.run, "http://h/v1"), rows, [], []),
+        **summarise_training(
+            job.run, build_reward_spec(job.run, "http://h/v1"), rows, [], StepWatch()
+        ),
         "seconds": {"total": 3.0},
     }
     _print_summary(job)

@@ -1,4 +1,4 @@
-"""``adjudge watch``: the sentinel over a run that trains, from outside."""
+"""``adjudge watch``: the checks of a run that trains, from outside."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from adjudge.checks.steps import StepAlarm, describe_unchecked
 from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary
 from adjudge.errors import ConfigError, RunFolderError, redact_addresses
 from adjudge.files import write_json
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import STOP_FILE, RunRecords
-from adjudge.runs.sentinel import SentinelAlarm
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.runs.watch import RunWatch
 
@@ -48,11 +48,11 @@ def watch(
 
     Example: adjudge watch runs/first --gold correct --stop
 
-    Follows metrics.jsonl of a run that a trainer records, or of `adjudge train`, by the rules of
-    the sentinel: the gold falls while the judge rises, rewards follow length, scores are all alike,
-    rewards are missing. Each alarm is one line with what was seen and what to change. Ends when the
-    run does. Writes nothing, but with --stop a file stop.json in the folder; remove it before you
-    train on.
+    Follows metrics.jsonl of a run that a trainer records, or of `adjudge train`, by the checks of
+    the sentinel: the gold falls while the judge does not, rewards follow length, scores are all
+    alike, rewards are missing. An alarm says what was seen, how an honest run may have it, and what
+    to change. Ends when the run does, and names the checks that could not be made. Writes nothing,
+    but with --stop a file stop.json in the folder; remove it before you train on.
 
     Exit code: 0 no alarm; 1 an alarm was raised; 2 bad input.
     """
@@ -81,8 +81,8 @@ def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
         reader.refresh()
         over = reader.state in ("done", "stopped")
         _print_alarms(watching.read(to_the_end=over), as_json=as_json)
-        if watching.should_stop:
-            alarm = next(one for one in watching.alarms if not one.note)
+        if watching.checks.should_stop:
+            alarm = next(one for one in watching.checks.alarms if not one.note)
             write_json(run / STOP_FILE, asdict(alarm))
             errors().print(f"[bold]{clean(run / STOP_FILE)}[/] asks the run to end")
             return
@@ -91,24 +91,26 @@ def _follow(run: Path, watching: RunWatch, *, as_json: bool) -> None:
         time.sleep(_INTERVAL_S)
 
 
-def _print_alarms(alarms: list[SentinelAlarm], *, as_json: bool) -> None:
+def _print_alarms(alarms: list[StepAlarm], *, as_json: bool) -> None:
     for alarm in alarms if not as_json else ():
         mark = "[dim]note[/]" if alarm.note else "[bold red]alarm[/]"
         output().print(
             f"{mark} step {alarm.step}: [bold]{clean(alarm.rule)}[/]: {clean(alarm.seen)}\n"
             f"  [dim]{clean(alarm.advice)}[/]"
+            + (f"\n  [dim]or else: {clean(alarm.otherwise)}[/]" if alarm.otherwise else "")
         )
 
 
 def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
-    alarms = [one for one in watching.alarms if not one.note]
+    alarms = [one for one in watching.checks.alarms if not one.note]
     dropped = _count_dropped(run)
     if as_json:
         found: dict[str, Any] = {
             "steps": watching.steps,
-            "alarms": [asdict(one) for one in watching.alarms],
+            "alarms": [asdict(one) for one in watching.checks.alarms],
             "dropped": dropped,
-            "stopped": watching.should_stop,
+            "stopped": watching.checks.should_stop,
+            "unchecked": watching.checks.unchecked,
         }
         print_json(found)
     else:
@@ -119,6 +121,8 @@ def _finish(run: Path, watching: RunWatch, *, as_json: bool) -> None:
             )
         words = f"{len(alarms)} alarm{'' if len(alarms) == 1 else 's'}" if alarms else "no alarm"
         output().print(f"{watching.steps:,} step{'' if watching.steps == 1 else 's'}: {words}")
+        if unchecked := describe_unchecked(watching.checks.unchecked, "--gold"):
+            output().print(f"[yellow]{clean(unchecked)}[/]", soft_wrap=True)
     if alarms:
         raise typer.Exit(1)
 

@@ -1,14 +1,15 @@
-"""A run that is watched from outside: its metrics as they come, and the sentinel over them."""
+"""A run that is watched from outside: its metrics as they come, and the checks of its steps."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
+from adjudge.checks.steps import SentinelAction, StepAlarm, StepWatch
 from adjudge.runs.view.run_reader import JsonlTail
 
 _BUDGET = 1 << 30
@@ -17,9 +18,9 @@ _decoder = msgspec.json.Decoder(dict[str, float | None])
 
 
 class RunWatch:
-    """The sentinel over the ``metrics.jsonl`` of ``folder``, by what is appended to it.
+    """The checks of the steps in ``metrics.jsonl`` of ``folder``, by what is appended to it.
 
-    ``gold`` names a grader that is not trained on; ``action`` as for the sentinel. A step that
+    ``gold`` and ``action`` as for :class:`StepWatch`, which :attr:`checks` is. A step that
     several processes have rows of is their mean, weighted by ``samples``, and is seen once a row
     of a later step is there. A file that was written anew is watched from its start.
     """
@@ -27,34 +28,25 @@ class RunWatch:
     def __init__(
         self, folder: Path, *, gold: str | None = None, action: SentinelAction = "warn"
     ) -> None:
-        self._path, self._gold, self._action = folder / "metrics.jsonl", gold, action
+        self._path = folder / "metrics.jsonl"
+        self._new_checks = partial(StepWatch, action, gold=gold)
         self._start()
 
     def _start(self) -> None:
         self._tail = JsonlTail(self._path)
-        self._sentinel = Sentinel(self._action)
+        self.checks = self._new_checks()
         self._open: dict[int, list[dict[str, float]]] = defaultdict(list)
         self._lag = 0
         self._last: int | None = None
         self.steps = 0
 
-    @property
-    def alarms(self) -> list[SentinelAlarm]:
-        """What was raised so far."""
-        return self._sentinel.alarms
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether training should end, by ``action`` and the alarms."""
-        return self._sentinel.should_stop
-
-    def read(self, *, to_the_end: bool = False) -> list[SentinelAlarm]:
+    def read(self, *, to_the_end: bool = False) -> list[StepAlarm]:
         """The alarms of what is new; ``to_the_end``: nothing more comes of the last step."""
         rows = list(self._tail.lines(_BUDGET))
         if self._tail.rewritten:
             self._start()
             rows = list(self._tail.lines(_BUDGET))
-        raised: list[SentinelAlarm] = []
+        raised: list[StepAlarm] = []
         for _, line in rows:
             self._take(line)
             raised += self._observe(self._closed())
@@ -76,12 +68,12 @@ class RunWatch:
         newest = max(self._open, default=0)
         return sorted(step for step in self._open if step < newest - self._lag)
 
-    def _observe(self, steps: Sequence[int]) -> list[SentinelAlarm]:
-        raised: list[SentinelAlarm] = []
+    def _observe(self, steps: Sequence[int]) -> list[StepAlarm]:
+        raised: list[StepAlarm] = []
         for step in steps:
             row = merge_metric_rows(self._open.pop(step))
             self._last, self.steps = step, self.steps + 1
-            raised += self._sentinel.observe(sentinel_reading(step, row, self._gold))
+            raised += self.checks.observe(step, row)
         return raised
 
 

@@ -29,7 +29,7 @@ from adjudge.trainers.progress import RecordedCall
 from adjudge.version import __version__
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
-    from adjudge.runs.sentinel import SentinelAction
+    from adjudge.checks.steps import SentinelAction
     from adjudge.trainers.recorder_thread import RecorderThread
 
 RECORD_VARIABLE = "ADJUDGE_RECORD"
@@ -46,7 +46,7 @@ class FlightRecorder:
 
     ``max_bytes``: how large ``rollouts.jsonl`` may become; what comes then is counted, not written.
     ``sentinel``: watch the metrics of the first process by the rules of
-    :mod:`adjudge.runs.sentinel`; alarms are logged and stand in ``alarms.jsonl``, and under
+    :mod:`adjudge.checks.steps`; alarms are logged and written to ``alarms.jsonl``, and under
     ``"stop"`` end the run. ``gold`` names a grader that is not trained on, for the sentinel.
 
     One object serves any thread; a pickled one, or one in a forked child, has a thread and a count

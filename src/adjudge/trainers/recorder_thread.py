@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
+from adjudge.checks.steps import SentinelAction, StepWatch
 from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RowIndex
-from adjudge.runs.sentinel import Sentinel, SentinelAction, SentinelAlarm, sentinel_reading
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import batch_metrics
@@ -177,11 +177,11 @@ class RecorderThread:
     ) -> None:
         self.pid = os.getpid()
         self.stop_reason: str | None = None
-        self._folder, self._most, self._gold = folder, max_bytes, gold
+        self._folder, self._most = folder, max_bytes
         rank = os.environ.get("RANK", "")
         self._rank = int(rank) if rank.isdecimal() else None
         self._name = secrets.token_hex(3)
-        self._sentinel = Sentinel(sentinel) if sentinel and not self._rank else None
+        self._watch = StepWatch(sentinel, gold=gold) if sentinel and not self._rank else None
         numbered = {_ROLLOUTS: True, _EVALUATION: True}
         self._logs = {
             name: _SharedLog(folder / name, numbered=numbered.get(name, False))
@@ -355,7 +355,7 @@ class RecorderThread:
             return f"{self._calls}/{group}"
         return f"{self._name}.{self._calls}/{group}"
 
-    # --- metrics, the sentinel, counts --------------------------------------------------------
+    # --- metrics, their checks, counts --------------------------------------------------------
 
     def _add_to_window(self, call: RecordedCall) -> None:
         if self._window.step != call.progress.step:
@@ -392,15 +392,14 @@ class RecorderThread:
             **metrics,
         }
         self._append(_METRICS, row)
-        if self._sentinel is not None:
-            for alarm in self._sentinel.observe(sentinel_reading(step, row, self._gold)):
-                self._raise_alarm(alarm)
-
-    def _raise_alarm(self, alarm: SentinelAlarm) -> None:
-        self._append(_ALARMS, asdict(alarm))
-        _log.warning("step %d: %s: %s; %s", alarm.step, alarm.rule, alarm.seen, alarm.advice)
-        if self._sentinel is not None and self._sentinel.should_stop:
-            self.stop_reason = self.stop_reason or f"{alarm.rule}: {alarm.seen}; {alarm.advice}"
+        if (watch := self._watch) is None:
+            return
+        for alarm in watch.observe(step, row):
+            self._append(_ALARMS, asdict(alarm))
+            words = f"{alarm.rule}: {alarm.seen}; {alarm.advice}"
+            _log.warning("step %d: %s", step, words)
+            if watch.should_stop and not alarm.note:
+                self.stop_reason = self.stop_reason or words
 
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
         with exclusive_folder(self._folder):

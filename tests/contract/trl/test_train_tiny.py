@@ -84,7 +84,7 @@ def test_the_judge_alone_decides_what_is_rewarded(tmp_path: Path) -> None:
 def test_an_alarm_stops_the_run_when_told_to(tmp_path: Path) -> None:
     """A judge that gives everybody the same leaves no spread, from the first step on."""
     job, _ = trained(tmp_path, "rl_tiny_biased.toml", 30, behaviour='"fixed"', action='"stop"')
-    assert [alarm["rule"] for alarm in job.summary["sentinel"]["alarms"]] == ["too_harsh"]
+    assert [alarm["rule"] for alarm in job.summary["sentinel"]["alarms"]] == ["no_spread"]
     assert job.summary["steps"] == job.summary["sentinel"]["alarms"][0]["step"] < 30
 
 

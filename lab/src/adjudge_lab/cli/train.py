@@ -16,12 +16,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from adjudge.checks.steps import StepAlarm, describe_unchecked
 from adjudge.cli.console import StageBars, clean, output, print_json, say_how_to_resume
 from adjudge.cli.options import RAY, EnvFile, budget_option, new_folder, output_option
 from adjudge.config import load_toml
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import SPEC_FILE
-from adjudge.runs.sentinel import SentinelAlarm
 from adjudge_lab.cli.plan import print_judge_plan, print_run_plan
 from adjudge_lab.judge_training.chain.file import ChainFile, ResolvedStage
 from adjudge_lab.judge_training.chain.report import chain_summary_lines
@@ -86,7 +86,7 @@ class _TrainingBars(StageBars):
         if self.show:
             self.line(f"[bold]resumed after step {step}[/]  [dim]what was judged is kept[/]")
 
-    def alarm(self, alarm: SentinelAlarm) -> None:
+    def alarm(self, alarm: StepAlarm) -> None:
         """A line for what a policy's sentinel just found."""
         where = f"step {alarm.step}, {alarm.rule.replace('_', ' ')}"
         self.line(f"[bold yellow]sentinel[/] {where}: {clean(alarm.seen)}")
@@ -411,7 +411,8 @@ def _coverage(shares: list[float]) -> str:
 def _print_sentinel(console: Console, summary: dict[str, Any]) -> None:
     alarms = summary["sentinel"]["alarms"]
     if not alarms:
-        console.print("  sentinel        no alarms")
+        unchecked = describe_unchecked(summary["sentinel"]["unchecked"], "sentinel.gold")
+        console.print(f"  sentinel        no alarms  [dim]{clean(unchecked)}[/]", soft_wrap=True)
     for one in alarms:
         style = "bold" if one["note"] else "bold yellow"
         where = f"step {one['step']}, {one['rule'].replace('_', ' ')}"

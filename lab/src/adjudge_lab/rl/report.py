@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adjudge.checks.steps import MISSING_SHARE, describe_unchecked
 from adjudge.report.charts import ChartLine, line_chart
 from adjudge.report.elements import (
     Element,
@@ -20,7 +21,6 @@ from adjudge.report.elements import (
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Table
 from adjudge.runs.judge_calls import judge_calls_section
-from adjudge.runs.sentinel import MISSING_SHARE
 from adjudge_lab.rl.held_out import AnswerSample
 
 _MetricRows = Sequence[Mapping[str, float]]
@@ -106,7 +106,9 @@ def _share_tile(name: str, share: float | None, note: str, alarm_from: float = m
 def _sentinel(summary: Mapping[str, Any]) -> Element | str:
     alarms = summary["sentinel"]["alarms"]
     if not alarms:
-        return f"Nothing to report in {format_integer(summary['steps'])} steps."
+        unchecked = describe_unchecked(summary["sentinel"]["unchecked"], "[sentinel] gold")
+        said = f"Nothing to report in {format_integer(summary['steps'])} steps"
+        return f"{said}; {unchecked}." if unchecked else f"{said}."
     return alarm_list(alarms)
 
 
@@ -115,9 +117,10 @@ def alarm_list(alarms: Sequence[Mapping[str, Any]], *, advice: bool = True) -> E
     items = []
     for one in alarms:
         rule = bold(f"Step {format_integer(one['step'])}, {one['rule'].replace('_', ' ')}")
+        other = f" Or else: {one['otherwise']}." if one["otherwise"] else ""
         more = Element("div", f"What to change: {one['advice']}.") if advice else None
         kind = "note" if one["note"] else ""
-        items.append(Element("li", rule, f": {one['seen']}.", more, class_=kind))
+        items.append(Element("li", rule, f": {one['seen']}.{other}", more, class_=kind))
     return Element("ul", items, class_="alarms")
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 import adjudge
+from adjudge.checks.steps import StepAlarm, StepWatch
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.sentinel import Sentinel, SentinelAlarm, sentinel_reading
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
@@ -82,7 +82,7 @@ def summarise_training(
     spec: RewardSpec,
     rows: Sequence[dict[str, float]],
     shown: Sequence[AnswerSample],
-    alarms: Sequence[SentinelAlarm],
+    checks: StepWatch,
 ) -> dict[str, Any]:
     """The summary of a run as plain data; ``None`` for what was never measured.
 
@@ -133,7 +133,8 @@ def summarise_training(
         },
         "sentinel": {
             "action": run.sentinel.action,
-            "alarms": [msgspec.to_builtins(alarm) for alarm in alarms],
+            "alarms": [msgspec.to_builtins(alarm) for alarm in checks.alarms],
+            "unchecked": checks.unchecked,
         },
     }
 
@@ -184,7 +185,7 @@ class TrainingJob:
     folder: Path
     on_progress: Callable[[str, int, int], None] = lambda *_: None
     on_row: Callable[[int, StepMetrics], None] = lambda *_: None
-    on_alarm: Callable[[SentinelAlarm], None] = lambda _: None
+    on_alarm: Callable[[StepAlarm], None] = lambda _: None
     on_resume: Callable[[int], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)
 
@@ -259,12 +260,10 @@ class _TrainingRun:
         ]
         self._rows: list[StepMetrics] = self._dir.rows("metrics.jsonl")
         self._kinds = self._known_kinds()
-        self._sentinel = Sentinel(
-            job.run.sentinel.action, judge_scale=job.run.judge.judge_scale or 1.0
-        )
-        for row in self._rows:  # what it saw before the run was interrupted
-            self._sentinel.observe(sentinel_reading(int(row["step"]), row, job.run.sentinel.gold))
-        self._stopped = self._sentinel.should_stop
+        sentinel = job.run.sentinel
+        self._checks = StepWatch(sentinel.action, gold=sentinel.gold)
+        for row in self._rows:  # what they saw before the run was interrupted
+            self._checks.observe(int(row["step"]), row)
         self._reference: Any = None
         self._service_calls: list[dict[str, Any]] | None = None
         self._lacks_service_calls = False
@@ -326,7 +325,7 @@ class _TrainingRun:
         collector = RolloutCollector(
             run, self._task, self._scorer, self._player, journal=self._journal, store=store
         )
-        if self._stopped or folder.step >= run.training.steps:
+        if self._checks.should_stop or folder.step >= run.training.steps:
             return
         train_policy(
             model,
@@ -349,7 +348,7 @@ class _TrainingRun:
         self._rows.append(row)
         self._dir.append("metrics.jsonl", [row])
         self._sink.log(step, row)
-        for alarm in self._sentinel.observe(sentinel_reading(step, row, self._run.sentinel.gold)):
+        for alarm in self._checks.observe(step, row):
             self._dir.append("alarms.jsonl", [asdict(alarm)])
             self._job.on_alarm(alarm)
         self._job.on_row(step, row)
@@ -357,7 +356,7 @@ class _TrainingRun:
         every = self._run.evaluation.every_n_iters
         if every and step % every == 0:
             self._evaluate(step)
-        return self._sentinel.should_stop
+        return self._checks.should_stop
 
     def _evaluate(self, step: int) -> None:
         """Held-out episodes, judged by the run's own reward; not again after a resume."""
@@ -475,9 +474,7 @@ class _TrainingRun:
         job.summary = {
             "adjudge": adjudge.__version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            **summarise_training(
-                job.run, self._spec, self._rows, self._shown, self._sentinel.alarms
-            ),
+            **summarise_training(job.run, self._spec, self._rows, self._shown, self._checks),
             "resumed_from": folder.step if folder.resumed else None,
             "warm_start_loss": losses[-1] if losses else None,
             "kl": self._last_drift(),

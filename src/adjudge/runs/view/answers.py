@@ -273,7 +273,7 @@ def _cost_and_alarm_tiles(reading: RunReader) -> list[Tile]:
 
 def _alarm(one: dict[str, Any]) -> dict[str, Any]:
     step = drawable_number(one.get("step"))
-    texts = {key: str(one.get(key) or "") for key in ("rule", "seen", "advice")}
+    texts = {key: str(one.get(key) or "") for key in ("rule", "seen", "otherwise", "advice")}
     return {"step": step, "note": bool(one.get("note")), **texts}
 
 

@@ -34,7 +34,7 @@ function head() {
   $("tiles").replaceChildren(...run.tiles.map((tile) => make("div", { className: tile.alarm ? "alarm" : "" }, make("dt", {}, tile.name), make("dd", {}, tile.value), make("dd", {}, shown(tile.note)))));
   $("report").hidden = !run.report;
   $("sentinel").hidden = !run.alarms.length;
-  $("alarms").replaceChildren(...run.alarms.map((one) => make("li", { className: one.note ? "note" : "" }, make("b", {}, `Step ${one.step ?? "–"}, `, shown(one.rule.replaceAll("_", " "))), ": ", shown(one.seen), ". ", make("br", {}), "What to change: ", shown(one.advice), ".")));
+  $("alarms").replaceChildren(...run.alarms.map((one) => make("li", { className: one.note ? "note" : "" }, make("b", {}, `Step ${one.step ?? "–"}, `, shown(one.rule.replaceAll("_", " "))), ": ", shown(one.seen), ". ", shown(one.otherwise && `Or else: ${one.otherwise}.`), make("br", {}), "What to change: ", shown(one.advice), ".")));
 }
 
 // --- curves ----------------------------------------------------------------------------------

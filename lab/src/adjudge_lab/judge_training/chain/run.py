@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import adjudge
+from adjudge.checks.steps import StepAlarm
 from adjudge.errors import AdjudgeError, ConfigError, RunFolderError
 from adjudge.files import iter_rows
 from adjudge.runs.folder import RunFolder, read_json_object
-from adjudge.runs.sentinel import SentinelAlarm
 from adjudge_lab.judge_training.chain.evaluation import (
     check_serving_libraries,
     check_stage_inputs,
@@ -156,7 +156,7 @@ class ChainJob:
     folder: Path
     on_stage: Callable[[int, ResolvedStage, bool], None] = lambda *_: None
     on_progress: Callable[[str, int, int], None] = lambda *_: None
-    on_alarm: Callable[[SentinelAlarm], None] = lambda _: None
+    on_alarm: Callable[[StepAlarm], None] = lambda _: None
     summary: dict[str, Any] = field(default_factory=dict)
 
 
