@@ -75,13 +75,13 @@ alone.csv          | 256 256 0 | outliers                            | position 
 prompts.csv        | 256 32 0  | dead_groups                         | length stale_rewards
 rewards.table.json | 256 32 8  | outliers                            | length
 texts.table.json   | 256 32 0  | length                              | tool_loops
-verl.jsonl         | 0 0 20    | steps_flat!                         | outliers steps_missing
-scale.jsonl        | 0 0 20    |                                     | steps_flat steps_length
-trainer_state.json | 0 0 20    | steps_flat!                         | outliers steps_length
-nan.jsonl          | 0 0 20    | steps_flat!                         | outliers
-history.jsonl      | 0 0 20    | steps_flat!                         | outliers
-chart.csv          | 0 0 20    | steps_flat!                         | outliers
-metrics.jsonl      | 0 0 20    | steps_missing!                      | outliers steps_flat
+verl.jsonl         | 0 0 20    | steps_no_spread!                         | outliers steps_missing
+scale.jsonl        | 0 0 20    | steps_no_spread!                    | steps_length
+trainer_state.json | 0 0 20    | steps_no_spread!                         | outliers steps_length
+nan.jsonl          | 0 0 20    | steps_no_spread!                         | outliers
+history.jsonl      | 0 0 20    | steps_no_spread!                         | outliers
+chart.csv          | 0 0 20    | steps_no_spread!                         | outliers
+metrics.jsonl      | 0 0 20    | steps_missing!                      | outliers steps_no_spread
 """
 
 
@@ -144,7 +144,7 @@ def test_a_trainers_folder_has_rollouts_and_metrics(tmp_path: Path) -> None:
     write(tmp_path / "config.json", {"model_type": "tiny", "hidden_size": 8})
     report = make_audit([tmp_path])
     assert (report.count, report.groups, report.steps) == (80, 20, 20)
-    assert states(report)["steps_flat"] == "found"
+    assert states(report)["steps_no_spread"] == "found"
     other = by_step(data={"critic/score/mean": 0.75})
     with refuses("metrics"):
         make_audit([tmp_path, write(tmp_path / "other.jsonl", other)])

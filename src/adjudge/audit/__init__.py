@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from adjudge.audit.rollouts import read_audited
-from adjudge.audit.steps import STEP_CHECKS
+from adjudge.audit.steps import LOG_CHECKS, read_steps
 from adjudge.checks.advantages import ADVANTAGE_CHECKS
 from adjudge.checks.check import (
     Check,
@@ -110,7 +110,7 @@ def audit_run(
     """
     of_judges = [check for check in JUDGE_CHECKS if check.name not in SEEN_BY_AUDIT]
     others = ask_of_each(of_judges, judged or {})
-    others += [(check, run.metrics) for check in STEP_CHECKS if run.metrics]
+    others += [(check, read_steps(run.metrics)) for check in LOG_CHECKS if run.metrics]
     results = [_ask(check, run) for check in checks]
     return decide(
         [*checks, *(check for check, _ in others)],
