@@ -304,11 +304,9 @@ class _Pair(NamedTuple):
 
 
 def _find_components(run: AuditedRun) -> CheckResult:
-    names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
-    if len(names) < 2:
-        return not_applicable("the run has fewer than two components of a reward that vary")
-    if (run.group_sizes < 2).all():
-        return not_applicable("every group has one sample")
+    names = [name for name in run.components if _varies(run.component(name))][:_MAX_PAIRED]
+    if why := _why_no_pairs(run, names):
+        return not_applicable(why)
     pairs = [
         _Pair(one, other, found.estimate, found.test)
         for one, other in combinations(names, 2)
@@ -358,14 +356,22 @@ def _find_components(run: AuditedRun) -> CheckResult:
     return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
 
 
-def _is_component(run: AuditedRun, name: str) -> bool:
-    """Whether it varies and is not the reward itself under another name."""
-    values = run.component(name)
+def _varies(values: Any) -> bool:
     finite = np.isfinite(values)
-    if finite.mean() < 0.5 or np.ptp(values[finite]) == 0:
-        return False
-    both = finite & np.isfinite(run.reward)
-    return not (both.any() and np.allclose(values[both], run.reward[both]))
+    return bool(finite.mean() >= 0.5 and np.ptp(values[finite]) > 0)
+
+
+def _why_no_pairs(run: AuditedRun, names: Sequence[str]) -> str:
+    """Why columns of numbers are no parts of a reward that can be compared; else empty."""
+    if not np.isfinite(run.advantage).any():
+        return "the run has neither rewards nor advantages"
+    for name in names:
+        both = np.isfinite(values := run.component(name)) & np.isfinite(run.reward)
+        if both.any() and np.allclose(values[both], run.reward[both]):
+            return f"the reward is {name} alone"
+    if len(names) < 2:
+        return "the run has fewer than two components of a reward that vary"
+    return "every group has one sample" if (run.group_sizes < 2).all() else ""
 
 
 def _cancelled(one: Any, other: Any, group: Any) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -286,8 +287,8 @@ def classify_output(rollout: AuditedRollout) -> float | None:
     text = rollout.generated
     if not text.strip():
         return EMPTY
-    if not _WORD.search(text):
-        return NO_WORDS
+    if not _WORD.search(text) and (kind := _classify_signs(text)):
+        return kind
     turns = [
         content_text(message.get("content"))
         for message in rollout.messages
@@ -296,6 +297,19 @@ def classify_output(rollout: AuditedRollout) -> float | None:
     if any(map(has_loop, turns)):
         return LOOP
     return REPETITION if max(map(measure_repetition, turns)) > _REPETITION_RATE else 0.0
+
+
+_LEAST_SIGNS, _LONGEST_RUN = 4, 100
+
+
+def _classify_signs(text: str) -> float:
+    """How a text of signs alone is degenerate: emoji, mathematics and patterns are answers."""
+    signs = [one for one in text if unicodedata.category(one)[0] in "PS"]
+    different = len({*signs})
+    if different < _LEAST_SIGNS and len(signs) > _LONGEST_RUN:
+        return LOOP
+    symbols = any(unicodedata.category(one)[0] == "S" for one in signs)
+    return 0.0 if symbols or different >= _LEAST_SIGNS else NO_WORDS
 
 
 def _find_degenerate(run: AuditedRun) -> CheckResult:

@@ -42,6 +42,7 @@ MAX_TURNED = 0.01
 SHARE_OF_SAMPLES = "share of samples"
 _SHARE_OF_GROUPS = "share of groups"
 _MIN_STEP, _MIN_MISSING = 10, 5
+_LEAST_EQUAL = 20
 
 
 def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], ...]:
@@ -134,6 +135,8 @@ def _find_broken_rows(run: AuditedRun) -> CheckResult:
 def _find_lone_samples(run: AuditedRun) -> CheckResult:
     if (run.group_sizes <= 1).all():
         return not_applicable("every group has one sample: this is no group-relative run")
+    if run.input.groups_are_prompts and (run.group_sizes == 1).mean() > 0.5:
+        return not_applicable("most prompts have one answer: this is no group-relative run")
     return count_affected(
         run,
         run.group_sizes[run.group] == 1,
@@ -149,7 +152,7 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     counts = np.bincount(run.group[present], minlength=size)
     compared = counts > 1
     if not compared.any():
-        return not_applicable(why_no_advantages(run) or "no group has two rewards")
+        return _find_one_reward(run)
     live = np.bincount(run.group[np.isfinite(live_advantages(run))], minlength=size) > 0
     dead = compared & ~live
     rows = dead[run.group] & present
@@ -184,6 +187,24 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
         series=series,
     )
     return CheckResult(finding=finding, effect=effect, unit=_SHARE_OF_GROUPS)
+
+
+def _find_one_reward(run: AuditedRun) -> CheckResult:
+    """One value for all answers, in a run without groups."""
+    values = run.reward[np.isfinite(run.reward)]
+    if len(values) < _LEAST_EQUAL or np.ptp(values):
+        return not_applicable(why_no_advantages(run) or "no group has two rewards")
+    finding = describe_samples(
+        run,
+        np.isfinite(run.reward),
+        f"All {len(values):,} rewards are {values[0]:g}: they tell no answer from another.",
+        Estimate(1.0, why="counted"),
+        SHARE_OF_SAMPLES,
+        otherwise="An easy or a hard set of questions may give this.",
+        advice="Look whether the grader was run at all.",
+        severity="medium",
+    )
+    return CheckResult(finding=finding, effect=finding.effect, unit=finding.unit)
 
 
 def _ends(run: AuditedRun, rows: Any) -> str:

@@ -148,6 +148,11 @@ class InputReport:
         return self._groups.source
 
     @property
+    def groups_are_prompts(self) -> bool:
+        """Whether groups are rows of equal prompts alone: no column says them."""
+        return self._groups.are_prompts
+
+    @property
     def score_columns(self) -> list[str]:
         """Columns of numbers that may be the reward where none was found, the likely ones first."""
         if self._have["reward"] or not self.samples:
