@@ -56,7 +56,7 @@ def test_copies_are_found_word_for_word_and_nearly() -> None:
     assert found.state == "found"
     assert found.result.finding is not None
     assert set(found.result.finding.rows) == {5, 6, 7}
-    assert "3 copy another answer of their group, 2 of them with another reward" in (
+    assert "3 copy another answer of their group, 1 of them word for word with another reward" in (
         found.result.finding.sentence
     )
 

@@ -195,8 +195,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         return result
     parts = []
     if copies.any():
-        differ = _count_different(run.reward, within)
-        told = f", {differ} of them with another reward" if differ else ""
+        differ = _count_different(run.reward, _first_of_buckets(content, run.group, known))
+        told = f", {differ} of them word for word with another reward" if differ else ""
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
