@@ -336,7 +336,8 @@ REWARD_CHECKS = (
     Check(
         name="dead_groups",
         title="Groups without spread",
-        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards",
+        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards; in a run "
+        "without groups one reward for all answers",
         run=_find_dead_groups,
     ),
     Check(
