@@ -416,6 +416,18 @@ def test_components_that_fight_and_copies_are_found() -> None:
 
     assert "say the same" in finding(clean(same), "components").sentence
 
+    def unrewarded(rollout: AuditedRollout, place: int) -> None:
+        same(rollout, place)
+        rollout.reward = None
+
+    assert outcome(clean(unrewarded), "components").state == "not_applicable"
+
+    def unpaid(rollout: AuditedRollout, place: int) -> None:
+        same(rollout, place)
+        rollout.components["right"] = rollout.reward
+
+    assert outcome(clean(unpaid), "components").state == "not_applicable"
+
 
 def test_dead_groups_missing_ones_and_lone_samples_are_counted() -> None:
     def dead(rollout: AuditedRollout, _: int) -> None:
@@ -434,6 +446,32 @@ def test_dead_groups_missing_ones_and_lone_samples_are_counted() -> None:
     lone = clean()
     lone[0].group = "alone"
     assert finding(lone, "lone_samples").rows == (0,)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "group", "state"),
+    [
+        (["q", "q", *map(str, range(40))], False, "not_applicable"),  # a question asked twice
+        (["q", "q", *map(str, range(40))], True, "found"),
+        ([*(str(n // 4) for n in range(40)), "lost", "lost too"], False, "found"),
+    ],
+)
+def test_single_answers_to_prompts_are_no_lost_groups(
+    tmp_path: Path, prompts: list[str], group: bool, state: str
+) -> None:
+    rows = [{"prompt": p, "response": f"answer {n}"} for n, p in enumerate(prompts)]
+    rows = [row | ({"group": row["prompt"]} if group else {}) for row in rows]
+    path = tmp_path / "dump.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [found] = [one for one in make_audit([path]).outcomes if one.name == "lone_samples"]
+    assert found.state == state
+
+
+def test_one_reward_in_a_run_without_groups_is_said() -> None:
+    def constant(rollout: AuditedRollout, _: int) -> None:
+        rollout.reward, rollout.group = 5.0, str(rollout.index)
+
+    assert "5" in finding(clean(constant), "dead_groups").sentence
 
 
 def test_recorded_advantages_with_another_sign_are_found() -> None:

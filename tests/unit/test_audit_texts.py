@@ -54,7 +54,7 @@ def test_copies_are_found_word_for_word_and_nearly() -> None:
     assert found.state == "found"
     assert found.result.finding is not None
     assert set(found.result.finding.rows) == {5, 6, 7}
-    assert "3 copy another answer of their group, 2 of them with another reward" in (
+    assert "3 copy another answer of their group, 1 of them word for word with another reward" in (
         found.result.finding.sentence
     )
 
@@ -95,6 +95,11 @@ def test_short_answers_are_no_copies() -> None:
         ("", 1),
         (" \n", 1),
         ("......", 2),
+        ("\u200b", 2),
+        ("\U0001f431\U0001f408", 0),
+        ("\u221e", 0),
+        (r"(.*)\..+", 0),
+        ("\U0001f60a" * 256, 3),
         (PARAGRAPH + " and so" * 60, 3),
         (PARAGRAPH + "\nNo, wait." * 40, 3),
         (" ".join(f"{'the same old song again and again' if i % 6 else i}" for i in range(90)), 4),

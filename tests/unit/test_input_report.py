@@ -77,6 +77,12 @@ TABLE: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
         ["no reward column was found. Columns of numbers that may be one: overall_score, year."],
         ["row_id.", "tokens.", NO_PROMPT],
     ),
+    (
+        [{**PAIR, "pass_at_1": 0.5, "idx": n, "api_duration": n, "done": n % 2} for n in range(20)],
+        [],
+        ["Columns of numbers that may be one: done."],
+        [],
+    ),
     ([{**PAIR, "info": {"acc": 1}}], [], ["Choose with -m env_reward=info.acc"], []),
     ([PAIR], ["reward none"], [], ["no reward column"]),
     ([{**PAIR, "gold": 4}], ["reference from gold"], [], ["no reward column"]),

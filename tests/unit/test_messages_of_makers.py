@@ -155,7 +155,7 @@ OTHER_TURNS: list[tuple[Talk, Talk]] = [
             {"from": "system", "value": "s"},
             {"from": "human", "value": "Weather?"},
             {"from": "function_call", "value": '{"name": "look", "arguments": {"at": "Rome"}}'},
-            {"from": "observation", "value": "sunny"},
+            {"from": "environment", "value": "sunny"},
             {"from": "gpt", "value": "Sunny."},
         ],
         [

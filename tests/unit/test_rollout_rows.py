@@ -130,6 +130,50 @@ def test_a_mapped_list_of_objects_is_refused_with_the_way_out(
     assert printed_options(write(tmp_path, [ATTEMPTS]), given) == printed
 
 
+REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "the place of a file": (
+        [{"task_id": 1, "response_meta": {"trace_ref": "runs/model-a/2026/trace-of-it.json"}}],
+        "",
+    ),
+    "what judges explain": (
+        [{"final_response": A, "meta": {"explanations": {"task_completion": "It was all done."}}}],
+        "-m response=final_response",
+    ),
+    "lists that are as long by chance": (
+        [
+            {"name": Q, "stops": ["\n\n", "def"], "tries": ["is no", "is not"], "fix": A},
+            {"name": Q, "stops": ["\n\n", "def"], "tries": [], "fix": A},
+        ],
+        "",
+    ),
+    "lists of conversations": (
+        [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
+        "--rows . -m env_reward=scores",
+    ),
+    "transitions": (
+        [{"step": 0, "obs": {"slots": [{"a": 1}]}, "action": {"b": 1}, "reward": 1}],
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_refusal_proposes_no_column_that_is_about_something_else(
+    kind: str, tmp_path: Path
+) -> None:
+    records, options = REFUSED[kind]
+    path = write(tmp_path, records)
+    assert printed_options(path) == options
+    with pytest.raises(ConfigError) as refusal:
+        list(read(path))
+    assert ("--rows" in str(refusal.value)) == ("--rows" in options)
+    if options:
+        samples = list(read(path, options))
+        assert {one.response for one in samples} == {A}
+        if kind == "lists of conversations":
+            assert [one.group for one in samples] == ["row 0", "row 0", "row 1", "row 1"]
+
+
 def test_attempts_inherit_the_question_and_are_one_group(tmp_path: Path) -> None:
     path = write(tmp_path, [ATTEMPTS, ATTEMPTS])
     samples = list(read(path, "--rows runs -m prompt=ask -m response=text"))

@@ -271,9 +271,8 @@ class _Pair(NamedTuple):
 
 
 def _find_components(run: AuditedRun) -> CheckResult:
-    names = [name for name in run.components if _is_component(run, name)][:_MAX_PAIRED]
-    need(len(names) > 1, "the run has fewer than two components of a reward that vary")
-    need((run.group_sizes > 1).any(), "every group has one sample")
+    names = [name for name in run.components if _varies(run.component(name))][:_MAX_PAIRED]
+    _need_pairs(run, names)
     pairs = [
         _Pair(one, other, found.estimate, found.test)
         for one, other in combinations(names, 2)
@@ -319,14 +318,20 @@ def _find_components(run: AuditedRun) -> CheckResult:
     return msgspec.structs.replace(result, finding=finding, p_value=None, effect=same.effect)
 
 
-def _is_component(run: AuditedRun, name: str) -> bool:
-    """Whether it varies and is not the reward itself under another name."""
-    values = run.component(name)
+def _varies(values: Any) -> bool:
     finite = np.isfinite(values)
-    if finite.mean() < 0.5 or np.ptp(values[finite]) == 0:
-        return False
-    both = finite & np.isfinite(run.reward)
-    return not (both.any() and np.allclose(values[both], run.reward[both]))
+    return bool(finite.mean() >= 0.5 and np.ptp(values[finite]) > 0)
+
+
+def _need_pairs(run: AuditedRun, names: Sequence[str]) -> None:
+    """Columns of numbers that are parts of a reward, and can be compared."""
+    need(np.isfinite(run.advantage).any(), "the run has neither rewards nor advantages")
+    for name in names:
+        both = np.isfinite(values := run.component(name)) & np.isfinite(run.reward)
+        alone = both.any() and np.allclose(values[both], run.reward[both])
+        need(not alone, f"the reward is {name} alone")
+    need(len(names) > 1, "the run has fewer than two components of a reward that vary")
+    need((run.group_sizes > 1).any(), "every group has one sample")
 
 
 def _multiply(one: Any, other: Any, group: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -114,8 +115,8 @@ def _find_duplicates(run: AuditedRun) -> CheckResult:
         return result
     parts = []
     if copies.any():
-        differ = _count_different(run.reward, within)
-        told = f", {differ} of them with another reward" if differ else ""
+        differ = _count_different(run.reward, _first_of_buckets(content, run.group, known))
+        told = f", {differ} of them word for word with another reward" if differ else ""
         parts.append(f"{copies.sum()} copy another answer of their group{told}")
     if strangers.any():
         parts.append(f"{strangers.sum()} are an answer that other prompts got, too")
@@ -190,8 +191,8 @@ def _classify(rollout: AuditedRollout) -> float:
     text = rollout.generated
     if not text.strip():
         return EMPTY
-    if not _WORD.search(text):
-        return NO_WORDS
+    if not _WORD.search(text) and (kind := _classify_signs(text)):
+        return kind
     return LOOP if any(map(has_loop, _list_turns(rollout))) else 0.0
 
 
@@ -199,6 +200,19 @@ def _list_turns(rollout: AuditedRollout) -> list[str]:
     """The texts of a policy without tool calls: those that repeat are another check's."""
     turns = (one for one in rollout.messages if one.get("role") == "assistant")
     return [content_text(one.get("content")) for one in turns] or [rollout.response]
+
+
+_LEAST_SIGNS, _LONGEST_RUN = 4, 100
+
+
+def _classify_signs(text: str) -> float:
+    """How a text of signs alone is degenerate: emoji, mathematics and patterns are answers."""
+    signs = [one for one in text if unicodedata.category(one)[0] in "PS"]
+    different = len({*signs})
+    if different < _LEAST_SIGNS and len(signs) > _LONGEST_RUN:
+        return LOOP
+    symbols = any(unicodedata.category(one)[0] == "S" for one in signs)
+    return 0.0 if symbols or different >= _LEAST_SIGNS else NO_WORDS
 
 
 def _find_degenerate(run: AuditedRun) -> CheckResult:

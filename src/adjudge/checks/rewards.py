@@ -37,6 +37,7 @@ MAX_TURNED = 0.01
 """More recorded advantages than this with another sign than the rewards say are a finding."""
 
 _MIN_STEP, _MIN_MISSING = 10, 5
+_LEAST_EQUAL = 20
 
 
 def series_by_step(run: AuditedRun, values: Any) -> tuple[tuple[float, float], ...]:
@@ -108,6 +109,8 @@ def _find_broken_rows(run: AuditedRun) -> CheckResult:
 
 def _find_lone_samples(run: AuditedRun) -> CheckResult:
     need((run.group_sizes > 1).any(), "every group has one sample: this is no group-relative run")
+    lonely = run.input.groups_are_prompts and (run.group_sizes == 1).mean() > 0.5
+    need(not lonely, "most prompts have one answer: this is no group-relative run")
     return count_affected(
         run,
         run.group_sizes[run.group] == 1,
@@ -123,8 +126,7 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
     counts = np.bincount(run.group[present], minlength=size)
     compared = counts > 1
     if not compared.any():
-        need_advantages(run)
-    need(compared.any(), "no group has two rewards")
+        return _find_one_reward(run)
     live = np.bincount(run.group[np.isfinite(live_advantages(run))], minlength=size) > 0
     dead = compared & ~live
     rows, total = dead[run.group] & present, int(compared.sum())
@@ -151,6 +153,22 @@ def _find_dead_groups(run: AuditedRun) -> CheckResult:
         advice="Prompts that are always or never solved can be left out (dynamic sampling); a "
         "reward with few values can be refined.",
         series=series_by_step(run, np.where(compared[run.group] & present, rows, np.nan)),
+    )
+
+
+def _find_one_reward(run: AuditedRun) -> CheckResult:
+    """One value for all answers, in a run without groups."""
+    present = np.isfinite(run.reward)
+    values = run.reward[present]
+    if len(values) < _LEAST_EQUAL or np.ptp(values):
+        need_advantages(run)
+        need(False, "no group has two rewards")
+    result = CheckResult(effect=Estimate(1.0, why="counted"), unit=SHARE_OF_SAMPLES)
+    return Affected(run, present, result).describe(
+        f"All {len(values):,} rewards are {values[0]:g}: they tell no answer from another.",
+        otherwise="An easy or a hard set of questions may give this.",
+        advice="Look whether the grader was run at all.",
+        severity="medium",
     )
 
 
@@ -264,7 +282,8 @@ REWARD_CHECKS = (
     Check(
         name="dead_groups",
         title="Groups without spread",
-        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards",
+        looks_for=f"more than {MAX_DEAD_SHARE:.0%} of the groups with equal rewards; in a run "
+        "without groups one reward for all answers",
         run=_find_dead_groups,
     ),
     Check(

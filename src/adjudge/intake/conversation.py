@@ -29,7 +29,7 @@ _ROLES = {
         "user": ("user", "human"),
         "system": ("system",),
         "developer": ("developer",),
-        "tool": ("tool", "function", "observation", "ipython", "tool_response"),
+        "tool": ("tool", "function", "observation", "environment", "ipython", "tool_response"),
         "call": ("function_call", "tool_call"),  # ShareGPT's
     }.items()
     for name in names

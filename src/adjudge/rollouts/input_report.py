@@ -19,12 +19,15 @@ _LOOKED_AT = 100
 """Samples in which columns of numbers are looked for where there is no reward."""
 
 _SHOWN = 6
+_FEW = 20
+"""Fewer samples may have one reward; a column with one value of more is a fact of the run."""
+
 _FIELDS = ("messages", "response", "prompt", "reference", "reward")
 _TAKEN = frozenset({"reference", "env_reward"})
 
 _NO_SCORES = frozenset(
     {
-        *("step", "index", "epoch", "trial", "sample", "sample_idx", "seed", "temperature"),
+        *("step", "index", "idx", "epoch", "trial", "sample", "sample_idx", "seed", "temperature"),
         *("task_id", "doc_id", "example_id", "rollout_id", "seqlen", "prompt_len", "num_turns"),
         *("entropy", "loss", "duration", "tokens", "turns", "time", "timestamp", "level"),
         *("remove_sample", "parallel_tool_calls", "is_truncated", "truncated"),
@@ -33,7 +36,7 @@ _NO_SCORES = frozenset(
 )
 _NO_SCORE_ENDS = (
     *("_id", "_ids", "_idx", "_index", "_version", "_ms", "_s", "_cost", "_len", "_length"),
-    *("_tokens", "_time", "_seconds", "_count", "_turns"),
+    *("_tokens", "_time", "_seconds", "_duration", "_count", "_turns", "_calls"),
 )
 _SCORE_WORDS = ("reward", "score", "correct", "pass", "success", "acc", "rating", "grade", "label")
 
@@ -72,7 +75,7 @@ class InputReport:
         self._have = dict.fromkeys(_FIELDS, 0)
         self._columns: dict[str, dict[str, None]] = {name: {} for name in (*_FIELDS, "group")}
         self._others: dict[str, None] = {}
-        self._numbers: dict[str, bool] = {}
+        self._numbers: dict[str, set[Any]] = {}
         self._first: list[Mapping[str, Any]] = []
         self._heard: dict[str, None] = {}
 
@@ -116,7 +119,7 @@ class InputReport:
             for path, part in ((name, value), *((f"{name}.{key}", one) for key, one in parts)):
                 if part is not None and len(self._numbers) < 1000:
                     fits = fits_field("env_reward", part)
-                    self._numbers[path] = fits and self._numbers.get(path, True)
+                    self._numbers.setdefault(path, set()).add(part if fits else None)
 
     def add_files(self, reader: SampleReader) -> None:
         """Count the files of a reader that has read them, its broken rows and what it skipped."""
@@ -149,6 +152,11 @@ class InputReport:
         return self._groups.source
 
     @property
+    def groups_are_prompts(self) -> bool:
+        """Whether groups are rows of equal prompts alone: no column says them."""
+        return self._groups.are_prompts
+
+    @property
     def score_columns(self) -> list[str]:
         """Columns of numbers that may be the reward where none was found, the likely ones first."""
         if self._have["reward"] or not self.samples:
@@ -156,8 +164,9 @@ class InputReport:
         taken = self._taken
         found = [
             path
-            for path, fits in self._numbers.items()
-            if fits and path not in taken and all(map(may_be_score, path.split(".")))
+            for path, values in self._numbers.items()
+            if None not in values and (len(values) > 1 or self.samples < _FEW)
+            if path not in taken and all(map(may_be_score, path.split(".")))
         ]
         return sorted(found, key=_rank_score)
 

@@ -550,6 +550,11 @@ class GroupNames:
         return name
 
     @property
+    def are_prompts(self) -> bool:
+        """Whether all names so far are those of prompts."""
+        return self._by_prompt > 0 == self._by_column
+
+    @property
     def source(self) -> str:
         """Where the names came from, in words."""
         ways = {

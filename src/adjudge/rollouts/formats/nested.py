@@ -49,6 +49,7 @@ def rows_at(
     steps = [] if path == "." else path.split(".")
     name = next((step for step in reversed(steps) if not step.isdecimal()), "value")
     for number, (place, parents, value) in enumerate(_walk(record, steps, "", ())):
+        one_task = not parents and _begin_alike(value)
         for at, own, beside in _split(value, parents, name):
             there = f"{place}.{at}" if place and at else place or at
             if not parents and not beside:
@@ -57,9 +58,21 @@ def rows_at(
             asks = find_column(own, "prompt") is not None
             above = _shared((*parents, (beside, "")), named, mapping.get("prompt"), plain=asks)
             row = _inherit(own, above, named, asks=asks)
-            if not asks and _is_asked(above, mapping.get("prompt")):
+            if not asks and (one_task or _is_asked(above, mapping.get("prompt"))):
                 row.setdefault("group", f"{group}.{number}" if number else group)
             yield there, row
+
+
+def has_conversations(record: Any) -> bool:
+    """Whether the column ``messages`` of a record is a list of conversations."""
+    found = record.get("messages") if isinstance(record, Mapping) else None
+    return isinstance(found, list) and bool(found) and all(map(looks_like_messages, found))
+
+
+def _begin_alike(record: Any) -> bool:
+    """Whether the conversations of a record begin with the same words."""
+    talks = record["messages"] if has_conversations(record) else []
+    return bool(talks) and all(talk[:2] == talks[0][:2] for talk in talks)
 
 
 def _walk(
@@ -240,9 +253,12 @@ def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]
     """Paths of the first records under which rows may lie, and how many objects are there."""
     found = Counter[str]()
     left = iter(range(_MOST_VALUES))
+    by_column = all(_columns_of(one)[0] or _by_id(one) for one in records[:5])
     for record in records[:5]:
         here = Counter[str]()
         _look(record, "", 0, here, left)
+        if not by_column:  # lists that are as long as others by chance
+            here.pop(".", None)
         for path, count in here.items():
             found[path] = max(found[path], count)
     return sorted(found.items(), key=lambda one: (one[0].count("."), -one[1]))

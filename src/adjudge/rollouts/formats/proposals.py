@@ -60,7 +60,7 @@ _MADE = ("model", *_NAMED["response"][:7])
 _BESIDE = ("prompt", "reference", "env_reward")
 _OTHERS = frozenset(
     {
-        *("id", "ids", "index", "name", "label", "type", "format", "path", "url", "title", "hash"),
+        *("id", "index", "name", "label", "type", "format", "path", "url", "title", "hash", "ref"),
         *("gold", "expected", "reference", "target", "truth", "canonical", "correct", "template"),
         *("system", "judge", "judgment", "judgement", "grader", "annotator", "extracted", "parsed"),
         *("error", "reason", "explanation", "tokens", "token", "length", "time", "config"),
@@ -269,7 +269,8 @@ def _choose(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], field: st
     for path in columns:
         values = [value for row in rows if (value := get_path(row, path)) is not MISSING]
         last, *above = reversed([_words(step) for step in path.split(".")[-2:]])
-        if not _OTHERS.isdisjoint({*last, *chain(*above)} - {*_NAMED[field]}):
+        words = {*last, *chain(*above)} - {*_NAMED[field]}
+        if not _OTHERS.isdisjoint(words | {word.removesuffix("s") for word in words}):
             continue
         names = [*_NAMED[field], *(f"{name}s" for name in _NAMED[field])]
         last = last if last == {"raw"} else last - {"raw"}

@@ -37,6 +37,7 @@ from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
     find_attempts,
+    has_conversations,
     head_rows,
     is_table_by_row,
     rows_at,
@@ -250,7 +251,8 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         named = {name: one for name, one in mapping.items() if name != "rows"}
         return _find_nested(records, mapping.get("rows", "."), named)
     _check_columns(records, mapping)
-    found = _find_reading(records, mapping)
+    lists = not mapping and bool(records) and all(map(has_conversations, records))
+    found = None if lists else _find_reading(records, mapping)
     if found is not None:
         return found
     if records and mapping.keys().isdisjoint(("env_reward", "group")) and is_step_table(records):
@@ -259,7 +261,9 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         return found
     columns = dict.fromkeys(str(name) for record in records for name in record)
     lack = "is in no known format, and no column looks like a conversation or a response"
-    if has_own_columns(records):
+    if lists:
+        lack = "has a column 'messages' with a list of conversations in each row"
+    elif has_own_columns(records):
         lack = "has a column 'prompt' that is neither text nor a conversation"
     out = propose_options(records, mapping, _find_reading)
     raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
@@ -368,18 +372,19 @@ def _only_asks(record: Mapping[str, Any]) -> bool:
     return False
 
 
+_STEP_KEYS = ("action", "done", "obs", "next_obs", "observation", "state", "next_state")
 _STEP_COUNTERS = ("step_num", "step_idx", "step_id", "step")
 
 
 def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str]) -> None:
     """Refuse records that are steps of one trajectory, and a mapped list of objects."""
-    if records and all({"action", "done"} <= record.keys() for record in records):
-        counter = next((one for one in _STEP_COUNTERS if one in records[0]), None)
-        if counter is not None:
-            raise ConfigError(
-                f"has a line for each step of a trajectory ({counter}, action, done), and no line "
-                "is a sample. Write one line for each trajectory, with its turns in 'messages'."
-            )
+    steps = [[name for name in _STEP_KEYS if name in record] for record in records]
+    counter = next((one for one in _STEP_COUNTERS if records and one in records[0]), None)
+    if counter is not None and all("action" in names and len(names) > 1 for names in steps):
+        raise ConfigError(
+            f"has a line for each step of a trajectory ({', '.join([counter, *steps[0]])}), and no "
+            "line is a sample. Write one line for each trajectory, with its turns in 'messages'."
+        )
     for name in CONTENT_FIELDS:
         for record in records:
             value = get_path(record, mapping[name]) if name in mapping else None
