@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import types
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -83,12 +82,10 @@ class AxolotlDriver(TRLDriver):
             return super().run_step(batch, way, "group, dapo")
         size = len(batch.groups[0])
         given = [reward for group in batch.groups for reward in group]
-        if way == "NaN":
-            given = [math.nan if reward is None else reward for reward in given]
         trainer_name = _SETTINGS[setting]
         trainer = self._stand_in("group, dapo", size, batch.kl)
         self._complete_stand_in(trainer)
-        trainer.reward_funcs = [lambda **_: given]
+        self._set_functions(trainer, batch, way)
         statements = self._trainers[trainer_name]
         scope: Scope = {
             **self._own,
@@ -111,7 +108,7 @@ class AxolotlDriver(TRLDriver):
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(gradients, size),
-            reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
+            reward_mean=self._find_logged_mean(trainer),
         )
 
     def _complete_stand_in(self, trainer: Any) -> None:

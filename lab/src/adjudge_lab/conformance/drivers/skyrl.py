@@ -42,11 +42,13 @@ class _Rows(dict[str, Any]):
 class SkyRLDriver:
     """SkyRL from the reward of an environment's last step to the gradient.
 
-    A generator of the user's own gives the loss mask; an environment gives a reward only.
+    A generator of the user's own gives the loss mask; an environment gives a reward only. SkyRL's
+    own generator for Harbor masks all answers of a prompt if one failed.
     """
 
     name = "SkyRL"
     ways: tuple[Way, ...] = (
+        Way("loss mask of zeros, whole prompt"),
         Way("loss mask of zeros"),
         Way("None", documented=False),
         Way("NaN", documented=False),
@@ -113,7 +115,8 @@ class SkyRLDriver:
         rewards, loss_mask = torch.zeros(mask.shape), mask.clone()
         for row, (reward, length) in enumerate(zip(given, lengths, strict=True)):
             told = reward
-            if reward is None and way != "None":
+            group = batch.groups[row // size]
+            if (None in group if "whole" in way else reward is None) and way != "None":
                 told = math.nan if "NaN" in way else 0.0
                 loss_mask[row] *= "loss mask" not in way
             steps = self._trainer["_build_per_token_rewards"](

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, Way
+from adjudge_lab.conformance.driver import Batch
 from adjudge_lab.conformance.drivers.trl import TRL_SETTINGS, TRLDriver
 from adjudge_lab.conformance.source import Scope, TrainerSource
 
@@ -31,7 +31,6 @@ class UnslothDriver(TRLDriver):
     """
 
     name = "Unsloth"
-    ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
 
     def __init__(self, checkout: Path | None = None) -> None:
         unsloth = TrainerSource("unsloth", "unsloth", checkout)
