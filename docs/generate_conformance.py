@@ -44,7 +44,13 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 _MONTH = datetime.timedelta(days=31)
 _LONGEST_S = 600
 _ARCHIVE = "https://github.com/{name}/archive/{commit}.tar.gz"
-_COLUMNS = ("trainer", "version, run on", '"missing" is said by', "verdict", "with two functions")
+_COLUMNS: tuple[str, ...] = (
+    "trainer",
+    "version, run on",
+    '"missing" is said by',
+    "verdict",
+    "with two functions",
+)
 _COLUMNS += ("what fails", "decided at", "other ways")
 _HEAD = f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n"
 
