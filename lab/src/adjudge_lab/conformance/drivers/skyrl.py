@@ -22,6 +22,7 @@ _SETTINGS: Mapping[str, tuple[str, bool, str]] = {
     "grpo, token mean": ("grpo", True, "token_mean"),
     "grpo, no std, by length": ("grpo", False, "seq_mean_token_sum_norm"),
     "rloo, sequence mean": ("rloo", True, "sequence_mean"),
+    "maxrl, token mean": ("maxrl", True, "token_mean"),
 }
 
 
@@ -90,7 +91,7 @@ class SkyRLDriver:
         )
         names = ["AdvantageEstimator", "PolicyLossType", "compute_approx_kl", "reduce_loss"]
         names += ["apply_loss_reduction_to_advantages_minibatch", "compute_rloo_outcome_advantage"]
-        names += ["compute_grpo_outcome_advantage", "ppo_policy_loss"]
+        names += ["compute_grpo_outcome_advantage", "ppo_policy_loss", "compute_maxrl_advantage"]
         source.load_names(_MATHS, [*names, "compute_advantages_and_returns"], maths)
         self._maths = maths
         self._trainer: Scope = {**maths, "ppo_utils": SimpleNamespace(**maths)}
