@@ -16,10 +16,7 @@ from adjudge_lab.conformance.source import Scope, TrainerSource
 
 _ASYNC = "core/trainers/grpo/async_trainer.py"
 _PARALLEL = "core/trainers/grpo/trainer.py"
-_PARALLEL_STEPS = (  # its name since 0.20, and before
-    "AxolotlGRPOContextParallelTrainer._generate_and_score_completions",
-    "AxolotlGRPOSequenceParallelTrainer._generate_and_score_completions",
-)
+_PARALLEL_STEP = "AxolotlGRPOContextParallelTrainer._generate_and_score_completions"
 _DEFAULT = "TRL's own"
 _SETTINGS: Mapping[str, str] = {
     _DEFAULT: "",
@@ -55,13 +52,8 @@ class AxolotlDriver(TRLDriver):
         self._axolotl = axolotl
         self.version = f"{axolotl.version}, TRL {self.version}"
         self.decided_at = axolotl.find_line(_ASYNC, ".nansum(dim=1)")
-        text = (axolotl.root / _PARALLEL).read_text(encoding="utf-8")
-        parallel = next(
-            (step for step in _PARALLEL_STEPS if f"class {step.split('.')[0]}(" in text),
-            _PARALLEL_STEPS[0],
-        )
         self._trainers = {
-            "parallel": self._find_statements(_PARALLEL, parallel),
+            "parallel": self._find_statements(_PARALLEL, _PARALLEL_STEP),
             "deferred": self._find_statements(_ASYNC, "AsyncGRPOTrainer._compute_deferred_scores"),
             "streaming": self._find_statements(
                 _ASYNC, "AsyncGRPOTrainer._compute_streaming_group_scores"
