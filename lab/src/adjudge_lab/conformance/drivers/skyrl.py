@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _MATHS = "backends/skyrl_train/utils/ppo_utils.py"
 _TRAINER = "train/trainer.py"
@@ -66,8 +66,7 @@ class SkyRLDriver:
         self._source = source = TrainerSource("skyrl", "skyrl", checkout)
         self.version = source.version
         self.decided_at = source.find_line(_MATHS, "torch.mean(torch.tensor(id2score[idx]))")
-        silent = SimpleNamespace(info=lambda *_: None, warning=lambda *_: None)
-        stand_in("loguru", logger=silent)
+        stand_in("loguru", logger=SILENT)
         estimators: dict[str, Any] = {}
 
         def register(name: str) -> Callable[[Any], Any]:
@@ -77,7 +76,7 @@ class SkyRLDriver:
             **vars(typing),
             "torch": torch,
             "np": np,
-            "logger": silent,
+            "logger": SILENT,
             "defaultdict": defaultdict,
             "StrEnum": StrEnum,
             "register_advantage_estimator": register,

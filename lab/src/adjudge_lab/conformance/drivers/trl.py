@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _FILE = "trainer/grpo_trainer.py"
 _LOG_PROBS = "_get_per_token_logps_and_entropies"
@@ -59,7 +59,7 @@ class TRLDriver:
             "nn": torch.nn,
             "asyncio": asyncio,
             "inspect": inspect,
-            "logger": SimpleNamespace(warning=lambda *_: None),
+            "logger": SILENT,
             "gather": lambda tensor: tensor,
             "profiling_context": lambda *_: nullcontext(),
             "is_async_callable": lambda _: False,
