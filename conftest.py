@@ -17,6 +17,8 @@ from _pytest.doctest import DoctestModule
 
 from adjudge.engine.sandbox import sandbox_available
 
+collect_ignore_glob = ["docs/conformance/*.py"]  # for the trainers' own repositories
+
 try:
     from hypothesis import settings
 except ModuleNotFoundError:  # where a trainer is tested, for one

@@ -5,8 +5,8 @@
 Each trainer of ``docs/conformance/trainers.toml`` is fetched (its release by pip, its commit from
 GitHub, both without dependencies) and driven by ``adjudge conformance`` in a process of its own,
 which needs torch. A folder of its name in ``--sources`` is used as it is. Where a source cannot be
-had, the trainer keeps the results that it has, and the command says so and goes on. ``--table``
-writes the table from the results that are there.
+had, the trainer keeps the results that it has, and the command says so and goes on. It names the
+rows that are older than a month. ``--table`` writes the table from the results that are there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from typing import Any
 
 import msgspec
 
-from adjudge_lab.conformance.checks import TRAINER_CHECKS, CheckEnd, Conformance, TrainerVerdict
+from adjudge_lab.conformance.checks import (
+    TRAINER_CHECKS,
+    CheckEnd,
+    Conformance,
+    rank_way,
+)
 
 ROOT = Path(__file__).parents[1]
 TRAINERS = ROOT / "docs" / "conformance" / "trainers.toml"
@@ -36,13 +41,18 @@ RESULTS = ROOT / "docs" / "conformance" / "results.json"
 PAGE = ROOT / "docs" / "conformance.md"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
-_VERDICTS = [str(verdict) for verdict in TrainerVerdict]
+_MONTH = datetime.timedelta(days=31)
 _LONGEST_S = 600
 _ARCHIVE = "https://github.com/{name}/archive/{commit}.tar.gz"
-_HEAD = """\
-| trainer | version | "missing" is said by | verdict | what fails | decided at | other ways |
-|---|---|---|---|---|---|---|
-"""
+_COLUMNS: tuple[str, ...] = (
+    "trainer",
+    "version, run on",
+    '"missing" is said by',
+    "verdict",
+    "with two functions",
+)
+_COLUMNS += ("what fails", "decided at", "other ways")
+_HEAD = f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n"
 
 
 def fetch_trainer(trainer: Mapping[str, Any], folder: Path) -> None:
@@ -99,15 +109,17 @@ def run_suite(trainer: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     )
     settings = list(dict.fromkeys(one.setting for one in report.findings))
     ways: dict[str, Any] = {}
+    bad = (CheckEnd.FAILS, CheckEnd.DROPS)
     for way in report.ways:
         findings = [one for one in report.findings if one.way == way]
         fails: dict[str, list[str]] = {}
         for one in findings:
-            if one.outcome is CheckEnd.FAILS:
+            if one.outcome in bad:
                 fails.setdefault(one.check, []).append(one.setting)
         judged = {one.check for one in findings if one.outcome is not CheckEnd.UNKNOWN}
         ways[way] = {
             "documented": way not in report.undocumented,
+            "functions": 2 if way in report.beside_another else 1,
             "verdict": report.judge_way(way),
             "settings": {setting: report.judge_way(way, setting) for setting in settings},
             "fails": fails,
@@ -137,15 +149,14 @@ def format_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The Markdown table: a row a trainer, with its best way and what the others come to."""
     rows = []
     for one in results.values():
-        (way, found), *others = sorted(one["ways"].items(), key=_rank_way)
+        beside = {way: found for way, found in one["ways"].items() if found["functions"] > 1}
+        alone = [way for way in one["ways"].items() if way[0] not in beside]
+        (way, found), *others = sorted(alone, key=_rank_way)
         note = "" if found["documented"] else " (not documented)"
-        rest: dict[str, list[str]] = {}
-        for name, other in others:
-            rest.setdefault(_mark(other["verdict"]), []).append(name)
         cells = (
-            *(one["title"], one["version"], f"`{way}`{note}", _show_verdict(found)),
-            *(_show_failures(found), f"`{one['decided at']}`"),
-            "; ".join(f"{verdict}: {_quote(names)}" for verdict, names in rest.items()) or "–",
+            *(one["title"], f"{one['version']}, {one['run']}", f"`{way}`{note}"),
+            *(_show_verdict(found), _show_ways(beside.items())),
+            *(_show_failures(found), f"`{one['decided at']}`", _show_ways(others)),
         )
         rows.append(f"| {' | '.join(cells)} |\n")
     return _HEAD + "".join(rows)
@@ -172,9 +183,26 @@ def _describe_version(trainer: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
-def _rank_way(way: tuple[str, Mapping[str, Any]]) -> tuple[int, bool]:
-    """The better verdict first; where none is right, a way that the trainer names."""
-    return min(2, _VERDICTS.index(way[1]["verdict"])), not way[1]["documented"]
+def find_old_rows(results: Mapping[str, Mapping[str, Any]], today: datetime.date) -> list[str]:
+    """A sentence for each trainer that was last run more than a month ago."""
+    days = {name: datetime.date.fromisoformat(one["run"]) for name, one in results.items()}
+    return [
+        f"{name}: run on {day}, which is more than a month ago"
+        for name, day in days.items()
+        if today - day > _MONTH
+    ]
+
+
+def _rank_way(way: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, int]:
+    return rank_way(way[1]["verdict"], way[1]["documented"])
+
+
+def _show_ways(ways: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """Other ways by their verdict."""
+    by_verdict: dict[str, list[str]] = {}
+    for name, found in ways:
+        by_verdict.setdefault(_mark(found["verdict"]), []).append(name)
+    return "; ".join(f"{verdict}: {_quote(names)}" for verdict, names in by_verdict.items()) or "–"
 
 
 def _show_verdict(found: Mapping[str, Any]) -> str:
@@ -241,6 +269,8 @@ def main() -> None:
         ways = results[name]["ways"]
         told = ", ".join(f"{way}: {one['verdict']}" for way, one in ways.items())
         sys.stdout.write(f"{name}: {told}\n")
+    for sentence in find_old_rows(results, datetime.datetime.now(datetime.UTC).date()):
+        sys.stdout.write(f"{sentence}\n")
     RESULTS.write_text(format_results(results), encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(insert_table(page, format_table(results)), encoding="utf-8")

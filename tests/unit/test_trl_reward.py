@@ -5,6 +5,7 @@ import inspect
 import logging
 import pickle
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from adjudge.trainers import trl
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
+from adjudge.trainers.trl_shared import share_missing, shares_missing
 from adjudge.trainers.trl_vectors import make_rewards
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
@@ -230,13 +232,64 @@ def test_a_group_step_works_inside_blocks() -> None:
     assert found == pytest.approx([0.2, -0.2, 0.0, 0.0])
 
 
-def test_other_reward_functions_are_refused_where_the_sum_makes_missing_0() -> None:
-    beside = Trainer(reward_funcs=[1, 2])
-    with refuses("spec.missing.policy"):
-        call(make_reward(spec()), ["a", "poor"], beside)
-    assert call(make_reward(spec(missing={"policy": "raise"})), ["a", "poor"], beside) == [0.5, 0.1]
-    apart = Trainer(reward_funcs=[1, 2], multi_objective_aggregation="normalize_then_sum")
-    assert call(make_reward(spec()), ["a", "poor"], apart) == [0.5, 0.1]
+BOTH = ("sum_then_normalize", "normalize_then_sum")
+
+
+@pytest.mark.parametrize("aggregation", BOTH)
+def test_a_missing_reward_beside_other_functions_is_refused(aggregation: str) -> None:
+    reward, other = make_reward(spec()), share_missing([len, len])
+    for functions in ([reward, len], [*share_missing([reward]), *other], [*other, reward]):
+        trainer = Trainer(reward_funcs=functions, multi_objective_aggregation=aggregation)
+        with refuses("spec.missing.policy"):
+            call(functions[0] if functions[0] is not other[0] else reward, ["a", "poor"], trainer)
+        ends = make_reward(spec(missing={"policy": "raise"}))
+        assert call(ends, ["a", "poor"], trainer) == [0.5, 0.1]
+
+
+class Plain:
+    def __call__(self, completions: Any, **_: Any) -> list[float | None]:
+        ASKED.append("Plain")
+        return [None if text == "none" else 1.0 for text in completions]
+
+
+async def nan(completions: Any, **_: Any) -> list[float]:
+    ASKED.append("nan")
+    return [float("nan") if text == "nan" else 2.0 for text in completions]
+
+
+def short(scale: float, completions: Any, **_: Any) -> tuple[float, ...]:
+    ASKED.append("short")
+    return tuple(scale for text in completions if text != "short")
+
+
+ASKED: list[str] = []
+
+
+@pytest.mark.parametrize("aggregation", BOTH)
+def test_a_missing_reward_of_one_function_is_missing_in_all(aggregation: str) -> None:
+    functions = share_missing([Plain(), make_reward(spec()), nan, partial(short, 3.0)])
+    assert [one.__name__ for one in functions] == ["Plain", "adjudge", "nan", "short"]
+    trainer = Trainer(4, reward_funcs=functions, multi_objective_aggregation=aggregation)
+    for texts in (["a", "none", "fail", "nan"], ["a", "poor", "a", "a"], ["fail"] * 4):
+        ASKED.clear()
+        said = [call(one, texts, trainer) for one in functions]
+        there = [text in ("a", "poor") for text in texts]
+        ours = [{"a": 0.5, "poor": 0.1}.get(text) for text in texts]
+        values = ([1.0] * 4, ours, [2.0] * 4, [3.0] * 4)
+        pairs = [zip(row, there, strict=True) for row in values]
+        assert said == [[value if left else None for value, left in row] for row in pairs]
+        assert ASKED == ["Plain", "short", "nan"]  # each once, the plain ones first
+
+
+def test_functions_that_share_are_pickled_together_and_say_what_is_wrong() -> None:
+    functions = pickle.loads(pickle.dumps(share_missing([Plain(), PicklableReward(spec())])))
+    assert shares_missing(functions)
+    assert call(functions[1], ["a", "none"]) == [0.5, None]
+    with refuses("share_missing.short"):
+        call(share_missing([partial(short, 3.0)])[0], ["a", "short"])
+    for model in ("org/reward-model", SimpleNamespace(forward=len)):
+        with refuses("share_missing.functions[1]"):
+            share_missing([len, model])
 
 
 def test_warnings_come_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -507,16 +560,15 @@ def test_a_rollout_func_that_tells_nothing_is_refused() -> None:
 
 
 def test_two_functions_of_one_trainer_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
-    apart: Any = {"reward_funcs": [1, 2], "multi_objective_aggregation": "normalize_then_sum"}
-    trainer = Trainer(reward_func_names=["adjudge", "rules"], **apart)
-    call(make_reward(spec()), ["a", "fail"], trainer)
-    call(make_reward(spec(ANSWER), name="rules"), ["a", "a"], trainer, answer=["a", "b"])
+    functions = share_missing([make_reward(spec()), make_reward(spec(ANSWER), name="rules")])
+    trainer = Trainer(reward_funcs=functions, reward_func_names=["adjudge", "rules"])
+    assert call(functions[0], ["a", "fail"], trainer, answer=["a", "b"]) == [0.5, None]
     assert trainer.metrics["judge/score_mean"] == 0.5
     assert trainer.metrics["judge/rules/right_score_mean"] == 0.5
     assert trainer.extra["judge/missing"] == ["", "unparsable"]
     assert trainer.extra["judge/rules/missing"] == ["", ""]
     assert not any("are called" in one.message for one in caplog.records)
-    same = Trainer(reward_func_names=["adjudge", "adjudge"], **apart)
+    same = Trainer(reward_func_names=["adjudge", "adjudge"])
     with caplog.at_level(logging.WARNING, "adjudge"):
         call(make_reward(spec()), ["a", "b"], same)
     assert any("2 reward functions are called 'adjudge'" in one.message for one in caplog.records)

@@ -84,6 +84,60 @@ def test_a_stop_is_better_than_a_wrong_number() -> None:
     assert (found.best_way, found.verdict) == ("raising", TrainerVerdict.STOPS)
 
 
+@pytest.mark.parametrize("empty", ["left out", "zeros", "raises"])
+@pytest.mark.parametrize("leak", [0.0, 0.5])
+def test_a_group_that_is_dropped_teaches_nothing_false(empty: str, leak: float) -> None:
+    class Dropping(ReferenceTrainer):
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            gone = [None in group for group in batch.groups]
+            if empty == "raises" and all(gone):
+                raise ValueError("the batch is empty")
+            groups = [[0.0] * len(group) if None in group else group for group in batch.groups]
+            made = super().run_step(
+                msgspec.structs.replace(batch, groups=tuple(map(tuple, groups))), way, setting
+            )
+            left = 0.0 if empty == "zeros" else None
+            rows = [
+                [left if leak == 0.0 or reward is not None else leak for reward in group]
+                if None in group
+                else row
+                for group, row in zip(batch.groups, made.advantages, strict=True)
+            ]
+            return StepResult(advantages=rows)
+
+    found = run_conformance(Dropping())
+    assert found.verdict is (TrainerVerdict.WRONG if leak else TrainerVerdict.DROPS)
+
+
+def test_two_functions_have_a_verdict_of_their_own() -> None:
+    class Summing(ReferenceTrainer):
+        ways: tuple[Way, ...] = (Way("None"), Way("None of one of two functions", functions=2))
+
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            trainer = ZeroFillTrainer() if way != "None" else ReferenceTrainer()
+            return trainer.run_step(batch, way, setting)
+
+    found = run_conformance(Summing())
+    assert (found.best_way, found.verdict) == ("None", TrainerVerdict.EXACT)
+    assert found.beside_another == ["None of one of two functions"]
+    assert found.judge_way(found.beside_another[0]) is TrainerVerdict.WRONG
+    outages = [one.outcome for one in found.findings if one.check == "outage"]
+    assert outages == [CheckEnd.PASSES] * 3 + [CheckEnd.UNKNOWN] * 3
+
+
+def test_a_way_that_the_trainer_names_comes_before_an_undocumented_stop() -> None:
+    class Named(ReferenceTrainer):
+        ways: tuple[Way, ...] = (Way("None", documented=False), Way("mask"))
+
+        def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:
+            if way == "None" and any(None in group for group in batch.groups):
+                raise TypeError("must be real number, not NoneType")
+            return ZeroFillTrainer().run_step(batch, way, setting)
+
+    found = run_conformance(Named())
+    assert (found.best_way, found.verdict) == ("mask", TrainerVerdict.WRONG)
+
+
 def test_nan_that_reaches_other_groups_is_seen() -> None:
     class Poisoned(ReferenceTrainer):
         def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:

@@ -42,10 +42,9 @@ from adjudge.trainers.trl_batch import (
     group_equal_prompts,
 )
 from adjudge.trainers.trl_environments import describe_second_count
+from adjudge.trainers.trl_shared import Rewards, shares_missing
 from adjudge.trainers.trl_zero_filling import refuse_older_trl, refuse_zero_filling
 from adjudge.types import RewardResult
-
-Rewards = list[float | None]
 
 _REMEDY = (
     "Make per_device_train_batch_size × steps_per_generation a multiple of num_generations (and "
@@ -220,17 +219,19 @@ class TrlAdapter(Adapter):
             )
 
     def _describe_other_functions(self, trainer: Any) -> str | None:
-        """Why a missing reward would be 0 beside the trainer's other functions, if it would."""
+        """Why a missing reward would count beside the trainer's other functions, if it would."""
         functions = getattr(trainer, "reward_funcs", None) or ()
-        aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
         policy = self.spec.missing.policy
-        if len(functions) < 2 or aggregation != "sum_then_normalize" or policy == "raise":
+        if len(functions) < 2 or policy == "raise" or shares_missing(functions):
             return None
+        aggregation = getattr(trainer, "multi_objective_aggregation", "sum_then_normalize")
+        counted = "its group's mean" if aggregation == "normalize_then_sum" else "0"
         return (
             f"{self.spec.where}: missing.policy: does not hold beside other reward functions, "
-            f"since TRL's sum counts a missing reward as 0 there (found {policy!r} and "
+            f"since TRL counts a missing reward of one function as {counted} (found {policy!r} and "
             f"{len(functions)} functions; allowed here: 'raise'). Make the others graders of the "
-            "spec (weight 0 reports only), or set multi_objective_aggregation='normalize_then_sum'."
+            "spec (weight 0 reports only), or give all of them to share_missing of "
+            "adjudge.trainers.trl_shared."
         )
 
     def _end_gracefully(self, trainer: Any) -> None:

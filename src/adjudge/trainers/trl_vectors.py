@@ -21,8 +21,9 @@ from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import DEFAULT_NAME
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.trl import Rewards, TrlAdapter
+from adjudge.trainers.trl import TrlAdapter
 from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
+from adjudge.trainers.trl_shared import Rewards
 from adjudge.types import Role
 
 

@@ -96,41 +96,6 @@ def test_a_missing_component_is_in_no_mean_of_gdpo(vectors: Any) -> None:
     assert missing > 10
 
 
-def test_the_trainer_would_count_a_component_alone_as_the_mean(tmp_path: Path) -> None:
-    """Why a row is missing as a whole: one component missing in its own function moves the others.
-
-    The reward functions say what the graders say, and nothing is done about it.
-    """
-    said = make_rewards(two_graders(tmp_path)).functions
-
-    async def kindness(**given: Any) -> list[float | None]:
-        return await said[0](**given)
-
-    async def brief(completions: Any, **_: Any) -> list[float]:
-        return [-0.01 * len(one[-1]["content"]) for one in completions]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adjudge.trainers.trl_vectors._VectorAdapter.check_trainer", _accept)
-        trainer = train(
-            new_policy(),
-            tmp_path,
-            [kindness, brief],
-            steps=1,
-            trainer_class=Recorded,
-            reward_weights=[2.0, 0.5],
-            multi_objective_aggregation="normalize_then_sum",
-        )
-    [rewards], [advantages] = trainer.seen, trainer.made
-    exact = gdpo_by_hand(rewards, torch.tensor([2.0, 0.5]))
-    whole = ~torch.isnan(rewards).any(dim=1)
-    assert (advantages - exact)[whole].abs().max() > 0.02
-    assert (advantages[~whole] != 0).any()
-
-
-def _accept(*_: Any) -> None:
-    """No complaint about what beside the functions is there."""
-
-
 def test_the_group_step_and_the_batchs_deviation_are_the_same_as_the_vectors(
     vectors: Any, tmp_path: Path
 ) -> None:

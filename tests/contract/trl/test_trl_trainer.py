@@ -27,11 +27,13 @@ from zlib import crc32
 import pytest
 import yaml
 from tests.contract.trl.tiny_policy import GROUP, TEMPLATE, new_policy, spec_file, train
+from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, JudgeUnavailable
 from adjudge.trainers.trl import PicklableReward, make_reward
 from adjudge.trainers.trl import reward as dotted_path
 from adjudge.trainers.trl_environments import expose_environment_reward
+from adjudge.trainers.trl_shared import share_missing
 
 REASON = "not installed here; run `make test-trl`"
 trl: Any = pytest.importorskip("trl", reason=f"trl is {REASON}")
@@ -172,7 +174,7 @@ def test_settings_that_change_what_the_spec_says_are_refused_or_warned_about_onc
 
     reward = make_reward(spec_file(tmp_path, "z_score"), name="kindness")
     kind: Any = {"conversational": False, "trainer_class": recorded(trl.GRPOTrainer)}
-    with pytest.raises(ConfigError, match="counts a missing reward as 0"):
+    with refuses("missing.policy"):
         train(new_policy(), tmp_path, [reward, nothing], **kind)
     with caplog.at_level(logging.WARNING, "adjudge"):
         trainer = train(new_policy(), tmp_path, [reward], steps=3, **kind)
@@ -311,6 +313,38 @@ def test_what_a_rollout_func_plays_is_judged_without_the_environments_text(tmp_p
     trainer = train(policy, tmp_path, reward, steps=2, trainer_class=Rolling)
     assert own == words
     assert [set(rewards.view(-1).tolist()) for rewards in trainer.seen] == [{1 / 8}, {0.0}]
+
+
+@pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
+def test_a_missing_reward_beside_a_rule_changes_nothing_for_the_others(
+    aggregation: str, tmp_path: Path
+) -> None:
+    def rule(completions: Any, **_: Any) -> list[float]:
+        return [len(one[-1]["content"]) / 10 for one in completions]
+
+    def run(functions: Any) -> Any:
+        made = recorded(trl.GRPOTrainer)
+        options = {"multi_objective_aggregation": aggregation, "reward_weights": [1.0, 0.5]}
+        return train(new_policy(), tmp_path, functions, trainer_class=made, **options)
+
+    both = [make_reward(spec_file(tmp_path)), rule]
+    with refuses("missing.policy"):
+        run(both)
+    trainer = run(share_missing(both))
+    [rewards], [advantages] = trainer.seen, trainer.made
+    gone = torch.isnan(rewards)
+    assert gone.any()
+    assert (gone.any(dim=1) == gone.all(dim=1)).all()
+    if aggregation == "sum_then_normalize":
+        totals = rewards @ torch.tensor([1.0, 0.5])
+        expected = torch.cat([by_hand(group) for group in totals.view(-1, GROUP)])
+    else:
+        parts = [[by_hand(one) for one in part.T] for part in rewards.view(-1, GROUP, 2)]
+        totals = torch.cat([one + 0.5 * other for one, other in parts])
+        totals[gone.any(dim=1)] = float("nan")
+        expected = by_hand(totals)
+    torch.testing.assert_close(advantages, expected, rtol=1e-4, atol=1e-5)
+    assert (advantages[gone.any(dim=1)] == 0).all()
 
 
 class Playground:

@@ -13,6 +13,7 @@ from adjudge.cli.console import clean, output, print_json
 from adjudge.report.table import Table, lost, styled
 from adjudge_lab.conformance.checks import (
     COUNTS,
+    RIGHT,
     TRAINER_CHECKS,
     CheckEnd,
     Conformance,
@@ -25,12 +26,17 @@ from adjudge_lab.conformance.drivers import build_driver
 _CELLS = {
     CheckEnd.PASSES: styled("✓", "good"),
     CheckEnd.STOPS: lost("stops"),
+    CheckEnd.DROPS: lost("drops"),
     CheckEnd.UNKNOWN: lost("–"),
 }
 _SENTENCES = {
     TrainerVerdict.EXACT: "is exact: the others learn what they learn without the missing answer",
     TrainerVerdict.UNBIASED: (
-        "is unbiased: the others get the right advantages, while the checks above still fail"
+        "is unbiased: the others get the right advantages, while the checks above still fail, so "
+        "that a step with more failures weighs less"
+    ),
+    TrainerVerdict.DROPS: (
+        "drops the whole group: nothing false is learned, but its other answers teach nothing"
     ),
     TrainerVerdict.WRONG: (
         "is wrong: a missing reward changes what the others learn, or is learned from"
@@ -69,8 +75,8 @@ def conformance(
 
     The code of --source is executed: name only a trainer that you trust.
 
-    Exit code: 0 where some way to say "missing" changes nothing for the others, 1 where
-    none does, 2 bad input.
+    Exit code: 0 where some way to say "missing" is exact, unbiased or drops the group, 1 where
+    none is, 2 bad input.
     """
     found = run_conformance(build_driver(trainer, source))
     if as_json:
@@ -78,7 +84,7 @@ def conformance(
         print_json({**msgspec.to_builtins(found), "verdict": found.verdict, "ways": ways})
     else:
         print_conformance(output(), found)
-    raise typer.Exit(0 if found.verdict in (TrainerVerdict.EXACT, TrainerVerdict.UNBIASED) else 1)
+    raise typer.Exit(0 if found.verdict in RIGHT else 1)
 
 
 def print_conformance(console: Console, found: Conformance) -> None:
@@ -94,7 +100,7 @@ def print_conformance(console: Console, found: Conformance) -> None:
         console.print(Table([f"missing as {way}", *settings], rows))
         seen: set[str] = set()
         for one in findings:
-            if one.outcome in (CheckEnd.FAILS, CheckEnd.STOPS) and one.check not in seen:
+            if one.text and one.check not in seen:
                 seen.add(one.check)
                 console.print(f"  {one.check}: {clean(one.text)}", soft_wrap=True)
         verdict = found.judge_way(way)

@@ -27,12 +27,14 @@ _KL = 0.1
 class CheckEnd(StrEnum):
     """How a check ended.
 
+    ``DROPS``: nothing of the whole group is learned.
     ``STOPS``: the trainer raises, so nothing wrong is learned and nothing else either.
     ``UNKNOWN``: the driver cannot reach what the check looks at.
     """
 
     PASSES = "passes"
     FAILS = "fails"
+    DROPS = "drops"
     STOPS = "stops"
     UNKNOWN = "unknown"
 
@@ -42,14 +44,26 @@ class TrainerVerdict(StrEnum):
 
     ``EXACT``: every check that can be made passes. ``UNBIASED``: each answer is held to the right
     ones, so the direction is right, but a missing one still counts in a normaliser, a KL term, a
-    logged mean or dynamic sampling. ``WRONG``: what the others learn changes, or what is missing is
-    learned from. ``STOPS``: the trainer raises.
+    logged mean or dynamic sampling. ``DROPS``: nothing of its group is learned, and nothing else
+    changes. ``STOPS``: the trainer raises. ``WRONG``: what the others learn changes, or what is
+    missing is learned from.
     """
 
     EXACT = "exact"
     UNBIASED = "unbiased"
+    DROPS = "drops the group"
     STOPS = "stops"
     WRONG = "wrong"
+
+
+RIGHT = (TrainerVerdict.EXACT, TrainerVerdict.UNBIASED, TrainerVerdict.DROPS)
+"""Nothing false is learned, and the run goes on."""
+
+
+def rank_way(verdict: str, documented: bool) -> tuple[int, bool, int]:
+    """The better verdict first; where none is right, a way that the trainer names."""
+    place = list(TrainerVerdict).index(TrainerVerdict(verdict))
+    return min(place, len(RIGHT)), not documented, place
 
 
 class TrainerFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +77,17 @@ class TrainerFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conformance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the suite found about a trainer; ``undocumented`` are ways that it does not name."""
+    """What the suite found about a trainer.
+
+    ``undocumented`` are ways that it does not name, ``beside_another`` those with two functions.
+    """
 
     trainer: str
     version: str
     decided_at: str
     findings: list[TrainerFinding]
     undocumented: list[str]
+    beside_another: list[str]
 
     def judge_way(self, way: str, setting: str | None = None) -> TrainerVerdict:
         """What a way comes to, under one setting or the worst of all."""
@@ -78,15 +96,19 @@ class Conformance(msgspec.Struct, frozen=True, kw_only=True):
             return TrainerVerdict.WRONG
         if any(one.outcome is CheckEnd.STOPS for one in seen):
             return TrainerVerdict.STOPS
+        if any(one.outcome is CheckEnd.DROPS for one in seen):
+            return TrainerVerdict.DROPS
         if any(one.outcome is CheckEnd.FAILS for one in seen):
             return TrainerVerdict.UNBIASED
         return TrainerVerdict.EXACT
 
     @property
     def best_way(self) -> str:
-        """The way with the best verdict; of equals the first."""
-        order = list(TrainerVerdict)
-        return min(self.ways, key=lambda way: order.index(self.judge_way(way)))
+        """The best with one function, by :func:`rank_way`; of equals the first."""
+        return min(
+            (way for way in self.ways if way not in self.beside_another),
+            key=lambda way: rank_way(self.judge_way(way), way not in self.undocumented),
+        )
 
     @property
     def verdict(self) -> TrainerVerdict:
@@ -134,6 +156,7 @@ def run_conformance(driver: TrainerDriver) -> Conformance:
         decided_at=driver.decided_at,
         findings=findings,
         undocumented=[way.name for way in driver.ways if not way.documented],
+        beside_another=[way.name for way in driver.ways if way.functions > 1],
     )
 
 
@@ -162,6 +185,18 @@ class _Probe:
         self.driver, self.way, self.setting = driver, way, setting
 
     def step(self, *cases: _Case, kl: float = 0.0) -> StepResult:
+        try:
+            return self._run(cases, kl)
+        except _Stopped:
+            if len(cases) > 1 or len(cases[0].present) == len(cases[0].rewards):
+                raise
+            # A trainer that drops the group may refuse a batch of nothing: beside another group?
+            size = len(cases[0].rewards)
+            made = self._run((*cases, _group(size, size)), kl)
+            gradients = made.gradients and made.gradients[:1]
+            return StepResult(advantages=made.advantages[:1], gradients=gradients)
+
+    def _run(self, cases: Sequence[_Case], kl: float) -> StepResult:
         batch = Batch(
             groups=tuple(case.rewards for case in cases),
             lengths=tuple(case.lengths for case in cases),
@@ -190,6 +225,12 @@ class _Probe:
         )
 
 
+class _Dropped(str):
+    """A fault that is none: nothing of a group is learned."""
+
+    __slots__ = ()
+
+
 _Faults = Callable[[_Probe], Iterator[str | None]]
 """Looks at one thing: a sentence for each fault, ``None`` where it cannot be looked at."""
 
@@ -202,8 +243,9 @@ def _check(name: str, faults: _Faults) -> Callable[[_Probe], TrainerFinding]:
             return probe.finding(name, CheckEnd.STOPS, str(stopped))
         if None in found:
             return probe.finding(name, CheckEnd.UNKNOWN)
-        if found:
-            return probe.finding(name, CheckEnd.FAILS, str(found[0]))
+        for fault in sorted(found, key=lambda one: isinstance(one, _Dropped))[:1]:
+            outcome = CheckEnd.DROPS if isinstance(fault, _Dropped) else CheckEnd.FAILS
+            return probe.finding(name, outcome, str(fault))
         return probe.finding(name, CheckEnd.PASSES)
 
     return check
@@ -244,14 +286,20 @@ def _advantages(probe: _Probe) -> Iterator[str | None]:
         made = result.advantages[0]
         kept = [made[place] for place in case.present]
         want = probe.step(case.alone()).advantages[0]
-        if not any(kept):
-            yield f"{_show(case.rewards)} gives {_show(made)}: nothing is learned"
+        if _is_dropped(result):
+            yield _Dropped(f"{_show(case.rewards)} gives {_show(made)}: nothing is learned")
         elif _differ(kept, want):
             yield f"{_show(case.rewards)} gives {_show(made)}; without the missing {_show(want)}"
         elif result.gradients is not None:
             learned = [result.gradients[0][place] for place in case.present]
             if not all(math.isfinite(value) for value in _row(learned)):
                 yield f"{_show(case.rewards)} gives the gradients {_show(result.gradients[0])}"
+
+
+def _is_dropped(result: StepResult) -> bool:
+    """Whether nothing of the first group is learned."""
+    learned = [*result.advantages[0], *(result.gradients[0] if result.gradients else ())]
+    return all(one is None or abs(one) <= TOLERANCE for one in learned)
 
 
 def _missing_answer(probe: _Probe) -> Iterator[str | None]:
@@ -380,7 +428,10 @@ def _nan(probe: _Probe) -> Iterator[str | None]:
 
 
 def _outage(probe: _Probe) -> Iterator[str | None]:
-    """When the judge fails for everything, nothing is learned."""
+    """When the judge fails for everything, nothing is learned; a second function may go on."""
+    if probe.way in [way.name for way in probe.driver.ways if way.functions > 1]:
+        yield None
+        return
     case = _Case((None,) * 4, (3, 1, 4, 2))
     try:
         made = probe.step(case, case)

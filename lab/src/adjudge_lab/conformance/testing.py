@@ -56,6 +56,8 @@ def conformance_tests(
 
     @pytest.mark.parametrize(("way", "setting", "check"), cases)
     def test(way: str, setting: str, check: str) -> None:
+        if setting not in build().settings:
+            pytest.skip("this version has no such estimator")
         found = run_check(build(), way, setting, check)
         if found.outcome is CheckEnd.UNKNOWN:
             pytest.skip("the driver cannot reach it")

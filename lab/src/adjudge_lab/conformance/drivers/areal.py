@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
+from adjudge_lab.conformance.source import Scope, TrainerSource, pass_on_misfits, stand_in
 
 _GROUPED = "infra/remote_inf_engine.py"
 _GAE = "trainer/ppo/gae.py"
@@ -138,7 +138,7 @@ class ARealDriver:
             workflow = self._build_workflow(group, model, way, number * len(group))
             workflow = self._scope["GroupedRolloutWorkflow"](workflow, len(group), _Ignoring())
             executor = SimpleNamespace(inference_engine=model, staleness_manager=_Ignoring())
-            executor.logger = SimpleNamespace(error=_pass_on_misfits)
+            executor.logger = SimpleNamespace(error=pass_on_misfits)
             executor.config = SimpleNamespace(**dict.fromkeys(_OFF, False))
             task = SimpleNamespace(workflow=workflow, data={"messages": []}, task_id=number)
             task.is_eval, task.should_accept_fn = False, None
@@ -234,9 +234,3 @@ class _Ignoring(SimpleNamespace):
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_, **__: None
-
-
-def _pass_on_misfits(_: str, error: Exception, **__: Any) -> None:
-    """In place of a log of a workflow that failed; what the driver lacks is no failure of it."""
-    if isinstance(error, NameError | AttributeError):
-        raise error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import types
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -17,10 +16,7 @@ from adjudge_lab.conformance.source import Scope, TrainerSource
 
 _ASYNC = "core/trainers/grpo/async_trainer.py"
 _PARALLEL = "core/trainers/grpo/trainer.py"
-_PARALLEL_STEPS = (  # its name since 0.20, and before
-    "AxolotlGRPOContextParallelTrainer._generate_and_score_completions",
-    "AxolotlGRPOSequenceParallelTrainer._generate_and_score_completions",
-)
+_PARALLEL_STEP = "AxolotlGRPOContextParallelTrainer._generate_and_score_completions"
 _DEFAULT = "TRL's own"
 _SETTINGS: Mapping[str, str] = {
     _DEFAULT: "",
@@ -56,13 +52,8 @@ class AxolotlDriver(TRLDriver):
         self._axolotl = axolotl
         self.version = f"{axolotl.version}, TRL {self.version}"
         self.decided_at = axolotl.find_line(_ASYNC, ".nansum(dim=1)")
-        text = (axolotl.root / _PARALLEL).read_text(encoding="utf-8")
-        parallel = next(
-            (step for step in _PARALLEL_STEPS if f"class {step.split('.')[0]}(" in text),
-            _PARALLEL_STEPS[0],
-        )
         self._trainers = {
-            "parallel": self._find_statements(_PARALLEL, parallel),
+            "parallel": self._find_statements(_PARALLEL, _PARALLEL_STEP),
             "deferred": self._find_statements(_ASYNC, "AsyncGRPOTrainer._compute_deferred_scores"),
             "streaming": self._find_statements(
                 _ASYNC, "AsyncGRPOTrainer._compute_streaming_group_scores"
@@ -83,12 +74,10 @@ class AxolotlDriver(TRLDriver):
             return super().run_step(batch, way, "group, dapo")
         size = len(batch.groups[0])
         given = [reward for group in batch.groups for reward in group]
-        if way == "NaN":
-            given = [math.nan if reward is None else reward for reward in given]
         trainer_name = _SETTINGS[setting]
         trainer = self._stand_in("group, dapo", size, batch.kl)
         self._complete_stand_in(trainer)
-        trainer.reward_funcs = [lambda **_: given]
+        self._set_functions(trainer, batch, way)
         statements = self._trainers[trainer_name]
         scope: Scope = {
             **self._own,
@@ -111,7 +100,7 @@ class AxolotlDriver(TRLDriver):
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(gradients, size),
-            reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
+            reward_mean=self._find_logged_mean(trainer),
         )
 
     def _complete_stand_in(self, trainer: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import typing
 from collections.abc import Mapping
@@ -11,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True  # a warning for each missing reward
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _LOSS = "GRPOTrainer._compute_loss_and_metrics"
 _SETTINGS: Mapping[str, tuple[Mapping[str, Any], str]] = {
@@ -22,16 +18,26 @@ _SETTINGS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "grpo, none": ({"scale_rewards": "none"}, "dr_grpo"),
     "rloo": ({"scale_rewards": "none", "advantage_estimator": "rloo"}, "bnpo"),
     "grpo, batch": ({"scale_rewards": "batch"}, "dapo"),
+    "gdpo": ({"scale_rewards": "gdpo"}, "grpo"),
+    "grpo, group, multi-turn": ({"scale_rewards": "group"}, "grpo"),
+    "rloo, multi-turn": ({"scale_rewards": "none", "advantage_estimator": "rloo"}, "bnpo"),
 }
 
 
 class MsSwiftDriver:
-    """ms-swift's ``compute_rewards_per_func``, ``compute_advantages`` and loss, as they stand."""
+    """ms-swift's ``compute_rewards_per_func``, ``compute_advantages`` and loss, as they stand.
+
+    The settings with ``multi-turn`` take ``compute_advantages_dynamic``.
+    """
 
     name = "ms-swift"
-    ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
+    ways: tuple[Way, ...] = (
+        Way("None"),
+        Way("NaN", documented=False),
+        Way("None of one of two functions", functions=2),
+    )
     settings: tuple[str, ...] = tuple(_SETTINGS)
-    batch_wide = frozenset({"grpo, batch"})
+    batch_wide = frozenset({"grpo, batch", "gdpo"})
 
     def __init__(self, checkout: Path | None = None) -> None:
         import torch  # noqa: PLC0415
@@ -47,7 +53,7 @@ class MsSwiftDriver:
         stand_in(
             "swift.utils",
             nanstd=scope["nanstd"],
-            get_logger=lambda: _SILENT,
+            get_logger=lambda: SILENT,
         )
         stand_in(
             "swift.dataset",
@@ -61,7 +67,7 @@ class MsSwiftDriver:
         self._loss: Scope = {
             **vars(typing),
             "torch": torch,
-            "logger": _SILENT,
+            "logger": SILENT,
             "GRPOBatch": object,
             "gather_object": lambda value: value,
             "gather": lambda value: value,
@@ -85,21 +91,31 @@ class MsSwiftDriver:
             )
             for _ in given
         ]
+        functions = [lambda *_, **__: given, lambda *_, **__: batch.other_rewards]
+        names = ["judge", "rule"][: 2 if "two" in way else 1]
         judged = self._algorithm.compute_rewards_per_func(
-            samples, [lambda *_, **__: given], [None], torch.device("cpu")
+            samples, functions[: len(names)], [None] * len(names), torch.device("cpu")
         )
         options, loss_type = _SETTINGS[setting]
-        weights = torch.ones(1)
-        advantages = self._advantage.compute_advantages(judged, weights, size, **options)[0]
+        weights = torch.ones(len(names))
+        if "multi-turn" in setting:
+            requests = [str(row) for row in range(len(given))]
+            prompts = [str(row // size) for row in range(len(given))]
+            advantages = self._advantage.compute_advantages_dynamic(
+                judged, weights, prompts, requests, **options
+            )[0]
+        else:
+            advantages = self._advantage.compute_advantages(judged, weights, size, **options)[0]
         deviation = self._algorithm.compute_std_for_dynamic_sampling(judged, weights, size)
         logged = self._advantage.compute_reward_metrics(
-            judged.nansum(1), judged, ["judge"], size, "group"
+            judged.nansum(1), judged, names, size, "group"
         )
+        alone = len(names) == 1
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(self._gradients(advantages, batch, loss_type), size),
-            reward_mean=float(logged.reward_mean),
-            kept=[bool(one > 0) for one in deviation[::size]],
+            reward_mean=float(logged.reward_mean) if alone else None,
+            kept=[bool(one > 0) for one in deviation[::size]] if alone else None,
         )
 
     def _gradients(self, advantages: Any, batch: Batch, loss_type: str) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import warnings
 from collections import defaultdict
@@ -15,10 +14,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True  # a line for each failed call of a judge
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _LOADER = "data_loader.py"
 _LOOP = "DataPreparationActor._data_preparation_loop"
@@ -72,7 +68,7 @@ class OpenInstructDriver:
             **{f"{name}_KEY": name for name in _COLUMNS},
             "np": import_module("numpy"),
             "T": TypeVar("T"),
-            "logger": _SILENT,
+            "logger": SILENT,
             "data_types": SimpleNamespace(CollatedBatchData=None),
             "dist": SimpleNamespace(all_reduce=lambda *_, **__: 0, ReduceOp=SimpleNamespace(SUM=0)),
             # of its judge

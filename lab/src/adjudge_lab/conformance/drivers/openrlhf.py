@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,10 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True  # a line for each step and for each failed reward
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _MAKER = "trainer/ppo_utils/experience_maker.py"
 _ACTOR = "trainer/ray/ppo_actor.py"
@@ -37,9 +33,11 @@ _NAMES: Mapping[str, str] = {
 _ARGUMENTS: Mapping[str, Any] = {
     # what the driven lines read, with OpenRLHF's defaults
     **dict.fromkeys(("train.dynamic_batch_enable", "train.colocate_all"), False),
-    **dict.fromkeys(("train.colocate_actor_ref", "algo.kl.unbiased_gradient"), False),
+    **dict.fromkeys(("train.colocate_actor_ref", "train.colocate_critic_reward"), False),
+    "algo.kl.unbiased_gradient": False,
     **dict.fromkeys(("algo.advantage.no_std_norm", "reward.clip_range"), None),
-    **dict.fromkeys(("ds.ring_attn_size", "ds.tensor_parallel_size", "algo.advantage.gamma"), 1),
+    **dict.fromkeys(("ds.ring_attn_size", "ds.tensor_parallel_size"), 1),
+    **dict.fromkeys(("algo.advantage.gamma", "algo.advantage.lambd"), 1),
     "algo.advantage.is_correction_level": "off",
     "algo.dynamic_filtering_range": (0, 1),
     "algo.kl.use_loss": True,  # no default, but where the suite looks for the term
@@ -52,8 +50,8 @@ _PROMPT = [1, 2]
 class OpenRLHFDriver:
     """OpenRLHF from ``SingleTurnAgentExecutor.execute`` to the loss of ``training_step``.
 
-    Its default estimator, ``gae``, knows no groups; the first setting is its GRPO. A micro batch is
-    one group. The answer that the executor gives no action tokens has the reward 0.
+    Its default estimator, ``gae``, knows no groups; its critic says 0 here. A micro batch is one
+    group. The answer that the executor gives no action tokens has the reward 0.
     """
 
     name = "OpenRLHF"
@@ -61,8 +59,11 @@ class OpenRLHFDriver:
         Way("raising"),
         *(Way(name, documented=False) for name in ("None", "NaN", "no action tokens")),
     )
-    settings: tuple[str, ...] = ("group_norm", "rloo, sequence", "dr_grpo", "reinforce_baseline")
-    batch_wide = frozenset({"reinforce_baseline"})
+    settings: tuple[str, ...] = (
+        *("gae", "group_norm", "rloo, sequence", "dr_grpo"),
+        "reinforce_baseline",
+    )
+    batch_wide = frozenset({"gae", "reinforce_baseline"})
 
     def __init__(self, checkout: Path | None = None) -> None:
         import torch  # noqa: PLC0415
@@ -78,7 +79,7 @@ class OpenRLHFDriver:
             "nn": torch.nn,
             "F": torch.nn.functional,
             "dist": SimpleNamespace(is_available=lambda: False),
-            "logger": _SILENT,
+            "logger": SILENT,
             "tqdm": _ProgressBar,
             "SamplingParams": SimpleNamespace,
             "ray": SimpleNamespace(wait=lambda refs, **_: (refs[:1], refs[1:]), get=list, put=list),
@@ -99,9 +100,12 @@ class OpenRLHFDriver:
         groups = asyncio.run(self._judge(batch, way))
         rollouts = self._generate(groups, args, dynamic_filtering=False)
         kept = {one.prompts[0] for one in self._generate(groups, args, dynamic_filtering=True)}
-        actor, reference = (_Model(fill=self._torch.full, value=value) for value in (-1.0, -2.0))
+        actor, reference, critic = (
+            _Model(fill=self._torch.full, value=value) for value in (-1.0, -2.0, 0.0)
+        )
         made = self._scope["RemoteExperienceMaker"](
-            *(actor, None, None, reference, SimpleNamespace(value=0.0)),
+            *(actor, critic if estimator == "gae" else None, None, reference),
+            SimpleNamespace(value=0.0),
             *(SimpleNamespace(args=args), SimpleNamespace(pad_token_id=0)),
         ).make_experience_batch(rollouts)
         first = len(_PROMPT) - 1  # log-probabilities are of the next token

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _GROUPS = "orchestrator/algo/base.py"
 _TRAIN = "trainer/rl/train.py"
@@ -72,16 +72,13 @@ class PrimeRLDriver:
         verifiers = TrainerSource("verifiers", "verifiers", _find_verifiers(checkout))
         self.version = f"{source.version}, verifiers {verifiers.version}"
         self.decided_at = source.find_line(_GROUPS, "if trace.has_error or")
-        silent = SimpleNamespace(
-            **dict.fromkeys(("debug", "info", "warning", "exception"), lambda *_, **__: None)
-        )
         modules = [vars(import_module(name)) for name in _IMPORTED]
         common: Scope = {
             **{name: one for every in modules for name, one in every.items() if name[:2] != "__"},
             **{name: import_module(name) for name in _MODULES},
             "np": import_module("numpy"),
-            "logger": silent,
-            "get_logger": lambda: silent,
+            "logger": SILENT,
+            "get_logger": lambda: SILENT,
             "Error": SimpleNamespace,
             "TrainingSample": SimpleNamespace,
             "jaxtyped": lambda **_: lambda function: function,

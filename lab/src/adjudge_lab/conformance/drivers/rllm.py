@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
+from adjudge_lab.conformance.source import Scope, TrainerSource, pass_on_misfits, stand_in
 
 _GROUPING = "trainer/algorithms/transform.py"
 _FLOW = "engine/agentflow_engine.py"
@@ -100,7 +100,7 @@ class RLLMDriver:
             },
             **{name: import_module(name) for name in _MODULES},
             "np": import_module("numpy"),
-            "logger": SimpleNamespace(**levels, error=_pass_on_misfits),
+            "logger": SimpleNamespace(**levels, error=pass_on_misfits),
             "BaseAgent": type("BaseAgent", (), {}),
             "BaseEnv": type("BaseEnv", (), {}),
             "Task": SimpleNamespace,
@@ -201,10 +201,3 @@ class RLLMDriver:
         queue: asyncio.Queue[Any] = asyncio.Queue()
         queue.put_nowait(JudgedWorkflow(None, None))
         return SimpleNamespace(workflow_queue=queue)
-
-
-def _pass_on_misfits(*told: Any) -> None:
-    """In place of a log of a rollout that failed; what the driver lacks is no failure of it."""
-    for one in told:
-        if isinstance(one, NameError | AttributeError):
-            raise one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import typing
 from collections.abc import Mapping
@@ -11,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
-
-_SILENT = logging.getLogger("adjudge.conformance.silent")
-_SILENT.disabled = True
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _FILE = "utils/functionals.py"
 _LOOP = "distributed/scheduler/user_defined_rollout_loop.py"
@@ -65,7 +61,7 @@ class ROLLDriver:
         self._source = source = TrainerSource("roll", "roll", checkout)
         self.version = source.version
         self.decided_at = source.find_line(_FILE, "reshape_reward = response_level_rewards")
-        self._scope: Scope = {**vars(typing), "torch": torch, "math": math, "logger": _SILENT}
+        self._scope: Scope = {**vars(typing), "torch": torch, "math": math, "logger": SILENT}
         source.load_names(_FILE, _NAMES.split(), self._scope)
         source.load_names(_LOOP, ["query_filter"], self._scope)
         self._loss = source.load_statements(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource, stand_in
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource, stand_in
 
 _MATHS = "backends/skyrl_train/utils/ppo_utils.py"
 _TRAINER = "train/trainer.py"
@@ -22,6 +22,7 @@ _SETTINGS: Mapping[str, tuple[str, bool, str]] = {
     "grpo, token mean": ("grpo", True, "token_mean"),
     "grpo, no std, by length": ("grpo", False, "seq_mean_token_sum_norm"),
     "rloo, sequence mean": ("rloo", True, "sequence_mean"),
+    "maxrl, token mean": ("maxrl", True, "token_mean"),
 }
 
 
@@ -42,11 +43,13 @@ class _Rows(dict[str, Any]):
 class SkyRLDriver:
     """SkyRL from the reward of an environment's last step to the gradient.
 
-    A generator of the user's own gives the loss mask; an environment gives a reward only.
+    A generator of the user's own gives the loss mask; an environment gives a reward only. SkyRL's
+    own generator for Harbor masks all answers of a prompt if one failed.
     """
 
     name = "SkyRL"
     ways: tuple[Way, ...] = (
+        Way("loss mask of zeros, whole prompt"),
         Way("loss mask of zeros"),
         Way("None", documented=False),
         Way("NaN", documented=False),
@@ -63,8 +66,7 @@ class SkyRLDriver:
         self._source = source = TrainerSource("skyrl", "skyrl", checkout)
         self.version = source.version
         self.decided_at = source.find_line(_MATHS, "torch.mean(torch.tensor(id2score[idx]))")
-        silent = SimpleNamespace(info=lambda *_: None, warning=lambda *_: None)
-        stand_in("loguru", logger=silent)
+        stand_in("loguru", logger=SILENT)
         estimators: dict[str, Any] = {}
 
         def register(name: str) -> Callable[[Any], Any]:
@@ -74,7 +76,7 @@ class SkyRLDriver:
             **vars(typing),
             "torch": torch,
             "np": np,
-            "logger": silent,
+            "logger": SILENT,
             "defaultdict": defaultdict,
             "StrEnum": StrEnum,
             "register_advantage_estimator": register,
@@ -88,7 +90,7 @@ class SkyRLDriver:
         )
         names = ["AdvantageEstimator", "PolicyLossType", "compute_approx_kl", "reduce_loss"]
         names += ["apply_loss_reduction_to_advantages_minibatch", "compute_rloo_outcome_advantage"]
-        names += ["compute_grpo_outcome_advantage", "ppo_policy_loss"]
+        names += ["compute_grpo_outcome_advantage", "ppo_policy_loss", "compute_maxrl_advantage"]
         source.load_names(_MATHS, [*names, "compute_advantages_and_returns"], maths)
         self._maths = maths
         self._trainer: Scope = {**maths, "ppo_utils": SimpleNamespace(**maths)}
@@ -113,7 +115,8 @@ class SkyRLDriver:
         rewards, loss_mask = torch.zeros(mask.shape), mask.clone()
         for row, (reward, length) in enumerate(zip(given, lengths, strict=True)):
             told = reward
-            if reward is None and way != "None":
+            group = batch.groups[row // size]
+            if (None in group if "whole" in way else reward is None) and way != "None":
                 told = math.nan if "NaN" in way else 0.0
                 loss_mask[row] *= "loss mask" not in way
             steps = self._trainer["_build_per_token_rewards"](

@@ -9,10 +9,8 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from adjudge.errors import ConfigError
 from adjudge_lab.conformance.driver import Batch, StepResult, Way
 from adjudge_lab.conformance.source import TrainerSource, stand_in
 
@@ -51,7 +49,7 @@ class TinkerCookbookDriver:
                 importlib.import_module(name)
             except ImportError:
                 stand_in(name)
-        load = self._load
+        load = importlib.import_module
         self._tinker = load("tinker")
         self._rollouts = load("tinker_cookbook.rl.rollouts")
         self._processing = load("tinker_cookbook.rl.data_processing")
@@ -65,15 +63,6 @@ class TinkerCookbookDriver:
             return tokens(tokens=[5, 6], maybe_logprobs=[-0.5, -0.5])
 
         vars(self._rollouts)["TinkerTokenCompleter"] = lambda *_, **__: sample
-
-    def _load(self, name: str) -> ModuleType:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            raise ConfigError(
-                f"{self.name} {self.version}: {name} cannot be imported ({error}); install what "
-                "it needs, or put it on PYTHONPATH"
-            ) from error
 
     def run_step(self, batch: Batch, way: str, setting: str) -> StepResult:  # noqa: ARG002
         """The advantages of the trajectories that come back; there may be fewer than asked for."""

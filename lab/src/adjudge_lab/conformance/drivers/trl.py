@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adjudge_lab.conformance.driver import Batch, StepResult, Way, split_groups
-from adjudge_lab.conformance.source import Scope, TrainerSource
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _FILE = "trainer/grpo_trainer.py"
 _LOG_PROBS = "_get_per_token_logps_and_entropies"
@@ -24,16 +24,27 @@ TRL_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "none, dr_grpo": {"scale_rewards": "none", "loss_type": "dr_grpo"},
     "batch, bnpo": {"scale_rewards": "batch", "loss_type": "bnpo"},
     "group, grpo": {"scale_rewards": "group", "loss_type": "grpo"},
+    "normalize_then_sum, dapo": {
+        "scale_rewards": "group",
+        "loss_type": "dapo",
+        "multi_objective_aggregation": "normalize_then_sum",
+    },
 }
+TRL_WAYS = (
+    Way("None"),
+    Way("NaN", documented=False),
+    Way("None of one of two functions", functions=2),
+    Way("None of both functions", functions=2),
+)
 
 
 class TRLDriver:
     """TRL's own statements from rewards to ``advantages``, and its ``_compute_loss``."""
 
     name = "TRL"
-    ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
+    ways: tuple[Way, ...] = TRL_WAYS
     settings: tuple[str, ...] = tuple(TRL_SETTINGS)
-    batch_wide: frozenset[str] = frozenset({"batch, bnpo"})
+    batch_wide: frozenset[str] = frozenset({"batch, bnpo", "normalize_then_sum, dapo"})
 
     def __init__(self, checkout: Path | None = None) -> None:
         import torch  # noqa: PLC0415
@@ -48,7 +59,7 @@ class TRLDriver:
             "nn": torch.nn,
             "asyncio": asyncio,
             "inspect": inspect,
-            "logger": SimpleNamespace(warning=lambda *_: None),
+            "logger": SILENT,
             "gather": lambda tensor: tensor,
             "profiling_context": lambda *_: nullcontext(),
             "is_async_callable": lambda _: False,
@@ -74,10 +85,8 @@ class TRLDriver:
         """TRL's rewards, advantages, logged mean and gradient."""
         size = len(batch.groups[0])
         given = [reward for group in batch.groups for reward in group]
-        if way == "NaN":
-            given = [math.nan if reward is None else reward for reward in given]
         trainer = self._stand_in(setting, size, batch.kl)
-        trainer.reward_funcs = [lambda **_: given]
+        self._set_functions(trainer, batch, way)
         rewards = self._scope["_calculate_rewards"](
             trainer, [{"prompt": "p"}] * len(given), ["p"] * len(given), [""] * len(given), []
         )
@@ -96,8 +105,29 @@ class TRLDriver:
         return StepResult(
             advantages=split_groups(advantages.tolist(), size),
             gradients=split_groups(gradients, size),
-            reward_mean=float(trainer._metrics["train"]["reward"][-1]),  # noqa: SLF001
+            reward_mean=self._find_logged_mean(trainer),
         )
+
+    def _set_functions(self, trainer: Any, batch: Batch, way: str) -> None:
+        """The judge's rewards and, where the way has two functions, the other's."""
+        given = [reward for group in batch.groups for reward in group]
+        if way == "NaN":
+            given = [math.nan if reward is None else reward for reward in given]
+        trainer.reward_funcs = [lambda **_: given]
+        other: list[float | None] = list(batch.other_rewards)
+        if way == "None of both functions":
+            other = [None if one is None else rest for one, rest in zip(given, other, strict=True)]
+        if "functions" in way:
+            trainer.reward_funcs.append(lambda **_: other)
+        count = len(trainer.reward_funcs)
+        trainer.reward_weights = self._torch.ones(count)
+        trainer.reward_func_names = ["judge", "rule"][:count]
+        trainer.reward_processing_classes = [None] * count
+
+    def _find_logged_mean(self, trainer: Any) -> float | None:
+        """``None`` with two functions: their sum is not what the suite compares."""
+        alone = len(trainer.reward_funcs) == 1
+        return float(trainer._metrics["train"]["reward"][-1]) if alone else None  # noqa: SLF001
 
     def _gradients(
         self,
@@ -128,7 +158,6 @@ class TRLDriver:
 
     def _stand_in(self, setting: str, size: int, kl: float) -> Any:
         """What the driven lines read of the trainer, with TRL's defaults."""
-        torch = self._torch
         accelerator = SimpleNamespace(
             device="cpu",
             num_processes=1,
@@ -145,10 +174,6 @@ class TRLDriver:
             _log_completion_extra=None,
             _log_metric=None,
             chat_template_kwargs={},
-            reward_processing_classes=[None],
-            reward_func_names=["judge"],
-            reward_weights=torch.ones(1),
-            multi_objective_aggregation="sum_then_normalize",
             num_generations=size,
             num_generations_eval=size,
             _metrics=defaultdict(lambda: defaultdict(list)),
@@ -172,7 +197,7 @@ class TRLDriver:
             current_gradient_accumulation_steps=1,
             max_completion_length=8,
             _entropy_bonus_enabled=False,
-            **TRL_SETTINGS[setting],
+            **{"multi_objective_aggregation": "sum_then_normalize", **TRL_SETTINGS[setting]},
         )
 
 

@@ -10,12 +10,11 @@ import os
 import re
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from adjudge_lab.conformance.driver import Batch, Way
+from adjudge_lab.conformance.driver import Batch
 from adjudge_lab.conformance.drivers.trl import TRL_SETTINGS, TRLDriver
-from adjudge_lab.conformance.source import Scope, TrainerSource
+from adjudge_lab.conformance.source import SILENT, Scope, TrainerSource
 
 _REPLACEMENTS = "models/rl_replacements.py"
 _LOSS = "rl_replacements.py"
@@ -31,7 +30,6 @@ class UnslothDriver(TRLDriver):
     """
 
     name = "Unsloth"
-    ways: tuple[Way, ...] = (Way("None"), Way("NaN", documented=False))
 
     def __init__(self, checkout: Path | None = None) -> None:
         unsloth = TrainerSource("unsloth", "unsloth", checkout)
@@ -45,7 +43,7 @@ class UnslothDriver(TRLDriver):
             "RL_EXTRA_ARGS": collections.defaultdict(list),
             "DEVICE_TYPE_TORCH": "cuda",
             "Version": Version,
-            "logger": SimpleNamespace(warning=lambda *_: None, info=lambda *_: None),
+            "logger": SILENT,
             "torch": self._torch,
             **{module.__name__: module for module in (ast, inspect, math, os, re, textwrap)},
             "defaultdict": collections.defaultdict,

@@ -27,6 +27,7 @@ _SETTINGS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
         {},
         "token-mean",
     ),
+    "gdpo": ("compute_gdpo_outcome_advantage", {}, "token-mean"),  # since 0.9
 }
 
 
@@ -35,7 +36,8 @@ class VerlDriver:
 
     A reward manager cannot say "missing": it gives a number. What remains is to leave the rollout
     out of the batch, as verl's own agent loop does with one that failed; to mask its response; or
-    to write NaN.
+    to write NaN. With two parts, of which GDPO takes each by itself, a function that adds them
+    cannot add ``None``.
     """
 
     name = "verl"
@@ -43,9 +45,10 @@ class VerlDriver:
         Way("left out"),
         Way("response mask of zeros", documented=False),
         Way("NaN", documented=False),
+        Way("None of one of two parts", documented=False, functions=2),
     )
     settings: tuple[str, ...] = tuple(_SETTINGS)
-    batch_wide = frozenset({"reinforce++ baseline"})
+    batch_wide = frozenset({"reinforce++ baseline", "gdpo"})
 
     def __init__(self, checkout: Path | None = None) -> None:
         import numpy as np  # noqa: PLC0415
@@ -66,11 +69,13 @@ class VerlDriver:
             "register_adv_est": lambda _: _keep,
             "register_policy_loss": lambda _: _keep,
             "AdvantageEstimator": SimpleNamespace(
-                GRPO=None, RLOO=None, REINFORCE_PLUS_PLUS_BASELINE=None
+                GRPO=None, RLOO=None, REINFORCE_PLUS_PLUS_BASELINE=None, GDPO=None
             ),
             "AlgoConfig": type("AlgoConfig", (), {}),
         }
-        functions = {function for function, _, _ in _SETTINGS.values()}
+        if "compute_gdpo_outcome_advantage" not in (source.root / _FILE).read_text("utf-8"):
+            self.settings = tuple(one for one in _SETTINGS if one != "gdpo")
+        functions = {_SETTINGS[setting][0] for setting in self.settings}
         functions |= {"agg_loss", "compute_policy_loss_vanilla", "kl_penalty", "kl_penalty_forward"}
         source.load_names(_FILE, sorted(functions), self._scope)
 
@@ -83,16 +88,28 @@ class VerlDriver:
         if not rows:
             raise RuntimeError("the batch is empty")
         lengths = torch.tensor([tokens[row] for row in rows])
-        mask = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).float()
-        rewards = torch.zeros(mask.shape)
+        present = (torch.arange(int(lengths.max())) < lengths.unsqueeze(1)).float()
+        mask, rewards = present.clone(), torch.zeros(present.shape)
+        parts: dict[str, list[Any]] = {"judge": []}
+        if "two parts" in way:
+            parts["rule"] = [batch.other_rewards[row] for row in rows]
         for place, row in enumerate(rows):
             reward = given[row]
-            if reward is None:
+            if reward is None and "rule" not in parts:
                 reward = math.nan if way == "NaN" else 0.0
                 mask[place] *= way == "NaN"
-            rewards[place, int(lengths[place]) - 1] = reward
+            parts["judge"].append(reward)
+            if setting != "gdpo":  # which does not read the sum
+                total: Any = sum(part[place] for part in parts.values())
+                rewards[place, int(lengths[place]) - 1] = total
         index = self._np.array([row // size for row in rows])
         function, options, mode = _SETTINGS[setting]
+        if setting == "gdpo":
+            options = {
+                "config": {"gdpo_reward_keys": list(parts)},
+                "non_tensor_batch": parts,
+                "batch": {"prompts": present[:, :0], "attention_mask": present.long()},
+            }
         with torch.no_grad():
             advantages, _ = self._scope[function](rewards, mask, index, **options)
         gradients = self._gradients(advantages, mask, mode, batch.kl)
