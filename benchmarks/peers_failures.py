@@ -9,7 +9,8 @@ is one of four: ``right``; ``missing`` (no score, and the result says so); ``inv
 that the judge did not give, or one from fewer criteria than the rubric has); ``lost`` (an exception
 came instead of a result). A library that has not ended after ``CAP_S`` is stopped.
 
-Exit code 1 where a library reads the healthy judge wrong: then its other numbers mean nothing.
+Exit code 1 where a library reads the healthy judge wrong, since its other numbers mean nothing
+then, and where adjudge invents a number.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ def grade_autorubric(url: str, best: bool) -> Callable[[], list[Outcome]]:
     from autorubric import LLMConfig, Rubric
     from autorubric.graders import CriterionGrader
 
-    limits = {"max_retries": ATTEMPTS, "timeout": TIMEOUT_S} if best else {}
+    # Its own retries leave 500 to LiteLLM's.
+    sdk = {"extra_params": {"max_retries": ATTEMPTS - 1}}
+    limits = {"max_retries": ATTEMPTS, "timeout": TIMEOUT_S, **sdk} if best else {}
     grader = CriterionGrader(
         judge_model_config=LLMConfig(model="openai/mock", api_base=url, api_key="none", **limits)
     )
@@ -452,13 +455,15 @@ def main() -> None:
     print(write_table(report))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
-    wrong = [
-        f"{name}, {way}"
+    faults = [
+        f"{name}, {way}, {case}: {cell(row)}"
         for name, one in report["systems"].items()
         for way, rows in one["ways"].items()
-        if rows["healthy"].get("right") != len(ANSWERS)
+        for case, row in rows.items()
+        if (case == "healthy" and row.get("right") != len(ANSWERS))
+        or (name == "adjudge" and row.get("invented"))
     ]
-    sys.exit(f"the healthy judge was not read: {'; '.join(wrong)}" if wrong else 0)
+    sys.exit("\n".join(["", "wrong:", *faults]) if faults else 0)
 
 
 if __name__ == "__main__":
