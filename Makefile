@@ -74,6 +74,13 @@ bench: env-dev env-openjudge  ## speed, side by side with py-openjudge
 bench-quick: env-dev  ## the same in about a minute, without the peer
 	$(BIN)/python benchmarks/run.py --quick
 
+PEERS  := autorubric openjudge verifiers openenv
+bench-peers: env-dev $(PEERS:%=env-%)  ## what four other libraries and adjudge return when the judge fails: half an hour, it waits for judges that hang
+	$(BIN)/python -m benchmarks.peers_failures --json benchmarks/peers_failures.json
+
+bench-peers-quick: env-dev $(PEERS:%=env-%)  ## the same in minutes, once each and without a judge that hangs
+	$(BIN)/python -m benchmarks.peers_failures --quick
+
 test-openjudge: env-openjudge  ## graders of the real py-openjudge, used unchanged
 	PYTHONPATH=src $(ENVS)/openjudge/bin/python -m pytest $(ALONE) tests/contract/openjudge
 

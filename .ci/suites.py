@@ -60,6 +60,7 @@ NIGHTLY = (
     Suite("test-embedded", 12),
     Suite("test-random", 10),
     Suite("test-verl", 10, "ray"),
+    Suite("bench-peers-quick", 8),
     Suite("test-ray-cluster", 5, "ray"),
     Suite("demo-judge", 4),
     Suite("test-serving", 3),

@@ -26,11 +26,10 @@ HERE = Path(__file__).resolve().parent.parent
 BENCHMARKS: dict[str, list[str]] = {
     "runner": ["--quick"],
     "trajectory": ["--quick"],
-    "judge_calls": ["--quick"],
+    "tail": ["--seeds", "1"],
     "service": ["--quick"],
     "service_client": ["--rounds", "3"],
     "grade": ["--samples", "20000"],
-    "weight": ["--rounds", "5"],
 }
 
 

@@ -34,14 +34,12 @@ def main() -> None:
     )
     section("trajectory graders", "trajectory.py", *peer, *quick)
     section("runner overhead, no I/O", "runner.py", *peer, *quick)
-    section("judge calls: CPU and rate beside the peer", "judge_calls.py", *peer, *quick)
     section("judge calls: slow and failing providers", "tail.py", "--seeds", "1" if quick else "5")
     section("the judge service beside FastAPI and bare ASGI", "service.py", *quick)
     section("its client beside bare HTTP", "service_client.py", *quick)
     section("a policy that may break its judge", "break_the_judge.py", *quick)
     samples = "10000" if arguments.quick else "100000"
     section("adjudge grade, end to end", "grade.py", "--samples", samples)
-    section("weight", "weight.py", *([] if arguments.quick else ["--install"]))
 
 
 if __name__ == "__main__":
