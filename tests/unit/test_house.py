@@ -294,20 +294,3 @@ def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
     assert set(shown) == pictures
     assert min(map(len, shown.values())) > 15
     assert max(path.stat().st_size for path in pictures) <= 150_000
-
-
-def test_contributors_are_sent_to_files_and_names_that_are_there() -> None:
-    """``X`` is a new name, so that a path with it need not be there."""
-    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    table = page.partition("| to add |")[2].partition("\n\n")[0]
-    named = re.findall(r"`([\w./-]+[./][\w./-]*)`(?: \((.*?)[,)])?", table)
-    assert len(named) > 40
-    for path, words in named:
-        found = next(
-            (one for one in (ROOT, ROOT / "src" / "adjudge") if (one / path).exists()), None
-        )
-        assert found or "X" in path, f"{path} is not there"
-        if found and (found / path).is_file():
-            text = (found / path).read_text("utf-8")
-            missing = [name for name in re.findall(r"`(\w+)`", words) if name not in text]
-            assert missing == [], f"{path} has no {missing}"
