@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 _log = logging.getLogger("mkdocs.hooks")
-_SKIPPED = re.compile(r"\s*(?:[#~|>!<$]|```|---|:::|\s{4})")
+_NO_PROSE = re.compile(r"<!--.*?-->|^```.*?^```", re.DOTALL | re.MULTILINE)
+_SKIPPED = re.compile(r"\s*(?:[#~|>!<$]|---|:::|\s{4})")
 """What a paragraph of prose does not begin with: headings, code, tables, pictures, admonitions."""
 
 
@@ -53,9 +54,9 @@ def _address(page: str) -> str:
 
 
 def _first_sentence(page: Path) -> str:
-    text = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    paragraphs = re.split(r"\n\s*\n", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
-    prose = next((one for one in paragraphs if one.strip() and not _SKIPPED.match(one)), "")
+    text = _NO_PROSE.sub("", page.read_text(encoding="utf-8"))
+    paragraphs = (one for one in re.split(r"\n\s*\n", text) if one.strip())
+    prose = next((one for one in paragraphs if not _SKIPPED.match(one)), "")
     if not prose:
         _log.warning("%s: has no sentence for llms.txt. Begin it with what it is about.", page.name)
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(prose.split())).replace("**", "")

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's table "to add X, touch Y": each row is made in a copy of the tree, and works there."""
+"""CONTRIBUTING's table "to add X, touch Y": each row works in a copy of the tree."""
 
 from __future__ import annotations
 
