@@ -128,23 +128,22 @@ def test_each_package_and_each_extra_is_installed(tmp_path: Path) -> None:
 
 
 def test_a_built_file_that_is_not_committed_is_named(tmp_path: Path) -> None:
-    for package, source in (("adjudge", "src"), ("adjudge_lab", "lab/src")):
-        module = tmp_path / source / package
-        module.mkdir(parents=True)
-        (module / "kept.py").touch()
+    packages = {"adjudge": tmp_path / "src", "adjudge_lab": tmp_path / "lab" / "src"}
+    for package, source in packages.items():
+        (source / package).mkdir(parents=True)
+        (source / package / "kept.py").touch()
     git(tmp_path, "init", "-q")
     commit(tmp_path, "one")
     (tmp_path / "src" / "adjudge" / "stray.py").touch()
-    dist = tmp_path / "dist"
-    dist.mkdir()
-    for package, source in (("adjudge", "src"), ("adjudge_lab", "lab/src")):
-        with zipfile.ZipFile(dist / f"{package}-1-py3-none-any.whl", "w") as wheel:
-            for file in (tmp_path / source / package).iterdir():
+    for package, source in packages.items():
+        with (
+            zipfile.ZipFile(tmp_path / f"{package}-1.whl", "w") as wheel,
+            tarfile.open(tmp_path / f"{package}-1.tar.gz", "w:gz") as sdist,
+        ):
+            for file in (source / package).iterdir():
                 wheel.write(file, f"{package}/{file.name}")
-        with tarfile.open(dist / f"{package}-1.tar.gz", "w:gz") as sdist:
-            for file in (tmp_path / source / package).iterdir():
                 sdist.add(file, f"{package}-1/src/{package}/{file.name}")
     with pytest.raises(release.ReleaseProblem, match="wheel: adjudge/stray.py is not committed"):
-        release.check_files(tmp_path, dist)
+        release.check_files(tmp_path, tmp_path)
     commit(tmp_path, "two")
-    assert release.check_files(tmp_path, dist) == 3
+    assert release.check_files(tmp_path, tmp_path) == 3
