@@ -75,7 +75,8 @@ def sections(shown: str) -> dict[str, list[str]]:
 def test_help_lists_commands_by_what_they_are_for(packages: Packages) -> None:
     found = sections(run("--help").output)
     listed = {name: heading for heading, names in found.items() for name in names}
-    headings = {name: one.heading for name, one in {**CORE_COMMANDS, **CORE_GROUPS}.items()}
+    headings = {name: one.heading for name, one in CORE_COMMANDS.items()}
+    headings |= {name: one.heading for name, one in CORE_GROUPS.items()}
     lab = {"train": "Lab", "conformance": "Lab"}
     assert listed == {name: one for name, one in headings.items() if "." not in name} | lab
 
