@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from adjudge.version import __version__
-
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "lab" / "src")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -249,16 +247,6 @@ def test_pages_made_from_the_code_are_new() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-def test_both_distributions_have_one_version() -> None:
-    """They are released together, and the lab asks for the core of its own version."""
-    core, lab = (
-        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-        for folder in ("", "lab")
-    )
-    assert core["version"] == lab["version"] == __version__
-    assert f"adjudge[full]=={__version__}" in lab["dependencies"]
 
 
 def test_the_design_draws_the_rooms_that_the_linter_holds_and_names_files_there_are() -> None:
