@@ -162,12 +162,14 @@ test-wheel: wheel  ## the two built wheels: the core alone runs the demonstratio
 	dist/env/bin/pip -qq install --no-deps dist/adjudge_lab-*.whl
 	cd dist && env/bin/adjudge train ../examples/rl_tiny.toml --dry-run >/dev/null && env/bin/adjudge study --help >/dev/null
 
-# Its extras come from the index as a user would get them; those that need torch are skipped by name.
-release-check: env-dev env-twine  ## all that must hold before a release (TAG=v0.2.0: that tag, too)
+# Extras come from the index as a user would get them. LIGHT=1 skips those that bring torch, by name.
+release-check: env-dev env-twine  ## all that must hold before a release (TAG=v0.2.0: that tag, too; LIGHT=1: without torch)
 	$(BIN)/python .ci/release.py versions $(if $(TAG),--tag $(TAG))
-	$(MAKE) docs test-wheel sdist
+	$(MAKE) --no-print-directory docs test-wheel sdist
+	$(BIN)/python .ci/release.py files dist
 	$(ENVS)/twine/bin/twine check --strict dist/*.whl dist/*.tar.gz
-	$(BIN)/python .ci/release.py install dist
+	$(BIN)/python .ci/release.py install dist $(if $(LIGHT),--light)
+	$(BIN)/python .ci/release.py notes dist
 
 lock: env-dev  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-annotate -q --python-version 3.11 \

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from adjudge.version import __version__
-
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "lab" / "src")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -251,16 +249,6 @@ def test_pages_made_from_the_code_are_new() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_both_distributions_have_one_version() -> None:
-    """They are released together, and the lab asks for the core of its own version."""
-    core, lab = (
-        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-        for folder in ("", "lab")
-    )
-    assert core["version"] == lab["version"] == __version__
-    assert f"adjudge[full]=={__version__}" in lab["dependencies"]
-
-
 def test_the_design_draws_the_rooms_that_the_linter_holds_and_names_files_there_are() -> None:
     page = (ROOT / "docs" / "design.md").read_text("utf-8")
     drawn = re.findall(r"^ │ (.{44})│(?:.{6}│ (.{28})│)?", page, re.MULTILINE)
@@ -294,20 +282,3 @@ def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
     assert set(shown) == pictures
     assert min(map(len, shown.values())) > 15
     assert max(path.stat().st_size for path in pictures) <= 150_000
-
-
-def test_contributors_are_sent_to_files_and_names_that_are_there() -> None:
-    """``X`` is a new name, so that a path with it need not be there."""
-    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    table = page.partition("| to add |")[2].partition("\n\n")[0]
-    named = re.findall(r"`([\w./-]+[./][\w./-]*)`(?: \((.*?)[,)])?", table)
-    assert len(named) > 40
-    for path, words in named:
-        found = next(
-            (one for one in (ROOT, ROOT / "src" / "adjudge") if (one / path).exists()), None
-        )
-        assert found or "X" in path, f"{path} is not there"
-        if found and (found / path).is_file():
-            text = (found / path).read_text("utf-8")
-            missing = [name for name in re.findall(r"`(\w+)`", words) if name not in text]
-            assert missing == [], f"{path} has no {missing}"

@@ -4,6 +4,8 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,19 @@ import pytest
 from adjudge.version import __version__
 
 ROOT = Path(__file__).parents[2]
-_NAMED = ("pyproject.toml", "lab/pyproject.toml", "src/adjudge/version.py", "CHANGELOG.md")
+_NAMED = ("pyproject.toml", "lab/pyproject.toml", "src/adjudge/version.py", "CITATION.cff")
+_CHANGES = f"""# Changelog
+
+## Unreleased
+
+## {__version__} (2026-11-24)
+
+### Fixed
+
+- This.
+
+## 0.0.1 (2026-11-01)
+"""
 
 
 def _load() -> Any:
@@ -33,8 +47,9 @@ def tree(tmp_path: Path) -> Path:
     for name in _NAMED:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    changes = f"# Changelog\n\n## Unreleased\n\n## {__version__} (2026-11-24)\n\n- This.\n"
-    (tmp_path / "CHANGELOG.md").write_text(changes)
+    (tmp_path / "CHANGELOG.md").write_text(_CHANGES)
+    cited = re.sub("released: .*", "released: 2026-11-24", (tmp_path / "CITATION.cff").read_text())
+    (tmp_path / "CITATION.cff").write_text(cited)
     git(tmp_path, "init", "-q")
     commit(tmp_path, "one")
     return tmp_path
@@ -54,8 +69,12 @@ def test_without_a_tag_the_check_says_how_to_make_it(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert release.check_versions(tree) == __version__
-    assert capsys.readouterr().out == (
-        f"dry check of the tag: v{__version__} is free; git tag v{__version__} makes it\n"
+    assert f"git tag -a v{__version__} -F dist/notes.txt\n" in capsys.readouterr().out
+
+
+def test_the_text_of_the_tag_is_the_newest_section() -> None:
+    assert release.write_notes(_CHANGES) == (
+        f"adjudge {__version__} (2026-11-24)\n\nFixed\n\n- This.\n"
     )
 
 
@@ -85,6 +104,7 @@ def test_the_tag_is_of_this_version_and_of_this_commit(tree: Path) -> None:
         ("src/adjudge/version.py", '= "', '= "9', "src/adjudge/version.py: names version 9"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- New.\n", "Unreleased has entries"),
         ("CHANGELOG.md", " (2026-11-24)", "", f"must be '{__version__} "),
+        ("CITATION.cff", "2026-11-24", "2026-11-25", "CITATION.cff: has no line 'date-rel"),
     ],
 )
 def test_what_disagrees_is_named(tree: Path, file: str, old: str, new: str, problem: str) -> None:
@@ -95,14 +115,35 @@ def test_what_disagrees_is_named(tree: Path, file: str, old: str, new: str, prob
         release.check_versions(tree)
 
 
-def test_every_extra_is_installed_or_skipped_for_a_reason(tmp_path: Path) -> None:
+def test_each_package_and_each_extra_is_installed(tmp_path: Path) -> None:
     for package in ("adjudge", "adjudge_lab"):
         for end in ("-py3-none-any.whl", ".tar.gz"):
             (tmp_path / f"{package}-{__version__}{end}").touch()
     names = [name for name, _ in release.list_installations(tmp_path)]
     assert {"adjudge", "adjudge (sdist)", "adjudge-lab", "adjudge-lab (sdist)"} < set(names)
-    assert {"adjudge[full]", "adjudge[language]", "adjudge[server]"} < set(names)
-    assert not set(names) & set(release.NOT_INSTALLED)
+    assert {*release.HEAVY, *release.COMMANDS} < set(names)
     (tmp_path / f"adjudge-{__version__}.tar.gz").unlink()
     with pytest.raises(release.ReleaseProblem, match="has 0 files"):
         list(release.list_installations(tmp_path))
+
+
+def test_a_built_file_that_is_not_committed_is_named(tmp_path: Path) -> None:
+    packages = {"adjudge": tmp_path / "src", "adjudge_lab": tmp_path / "lab" / "src"}
+    for package, source in packages.items():
+        (source / package).mkdir(parents=True)
+        (source / package / "kept.py").touch()
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, "one")
+    (tmp_path / "src" / "adjudge" / "stray.py").touch()
+    for package, source in packages.items():
+        with (
+            zipfile.ZipFile(tmp_path / f"{package}-1.whl", "w") as wheel,
+            tarfile.open(tmp_path / f"{package}-1.tar.gz", "w:gz") as sdist,
+        ):
+            for file in (source / package).iterdir():
+                wheel.write(file, f"{package}/{file.name}")
+                sdist.add(file, f"{package}-1/src/{package}/{file.name}")
+    with pytest.raises(release.ReleaseProblem, match="wheel: adjudge/stray.py is not committed"):
+        release.check_files(tmp_path, tmp_path)
+    commit(tmp_path, "two")
+    assert release.check_files(tmp_path, tmp_path) == 3

@@ -154,7 +154,6 @@ class _Program(CommandGroup):
         except (JudgeUnavailable, JudgeAuthError) as error:
             unpaid = getattr(error, "kind", None) is ErrorKind.BUDGET
             _stop(4 if unpaid else 3, str(error))
-            _stop(3, str(error))
         except _USAGE_ERROR as error:
             error.message = redact_addresses(error.message)
             raise
