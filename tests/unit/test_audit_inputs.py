@@ -30,7 +30,7 @@ def lines(columns: str, rows: list[list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns.split(), row, strict=True)) for row in rows]
 
 
-def by_step(of: str = "step", **row: Any) -> list[dict[str, Any]]:
+def by_step(of: Any = "step", **row: Any) -> list[dict[str, Any]]:
     return [{of: n, **row} for n in STEPS]
 
 

@@ -73,7 +73,7 @@ LEARNING = rise(0.3, 0.8, 0, 100)
     ],
 )
 def test_each_rule_is_said_of_its_curve_alone(curves: dict[str, Curve], rules: list[str]) -> None:
-    alarms = watched(100, **curves)
+    alarms = watched(100, None, **curves)
     assert [alarm.rule for alarm in alarms] == rules
     assert all(alarm.note == (alarm.rule == "solved") for alarm in alarms)
     assert all(alarm.note or alarm.otherwise for alarm in alarms)
