@@ -50,7 +50,7 @@ REDUNDANT, OPPOSED = 0.95, -0.3
 _MAX_PAIRED = 12
 
 
-class Candidate(NamedTuple):
+class Explanation(NamedTuple):
     """One thing that may explain advantages."""
 
     name: str
@@ -145,7 +145,7 @@ def _find_format(run: AuditedRun) -> CheckResult:
     need(run.with_texts, "the texts of the rollouts are not there")
     y, length = live_advantages(run), np.log1p(run.feature("length"))
     found = [
-        Candidate(
+        Explanation(
             title, run.feature(name), measure_partial(run.feature(name), y, length, run.group)
         )
         for name, (title, _) in _FORMATS.items()
@@ -168,7 +168,7 @@ def _find_format(run: AuditedRun) -> CheckResult:
 
 def find_strongest(
     run: AuditedRun,
-    candidates: list[Candidate],
+    candidates: list[Explanation],
     y: Any,
     unit: str,
     sentence: Any,
@@ -221,7 +221,7 @@ def _find_position(run: AuditedRun) -> CheckResult:
     middle = np.where(last > 0, run.place / np.maximum(last, 1), 0.0)
     places = {"first": run.place == 0, "last": run.place == last, "later": middle}
     found = [
-        Candidate(name, values.astype(float), measure_slope(values.astype(float), y, run.group))
+        Explanation(name, values.astype(float), measure_slope(values.astype(float), y, run.group))
         for name, values in places.items()
     ]
     return find_strongest(

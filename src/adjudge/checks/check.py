@@ -212,7 +212,7 @@ def ask_of_each(
     ]
 
 
-def run_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
+def ask_checks(questions: Sequence[Question]) -> list[CheckOutcome]:
     """Ask every check, and decide all answers together."""
     return decide([check for check, _ in questions], [ask_check(*one) for one in questions])
 

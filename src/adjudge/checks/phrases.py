@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from adjudge.checks.advantages import Candidate, find_strongest
+from adjudge.checks.advantages import Explanation, find_strongest
 from adjudge.checks.check import Check, CheckResult, need
 from adjudge.checks.effects import live_advantages, measure_partial, need_advantages
 from adjudge.checks.run import AuditedRollout, AuditedRun, RolloutFeature
@@ -60,7 +60,7 @@ def _find_phrases(run: AuditedRun) -> CheckResult:
             common = values[int(counts.argmax())]
             masks[f"the most frequent {name} sentence"] = (hashes == common).astype(float)
     found = [
-        Candidate(name, has, measure_partial(has, y, length, run.group))
+        Explanation(name, has, measure_partial(has, y, length, run.group))
         for name, has in masks.items()
         if _MIN_SHARE <= float(np.nanmean(has)) <= _MAX_SHARE
     ]

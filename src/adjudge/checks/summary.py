@@ -13,18 +13,18 @@ from adjudge.checks.check import (
     Check,
     CheckResult,
     Finding,
+    ask_checks,
     ask_of_each,
     list_found,
     make_result,
     not_applicable,
-    run_checks,
 )
 from adjudge.checks.missing import check_missing
 
 CONSTANT_SAMPLES = 20
 NOT_APPLICABLE_SHARE, SUSPECT_SHARE, NOISE_SHARE = 0.2, 0.1, 0.5
 
-REWARD = "the reward"
+_WHOLE = "the reward"
 _NOTHING = CheckResult(unit="share of samples")
 
 Summary = Mapping[str, Any]
@@ -156,11 +156,11 @@ GRADER_CHECKS: tuple[Check[GraderNumbers], ...] = tuple(
 def check_summary(summary: Summary) -> list[Finding]:
     """What the checks find in a run's ``summary.json``, or in a part of it, worst first."""
     noise = summary.get("noise") or {}
-    facts = {**(summary.get("graders") or {}), REWARD: summary.get("reward") or {}}
-    draws = {**(noise.get("graders") or {}), REWARD: noise.get("reward")}
+    facts = {**(summary.get("graders") or {}), _WHOLE: summary.get("reward") or {}}
+    draws = {**(noise.get("graders") or {}), _WHOLE: noise.get("reward")}
     graders = {n: GraderNumbers(n, facts[n], draws.get(n), summary) for n in facts}
     of_run = [(check, summary) for check in SUMMARY_CHECKS]
-    outcomes = run_checks([*of_run, *ask_of_each(GRADER_CHECKS, graders)])
+    outcomes = ask_checks([*of_run, *ask_of_each(GRADER_CHECKS, graders)])
     return [found for _, found in list_found(outcomes)]
 
 

@@ -160,7 +160,7 @@ class CheckLimits:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class RuleResult:
     """What a rule's function found: ``passed``, or ``None`` with the kind and the reason."""
 
     passed: bool | None
@@ -170,7 +170,7 @@ class CheckResult:
 
 async def run_checks(
     rules: Sequence[RuleConstraint], instruction: str, response: str, limits: CheckLimits
-) -> list[CheckResult]:
+) -> list[RuleResult]:
     """One outcome per rule, in order.
 
     The functions share a process as long as it answers: what a process that ended early left open
@@ -179,7 +179,7 @@ async def run_checks(
     other's results; those of other rows run in other processes. Raises
     ``GradingFailure(unsupported)`` where there is no sandbox.
     """
-    found: dict[int, CheckResult] = {}
+    found: dict[int, RuleResult] = {}
     left_s = limits.deadline_s
     late = f"not run: the sample's {limits.deadline_s:g} s were used up"
     while pending := [place for place in range(len(rules)) if place not in found]:
@@ -199,7 +199,7 @@ async def run_checks(
                 found[place] = _judged(what, value)
         if pending[0] not in found:
             found[pending[0]] = _unfinished(result, deadline_s)
-    return [found.get(at, CheckResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
+    return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
 
 
 @functools.cache
@@ -230,24 +230,24 @@ def _reports(stdout: bytes) -> list[tuple[int, str, Any]]:
     return found
 
 
-def _judged(what: str, value: Any) -> CheckResult:
+def _judged(what: str, value: Any) -> RuleResult:
     if what == "value" and isinstance(value, bool):
-        return CheckResult(value)
+        return RuleResult(value)
     if what == "error":
-        return CheckResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
-    return CheckResult(
+        return RuleResult(None, ErrorKind.INVALID_INPUT, f"raised {shorten_text(value)}")
+    return RuleResult(
         None, ErrorKind.INVALID_INPUT, f"returned {shorten_text(value)}, not true or false"
     )
 
 
-def _unfinished(result: SandboxResult, deadline_s: float) -> CheckResult:
+def _unfinished(result: SandboxResult, deadline_s: float) -> RuleResult:
     if result.timed_out:
-        return CheckResult(None, ErrorKind.TIMEOUT, f"timed out after {deadline_s:.3g} s")
+        return RuleResult(None, ErrorKind.TIMEOUT, f"timed out after {deadline_s:.3g} s")
     if result.truncated:
-        return CheckResult(None, ErrorKind.INVALID_INPUT, "printed more than the output limit")
+        return RuleResult(None, ErrorKind.INVALID_INPUT, "printed more than the output limit")
     last = result.stderr[-1000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
     said = shorten_text(last) if last else "no message"
-    return CheckResult(
+    return RuleResult(
         None, ErrorKind.INVALID_INPUT, f"ended with exit code {result.exit_code}: {said}"
     )
 
@@ -260,7 +260,7 @@ class VerifParts:
     """What came of the two halves, a failure in place of one that has none."""
 
     constraints: Constraints
-    checked: list[CheckResult] | GradingFailure
+    checked: list[RuleResult] | GradingFailure
     told: JudgeOutcome | GradingFailure | None
 
     def result(self, name: str, score_range: ScoreRange) -> GraderScore:
@@ -470,7 +470,7 @@ class VerIFGrader(JudgeGrader):
         if query is None:
             raise missing_field_failure(("instruction", "query", "messages", "prompt"), fields)
 
-        async def rules() -> list[CheckResult]:
+        async def rules() -> list[RuleResult]:
             if not constraints.rules:
                 return []
             return await run_checks(constraints.rules, _text(query), response, self.limits)

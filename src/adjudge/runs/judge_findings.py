@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adjudge.checks.check import CheckOutcome, Finding, ask_of_each, list_found, run_checks
+from adjudge.checks.check import CheckOutcome, Finding, ask_checks, ask_of_each, list_found
 from adjudge.checks.judges import JUDGE_CHECKS, JudgedRun, JudgedSample
 from adjudge.errors import RunFolderError
 from adjudge.judges.call_log import JudgeCall
@@ -47,7 +47,7 @@ def find_judge_problems(folder: Path) -> dict[str, Any]:
         judged, links, trouble = read_judged(folder)
     except RunFolderError as error:
         judged, links, trouble = {}, {}, str(error)
-    outcomes = run_checks(ask_of_each(JUDGE_CHECKS, judged))
+    outcomes = ask_checks(ask_of_each(JUDGE_CHECKS, judged))
     skipped = [one for one in outcomes if one.state == "not_applicable"]
     made = (one.title for one in outcomes if one.state != "not_applicable")
     return {

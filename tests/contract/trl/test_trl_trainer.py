@@ -324,7 +324,10 @@ def test_a_missing_reward_beside_a_rule_changes_nothing_for_the_others(
 
     def run(functions: Any) -> Any:
         made = recorded(trl.GRPOTrainer)
-        options: dict[str, Any] = {"multi_objective_aggregation": aggregation, "reward_weights": [1.0, 0.5]}
+        options: dict[str, Any] = {
+            "multi_objective_aggregation": aggregation,
+            "reward_weights": [1.0, 0.5],
+        }
         return train(new_policy(), tmp_path, functions, trainer_class=made, **options)
 
     both = [make_reward(spec_file(tmp_path)), rule]
