@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
-    CheckResult,
+    RuleResult,
     Constraints,
     RuleConstraint,
     VerIFGrader,
@@ -21,7 +21,7 @@ from adjudge.types import Provenance
 from adjudge.verdicts import Verdict
 
 outcomes = st.sampled_from(
-    [CheckResult(True), CheckResult(False), CheckResult(None, ErrorKind.TIMEOUT, "was late")]
+    [RuleResult(True), RuleResult(False), RuleResult(None, ErrorKind.TIMEOUT, "was late")]
 )
 verdicts = st.sampled_from([None, 0, 1, GradingFailure(ErrorKind.UNPARSABLE, "no verdict")])
 texts = st.text(max_size=30)
@@ -33,7 +33,7 @@ def told(value: Any) -> Any:
     return value
 
 
-def score(checked: list[CheckResult], said: Any) -> float | GradingFailure:
+def score(checked: list[RuleResult], said: Any) -> float | GradingFailure:
     rules = tuple(RuleConstraint(f"r{at}", "x") for at in range(len(checked)))
     soft = () if said is None else ("soft",)
     try:
@@ -45,7 +45,7 @@ def score(checked: list[CheckResult], said: Any) -> float | GradingFailure:
 @given(st.lists(outcomes, max_size=6), verdicts)
 @settings(max_examples=40)
 def test_a_score_is_the_formula_and_a_missing_one_lies_in_its_interval(
-    checked: list[CheckResult], said: Any
+    checked: list[RuleResult], said: Any
 ) -> None:
     found = score(checked, said)
     rules = [[True, False] if one.passed is None else [one.passed] for one in checked]
