@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import JudgeOutcome
 from adjudge.graders.verif import (
-    RuleResult,
     Constraints,
     RuleConstraint,
+    RuleResult,
     VerIFGrader,
     VerifParts,
     parse_constraints,

@@ -258,7 +258,7 @@ _ERROR = re.compile(
     r"|(?:could\snot|couldn't|cannot|can't|failed\sto|unable\sto)\s(?:be\s)?(?:parse|decode|extract|read|"
     rf"get|grade|score|connect|reach|call|query)\w*\s[^.\n]{{0,30}}?\b(?:{_CALL}|score|verdict|rating|"
     r"judgement|judgment|reply|json|output|response)\b"
-    r"|no\s(?:valid\s)?(?:score|verdict|rating|judge?ment)\s(?:was\s|could\sbe\s)?(?:found|returned|received|"
+    r"|no\s(?:valid\s)?(?:score|verdict|rating|judgement|judgment)\s(?:was\s|could\sbe\s)?(?:found|returned|received|"
     r"parsed|extracted)"
     r"|exception:\s\S"
     r"|(?:error|none|null|n/a|nan|failed)[.!]?$"
