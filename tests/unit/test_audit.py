@@ -180,6 +180,17 @@ def test_a_scale_of_steps_has_no_value_apart() -> None:
         assert "0 is one of the reward's steps" in one.result.detectable_why
 
 
+def test_a_share_of_tests_that_is_the_others_mean_is_no_fallback() -> None:
+    chance = random.Random(7)
+    tests = [(chance.randint(4, 20), chance.random()) for _ in range(1000)]
+
+    def passed(rollout: AuditedRollout, _: int) -> None:
+        n, difficulty = tests[rollout.index // 6]
+        rollout.reward = sum(chance.random() < difficulty for _ in range(n)) / n
+
+    assert outcome(clean(passed), "repeated_rewards").state == "nothing_found"
+
+
 def test_equal_numbers_have_the_same_finding_however_they_came() -> None:
     """Failures that were written as 0, and answers that honestly earn 0: no one can tell."""
     chance = random.Random(6)

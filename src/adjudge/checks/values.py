@@ -336,7 +336,12 @@ def _find_repeats(run: AuditedRun) -> CheckResult:
     sums = np.bincount(run.group[present], weights=run.reward[present])[run.group]
     mean = (sums - run.reward) / np.maximum(counts - 1, 1)
     close = np.abs(run.reward - mean) <= 1e-9 * np.maximum(1.0, np.abs(mean))
-    means = close & (counts > MIN_SAMPLES) & np.isfinite(live_advantages(run))
+    # On a scale of steps a reward may well be the others' mean; a value of no other group is not.
+    _, place, times = np.unique(run.reward, return_inverse=True, return_counts=True)
+    pairs = place + len(times) * run.group
+    _, at, within = np.unique(pairs, return_inverse=True, return_counts=True)
+    own = times[place] == within[at]
+    means = close & own & (counts > MIN_SAMPLES) & np.isfinite(live_advantages(run))
 
     def tail(mask: Any, trials: int, share: float) -> float:
         hits = int(mask.sum())
