@@ -43,7 +43,8 @@ def write_pages(run: Path, other: Path, labels: int, audited: Path) -> Pages:
     found = {"report": (run / "report.html").as_uri()}
     for path, words in commands.items():
         done = run_here(*words, folder=folder)
-        assert done.returncode == 0, done.stdout + done.stderr
+        broken = words == commands["audit/audit.html"] and audited.name == "dump.jsonl"
+        assert done.returncode == int(broken), done.stdout + done.stderr
         found[Path(path).stem] = (folder / path).as_uri()
     return found
 

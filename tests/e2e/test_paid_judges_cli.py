@@ -325,7 +325,6 @@ def test_a_budget_pays_for_first_draws_first(tmp_path: Path, provider: str) -> N
     assert summary["endpoints"][0]["cost_usd"] <= cost * 0.8
     assert summary["missing"]["by_kind"] == {}
     assert 0 < summary["noise"]["graders"]["quality"]["missing"] < 40
-    assert "were left out of its noise share" in " ".join(done.output.split())
 
 
 def test_connections_that_were_refused_cost_nothing(tmp_path: Path) -> None:
