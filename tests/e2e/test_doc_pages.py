@@ -1,4 +1,4 @@
-"""The pages of docs/start, docs/how-to and docs/why, done as their readers would.
+"""The pages of the documentation, done as their readers would.
 
 Those of docs/start run in ``test_install_lines.py``.
 """

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("start", "how-to", "why")
+MADE = ("cli", "grader-reference", "metrics", "reference", "run-file")
+"""Pages that are made from the code."""
 _TIMEOUT_S = 300
 _PIECE = re.compile(
     r"<!--\s*(?P<word>not run|setup|needs)\b:?(?P<note>.*?)-->"
@@ -47,7 +48,7 @@ class Block(NamedTuple):
 
 def find_pages(needs: str | None = None) -> list[Path]:
     """The pages that run in the environment ``needs``; ``None`` is the main one."""
-    pages = [page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    pages = [one for one in sorted((ROOT / "docs").rglob("*.md")) if one.stem not in MADE]
     return [page for page in pages if _needs(page.read_text(encoding="utf-8")) == needs]
 
 
