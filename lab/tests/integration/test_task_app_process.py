@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from adjudge_lab.environments import Episode, TaskAppTask, build_app, fetch_rubr
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "task_app_crafter.py"
-PAGE = ROOT / "docs" / "task-apps.md"
+PAGE = ROOT / "docs" / "training.md"
 SMALL = """\
 from adjudge_lab.environments import Step
 
@@ -162,15 +163,17 @@ def served(app: web.Application) -> Iterator[str]:
         thread.join(20)
 
 
-def test_the_page_about_task_apps_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_app_of_the_page_plays_its_game(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENVIRONMENT_API_KEY", raising=False)
-    app, trainer = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    page: dict[str, Any] = {"__name__": "page"}
-    exec(app, page)
-    with served(build_app(page["config"])) as url:
-        assert "http://127.0.0.1:8001" in trainer
-        exec(trainer.replace("http://127.0.0.1:8001", url), page)
-    episode, rubrics = page["episode"], page["rubrics"]
-    assert episode.done
-    assert episode.env_return == 1.0
+    files = dict(re.findall(r'```python title="(\w+)\.py"\n(.*?)```', PAGE.read_text(), re.DOTALL))
+    for name, code in files.items():
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(code, module.__dict__)
+    with served(build_app(sys.modules["app"].config)) as url:
+        game = TaskAppTask(url, env_name="guess", env_config={"highest": 1}, max_turns=2)
+        episode = run_blocking(game.play(4, lambda _: "1"))
+        rubrics = run_blocking(fetch_rubrics(url))
+    assert (episode.done, episode.env_return) == (True, 1.0)
+    assert rubrics.outcome is not None
     assert rubrics.outcome.criteria[0].text.startswith("Halves")

@@ -29,7 +29,7 @@ TABLES = tables_of(RunFile)
 
 def rows(table: str) -> dict[str, str]:
     """Keys and defaults of the page's section on ``table``."""
-    heading = f"\n### `[{table}]`\n" if table else "\n### The file itself\n"
+    heading = f"\n## `[{table}]`\n" if table else "\n## The file itself\n"
     assert PAGE.count(heading) == 1, heading
     section = re.split(r"\n##+ ", PAGE.split(heading)[1])[0]
     found = re.findall(r"^\| `(\w+)` \|(.*?)\|", section, re.MULTILINE)
@@ -56,7 +56,7 @@ def default_of(cell: str) -> Any:
 
 
 def test_no_table_is_missing_or_made_up() -> None:
-    assert set(re.findall(r"^### `\[(.*?)\]`$", PAGE, re.MULTILINE)) == set(TABLES) - {""}
+    assert set(re.findall(r"^## `\[(.*?)\]`$", PAGE, re.MULTILINE)) == set(TABLES) - {""}
     classes = {kind for kind in vars(runfile).values() if isinstance(kind, type)}
     own = {kind for kind in classes if kind.__module__ == runfile.__name__ and kind.__doc__}
     assert own <= set(TABLES.values())

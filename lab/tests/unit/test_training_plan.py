@@ -174,19 +174,6 @@ def printed(run: RunFile, capsys: pytest.CaptureFixture[str], *, as_json: bool) 
     return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
 
 
-def test_the_output_in_the_docs_is_what_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """To write it anew: COLUMNS=100 adjudge train examples/rl_crafter_full.toml --dry-run."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "run-file.md").read_text()
-    shown = page.split("<!-- dry-run -->\n```text\n")[1].split("\n```\n<!-- /dry-run -->")[0]
-    run = load_run_file(Path("examples/rl_crafter_full.toml"))
-    assert printed(run, capsys, as_json=False) == shown
-
-
 def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(printed(full(), capsys, as_json=True))
     assert found["unmet"][0]["key"] == "compute.gpu_count"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
-import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,6 @@ from adjudge import RewardSpec, SpecRewardFunction
 from adjudge.rewards import RewardSample
 from adjudge_lab.environments import CrafterEnvironment, Episode, play_many
 
-PAGE = Path(__file__).parents[3] / "docs" / "environments.md"
 ACTIONS = ["move_left", "move_right", "move_up", "move_down", "do", "do", "do", "do"]
 SPEC: dict[str, Any] = {
     "graders": [
@@ -65,12 +61,9 @@ def episodes() -> list[Episode]:
     return asyncio.run(play_many(world, walker(), [1, 1, 2, 3], max_turns=8, max_concurrent=2))
 
 
-def test_the_page_about_environments_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(block, {"__name__": "page"})
-    rows = [json.loads(line) for line in Path("rollouts.jsonl").read_text().splitlines()]
-    assert [row["group"] for row in rows] == ["crafter 1"] * 4 + ["crafter 2"] * 4
+def test_episodes_from_one_beginning_are_a_group(episodes: list[Episode]) -> None:
+    groups = [episode.row()["group"] for episode in episodes]
+    assert groups == ["crafter 1", "crafter 1", "crafter 2", "crafter 3"]
 
 
 def rewards(episodes: Sequence[Episode], **reward: Any) -> list[float | None]:
