@@ -255,7 +255,7 @@ class GraderError(msgspec.Struct, frozen=True, tag_field="type", tag="error", om
 
     @property
     def cause(self) -> Cause:
-        """Whose doing it is: never the candidate's, whose faults are scores."""
+        """Who caused it: never the candidate, because a fault of the candidate is a score."""
         nothing = self.kind is ErrorKind.NOT_APPLICABLE
         return Cause.NOT_APPLICABLE if nothing else Cause.JUDGE
 
@@ -466,7 +466,7 @@ class GradedSample:
 
 @dataclass
 class RewardResult:
-    """One reward, or why there is none.
+    """One reward, or why it is missing.
 
     ``score`` is a finite float or ``None``; then ``missing`` says why. ``reward_info`` has the same
     keys for every sample of a run, ``None`` where a part is missing; ``details`` has each grader's

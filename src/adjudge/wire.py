@@ -47,7 +47,7 @@ class GroupRequest(JudgeRequest, omit_defaults=True, kw_only=True):
     """``POST /group_judge``: one sample of a group of ``group_size``, answered when all are there.
 
     ``aborted`` announces that this sample will never be complete; it is not judged, and the others
-    do not wait for it. ``request_id`` tells a group's samples apart. ``replays``: a trainer that
+    do not wait for it. ``request_id`` identifies a sample of the group. ``replays``: a trainer that
     plays a lost rollout again under its ``request_id`` sends it; then the last text counts.
     """
 

@@ -214,7 +214,7 @@ def _explained(x: Any, y: Any, slope: float, run: AuditedRun) -> float:
 
 def _find_position(run: AuditedRun) -> CheckResult:
     need_advantages(run)
-    need(not run.input.pairs, "the rows are pairs, whose first is the better by definition")
+    need(not run.input.pairs, "the rows are pairs: the first is the better by definition")
     y = live_advantages(run)
     need(not _rows_are_sorted(run, y), "the rows of each group are sorted by their reward")
     last = run.group_sizes[run.group] - 1

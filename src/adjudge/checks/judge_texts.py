@@ -188,7 +188,7 @@ def _find_contradictions(run: AuditedRun) -> CheckResult:
             f"{int(opposed.sum())} call the answer wrong and give the top score, or the reverse"
         )
     return Affected(run, mask, result).describe(
-        f"{affected} of {count} verdicts whose reason can be read contradict it: "
+        f"{affected} of {count} verdicts with a reason that can be read contradict it: "
         f"{'; '.join(parts)}.",
         otherwise="The rules that read reasons may misread some. A swapped scale, or a parser that "
         "takes the first number, gives the same. Read the samples.",

@@ -363,7 +363,7 @@ STEP_CHECKS: tuple[Check[Steps], ...] = (
            "metrics.jsonl) and correct that before you train on", _OUTAGE),
     _check("missing_rises", "missing rewards become more",
            _missing_rise, {"missing": _FALL_STEPS},
-           "read the answers whose rewards are missing: the policy may have learned to write what "
+           "read the answers without a reward: the policy may have learned to write what "
            "its judge cannot read, and is not paid less for it", _OUTAGE),
 )
 # fmt: on

@@ -147,7 +147,7 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
         f"{shares[end] / total:.0%} of the rewards are exactly {end:g}, the "
         f"{'highest' if is_top else 'lowest'}, and others are close to it: the scale ends there.",
         otherwise=f"Answers may all be as {'good' if is_top else 'bad'} as can be. A reward that "
-        "was clipped gives the same: what is beyond the end is not told apart.",
+        "was clipped gives the same: values beyond the end become equal.",
         harm=min(0.1, shares[end] / total / 4),
     )
 
@@ -309,8 +309,8 @@ def _find_reference(run: AuditedRun) -> CheckResult:
         return result
     return Affected(run, mask, result).describe(
         f"{int(mask.sum()):,} of {count:,} samples have their reference in their prompt.",
-        otherwise="Questions on a passage and choices have the answer there on purpose. Else the "
-        "policy is told what it is asked: look at the template of the prompt.",
+        otherwise="Questions on a passage and choices have the answer there on purpose. Otherwise "
+        "the prompt gives the answer away: look at the prompt's template.",
         harm=min(0.1, float(mask.mean())),
     )
 
@@ -386,7 +386,7 @@ VALUE_CHECKS = (
     Check(
         name="scales",
         title="Rewards on two scales",
-        looks_for=f"sources, or else groups, whose rewards are {_SCALE_RATIO:g} times as large as "
+        looks_for=f"sources, or else groups, with rewards {_SCALE_RATIO:g} times as large as "
         "the others', with none between",
         run=_find_scales,
         features={"scales.source": _measure_source},
@@ -417,7 +417,7 @@ VALUE_CHECKS = (
     Check(
         name="stale_rewards",
         title="One reward for unlike answers",
-        looks_for="groups whose unlike answers have one reward that is rare elsewhere",
+        looks_for="groups where different answers have one reward that is rare elsewhere",
         run=_find_stale,
         features={"words.content": BlockFeature(measure_content)},
     ),

@@ -505,7 +505,7 @@ class MultiCritiqueJudge:
     ``judges``: addresses; ``config``: keys that hold for all. ``reduce``: ``mean``, ``median`` or
     ``vote``, as of :class:`~adjudge.graders.MultiJudge`. One that failed leaves the score missing,
     since other judges are on another ruler; with ``quorum``, those that answered count when so many
-    did. A rule never stands in here.
+    did. A rule never answers here.
     """
 
     def __init__(

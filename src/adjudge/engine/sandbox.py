@@ -179,7 +179,7 @@ def sandbox_available() -> str | None:
 def check_sandbox(owner: str) -> None:
     """Raise :class:`ConfigError` with reason and remedy where ``owner`` would find no sandbox."""
     if (reason := sandbox_available()) is not None:
-        raise ConfigError(f"{owner}: needs a sandbox to run code, and there is none: {reason}")
+        raise ConfigError(f"{owner}: needs a sandbox to run code: {reason}")
 
 
 async def _require_sandbox() -> None:

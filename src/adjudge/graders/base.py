@@ -1,7 +1,7 @@
 """The classes to derive a grader from, and what all graders share.
 
 A grader is one question asked of a sample. Here are its base classes and what it may answer; how
-text graders read a sample (all of the response or what stands after the thinking, its references,
+text graders read a sample (all of the response or the text after the thinking, its references,
 its words); checks of the parameters that a reward spec sets, which raise ``ConfigError`` by name;
 any function as a grader; and judge results read from a file, for demonstrations, tests and re-runs
 of aggregation.
@@ -374,7 +374,7 @@ class RuleGrader(BaseGrader):
 
 @dataclass(eq=False, repr=False)
 class ParametricRule(RuleGrader):
-    """A rule whose parameters are the fields of a dataclass, which are checked by their types.
+    """A rule whose parameters are the fields of a dataclass, checked by their types.
 
     Checked are flags, the words of a ``Literal`` and numbers with :class:`Between`; what else must
     hold is said in ``__post_init__``.
@@ -539,7 +539,7 @@ class RecordedGrader(RuleGrader):
         self._rows = _parse_rows(self.path, data)
 
     def evaluate(self, **fields: Any) -> GraderScore:
-        """The recorded result of the sample whose ``key`` column matches."""
+        """The recorded result of the sample with the matching ``key`` column."""
         wanted = fields.get(self.key)
         row = self._rows.get(_normalize_id(wanted))
         if row is None:
@@ -578,7 +578,7 @@ def _parse_rows(path: Path, data: bytes) -> dict[str, _RecordedRow]:
             raise ConfigError(f"path: {path}:{number}: {error}") from error
         if _normalize_id(row.id) in rows:
             raise ConfigError(
-                f"path: {path}:{number}: the id {row.id!r} stands on two lines. Keep one."
+                f"path: {path}:{number}: the id {row.id!r} is on two lines. Keep one."
             )
         rows[_normalize_id(row.id)] = row
     return rows

@@ -342,7 +342,7 @@ def _judge_argument(
         names = ", ".join(judges)
         raise ConfigError(f"{where}: judge: is required where there are several (allowed: {names})")
     raise ConfigError(
-        f"{where}: {JUDGE_PARAMETER}: is a judge, and there is none. Add a [judges.main] table "
+        f"{where}: {JUDGE_PARAMETER}: is missing: the spec has no judge. Add a [judges.main] table "
         "(type, model)."
     )
 

@@ -74,7 +74,7 @@ async def find_judge(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> FoundJudge 
 def describe_search(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> str:
     """Where :func:`find_judge` looks, for people."""
     if os.environ.get("OPENAI_BASE_URL", "").strip():  # the only place then
-        return "OPENAI_BASE_URL alone, whose server did not list its models"
+        return "OPENAI_BASE_URL alone, and its server did not list its models"
     keys = ", ".join(PRESETS[name].key_env for name in _MODEL_OF_KEY)
     return f"OPENAI_BASE_URL, {keys}; local ports {', '.join(map(str, ports))}"
 

@@ -441,6 +441,6 @@ def _suggest_remedy(error: GraderError) -> str:
             "many rewards may be missing."
         )
     return (
-        "Ask for a form in the template ({reply_form} stands for it), or use a judge that keeps to "
+        "Ask for a form in the template (put {reply_form} there), or use a judge that keeps to "
         "it: `adjudge doctor SPEC` shows what the judge's server supports."
     )

@@ -276,7 +276,7 @@ class RewardSpec(ConfigFile):
     def load(cls, path: Path | str, **options: Any) -> Self:
         """The spec in ``path``; raises :class:`ConfigError` naming file, key and remedy.
 
-        The folder of a trained judge stands for the spec in it.
+        The folder of a trained judge means the spec in the folder.
         """
         path = Path(path)
         if is_trained_judge(path):
@@ -345,7 +345,7 @@ class RewardSpec(ConfigFile):
         """The chat models of ``[judges]`` by name; raises :class:`ConfigError`.
 
         ``cache`` takes the place of every cache that the tables name; ``budget`` is for all calls
-        together, beside each endpoint's own ceiling; judges whose calls may cost then need a price.
+        together, beside each endpoint's own ceiling; paid judges then need a price.
         """
         is_bounded = budget is not None and budget.ceiling is not None
         for name, table in self.judges.items() if is_bounded else ():
@@ -528,7 +528,7 @@ def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
 
 
 def describe_settings(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
-    """What a spec comes to, as plain tables: defaults filled in, and what is not set left out.
+    """A spec as plain tables: defaults filled in, and what is not set left out.
 
     ``content`` of a grader is a digest of what its answers depend on outside the spec: files,
     code, judges' addresses. Where the spec's file has ``${NAME}``, so have the settings: the value
@@ -655,7 +655,7 @@ def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
 
 
 def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The graders without a range, whose scores count as they are.
+    """The graders without a range: their scores count as they are.
 
     Each has the names of the normalised ones of its scope, beside which its scores count.
     """

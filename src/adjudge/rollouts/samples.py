@@ -475,7 +475,7 @@ def _with_texts(reading: FileReading) -> FileReading:
     if reading.texts:
         return reading
     raise ConfigError(
-        f"response: there is none (found {reading.title}). `adjudge audit FILE` checks what such a "
+        f"response: is missing (found {reading.title}). `adjudge audit FILE` checks what such a "
         "file has; give the file with the texts here, or -m response=COLUMN."
     )
 

@@ -400,7 +400,7 @@ def _refuse_repeated_keys(node: Any) -> None:
             if isinstance(key.value, str) and key.value in keys:
                 line = key.start_mark.line + 1
                 raise ConfigError(
-                    f"line {line}: {key.value[:40]!r} stands twice in one table. Keep one of them."
+                    f"line {line}: {key.value[:40]!r} is twice in one table. Keep one of them."
                 )
             keys.add(str(key.value) if isinstance(key.value, str) else "")
             pending.append(inside)
@@ -543,7 +543,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:
-            raise ConfigError(f"{key[:40]!r}: stands twice in one table. Keep one of them.")
+            raise ConfigError(f"{key[:40]!r}: is twice in one table. Keep one of them.")
         table[key] = value
     return table
 

@@ -33,7 +33,7 @@ _FIRST_ASK = Ask()
 class WorkItem(NamedTuple):
     """Who is asked about which ``fields``, and where the result goes: ``results[place]``.
 
-    ``key`` is the journal's, ``owner`` the caller's: whose answer it is.
+    ``key`` is the journal's, ``owner`` the caller's mark of who gets the answer.
     """
 
     grader: BoundGrader

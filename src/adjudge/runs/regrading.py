@@ -266,7 +266,7 @@ class _RecordedGrader:
         if not isinstance(detail, Mapping):
             raise RunFolderError(
                 f"{self._path}: what {name} answered is no table (found {type(detail).__name__}). "
-                "Give a run whose files are as adjudge wrote them."
+                "Give a run with its files as adjudge wrote them."
             )
         grader = self._function.graders[name]
         role = Role(getattr(grader, "role", Role.SCORE))

@@ -1,4 +1,4 @@
-"""What stands behind the judge service: its protocol, its queue, and the check of its answers.
+"""The backend of the judge service: its protocol, its queue, and the check of its answers.
 
 A backend is anything that scores requests. Requests go into the queue, batches (or single requests)
 out of it, answers back. Every request that is admitted is answered exactly once: judged, or with an
@@ -280,7 +280,7 @@ class BackendQueue:
     A backend that takes batches gets one after the other: a batch is closed when it has
     ``max_batch_size`` requests or when its oldest has waited ``batch_timeout``. One that takes
     requests one by one gets up to ``concurrency`` at the same time, without waiting.
-    ``observe`` is told the size of each batch. Belongs to the running loop.
+    ``observe`` gets the size of each batch. Belongs to the running loop.
     """
 
     def __init__(

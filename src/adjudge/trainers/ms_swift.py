@@ -232,8 +232,8 @@ def _check_patched(args: Any) -> None:
     """Refuse what adds several rewards up in the patched package, too, where NaN is then a 0."""
     if not _is_alone(args):
         raise ConfigError(
-            "--reward_funcs: another reward stands beside adjudge, and ms-swift's sum makes a "
-            "missing one 0. Make it a grader of the spec."
+            "--reward_funcs: there is a reward beside adjudge, and ms-swift's sum makes a "
+            "missing reward 0. Make it a grader of the spec."
         )
     if (scale := getattr(args, "scale_rewards", None)) == "gdpo":
         raise ConfigError(f"--scale_rewards: must be group, batch or none (found {scale!r})")

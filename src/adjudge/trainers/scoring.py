@@ -53,7 +53,7 @@ class ScorerResult:
 def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -> RewardSpec:
     """``spec`` itself, of that mapping, in that file, or the one that ``ADJUDGE_SPEC`` names.
 
-    An address (``http://…``) in a file's place is a judge service, whose scores are the rewards.
+    An address (``http://…``) in a file's place is a judge service: its scores are the rewards.
     Raises :class:`~adjudge.errors.ConfigError`.
     """
     if isinstance(spec, RewardSpec):
@@ -147,7 +147,7 @@ class Scorer(SpecRewardFunction):
         whole_groups: bool = True,
         progress: TrainerProgress | None = None,
     ) -> ScorerResult:
-        """Score a batch; ``groups[i]`` names sample *i*'s group, whose members are all there.
+        """Score a batch; ``groups[i]`` names sample *i*'s group; a group is whole.
 
         ``step`` is the training step: schedules of weights go by it, and under ``sample_rate`` each
         draws other groups, the same in every process; by default that of ``progress``, and where

@@ -93,7 +93,7 @@ def read_ending(
     return value
 
 
-_ALSO_JUDGED = "the verdict stands in the text that is judged, too"
+_ALSO_JUDGED = "the text that is judged has the same verdict"
 
 
 def _plain(text: str) -> str:

@@ -280,10 +280,10 @@ class ReplyText:
             )
         differ = any(one.value != mark.value for one in marks if not one.quoted)
         faults = (
-            ("the verdict stands in the text that is judged, too", mark.quoted),
+            ("the text that is judged has the same verdict", mark.quoted),
             ("several verdicts that differ", differ),
             ("the place for the verdict holds none", mark.value is None),
-            ("the verdict stands in a sentence", not mark.alone),
+            ("the verdict is inside a sentence", not mark.alone),
             ("the mark is announced as somebody else's words", self.is_announced(mark.start)),
         )
         for why, wrong in faults:

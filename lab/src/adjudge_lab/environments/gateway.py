@@ -245,7 +245,7 @@ def _read_completion_request(body: bytes) -> _CompletionRequest:
     """Raises ``ValueError`` (msgspec's are, too) and ``RecursionError``."""
     ask = msgspec.json.decode(body, type=_CompletionRequest)
     if not ask.messages:
-        raise ValueError("messages: there are none")
+        raise ValueError("messages: must not be empty")
     for place, message in enumerate(ask.messages):
         role = message.get("role")
         texts = isinstance(role, str) and isinstance(message.get("content") or "", str)

@@ -55,7 +55,7 @@ _CHARTS = (
     _Chart("KL divergence", "kl_divergence", "train", low=0.0),
     _Chart("Policy loss", "policy_loss", "train"),
     _Chart("Reward, standard deviation", "reward_std", "train", low=0.0),
-    _Chart("Prompts whose replies earn the same", "zero_std_frac", "train", low=0.0, high=1.0),
+    _Chart("Prompts with equal rewards", "zero_std_frac", "train", low=0.0, high=1.0),
     _Chart("Entropy", "entropy", "train", low=0.0),
     _Chart("Tokens of a reply", "response_length", "train", low=0.0),
     _Chart("Replies cut at their limit", "clipped", "train", low=0.0, high=1.0),

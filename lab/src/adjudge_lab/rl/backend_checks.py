@@ -178,7 +178,7 @@ def _unsupported_task(run: RunFile) -> Iterator[UnsupportedSetting]:
         key, asked = ("services.task_url", url) if url else ("rollout.env_name", run.env_name)
         yield UnsupportedSetting(
             key, repr(asked), NOTHING_RUNS,
-            "verl would need an agent loop that plays environments, and there is none; use a "
+            "verl has no agent loop that plays environments; use a "
             f"dataset, {CAPITALS_ENV!r} or backend = 'trl'",
         )  # fmt: skip
     if run.model.base == TINY_BASE:

@@ -174,7 +174,7 @@ def _check_seeds(study: StudyFile) -> None:
 def _check_run(study: StudyFile) -> None:
     if study.plans and not isinstance(study.run.get("model"), Mapping):
         study.refuse(
-            "run.model", "is required by [[plans]], whose arms share the run file in [run]"
+            "run.model", "is required by [[plans]]: their arms share the run file in [run]"
         )
     for key, _ in flatten(study.run):
         if key in _SET_BY_STUDY:

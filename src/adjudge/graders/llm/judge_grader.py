@@ -573,7 +573,7 @@ def parse_ending(verdict: Any, template: PromptTemplate) -> Ending | None:
     ending = Ending.of(verdict)
     if ending is not None and REPLY_FORM in template.fields:
         raise ConfigError(
-            "verdict: the template has {reply_form}, which says where the verdict stands. "
+            "verdict: the template has {reply_form}, which asks for the verdict. "
             "Leave out one of the two."
         )
     return ending

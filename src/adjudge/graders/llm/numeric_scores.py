@@ -223,7 +223,7 @@ class ExpectedScoreGrader(JudgeGrader):
             )
         logs = {at[0].token: at[0].logprob, **at[0].top}
         if any(not log <= 1e-3 for log in logs.values()):
-            raise GradingFailure(ErrorKind.UNPARSABLE, "the log-probabilities are none")
+            raise GradingFailure(ErrorKind.UNPARSABLE, "there are no log-probabilities")
         shares = dict.fromkeys(self._points, 0.0)
         for token, log in logs.items():
             if (text := token.strip(_BLANKS)) in points:

@@ -126,7 +126,7 @@ class StepForm:
             )
         times = Counter(number for number, _ in given)
         if times.keys() - set(self.steps):
-            why = "it rates steps that are none; the steps are: " + _listed(self.steps)
+            why = "it rates steps that do not exist; the steps are: " + _listed(self.steps)
             return UnreadableReply(why=why, kind=ErrorKind.INCOMPLETE)
         outside = self._rate({number: one for number, one in given if times[number] == 1})
         complaint = self._complaint([number for number in times if times[number] > 1], outside)

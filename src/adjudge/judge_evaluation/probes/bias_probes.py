@@ -412,7 +412,7 @@ def _family_obstacle(bench: ProbeBench) -> str:
         if item.best and _has_own_and_other(bench, item)
     ]
     if all(bests) or not any(bests):
-        return "needs items whose best answer is the judge's family's, and others where it is not"
+        return "needs best answers of the judge's family and best answers of others"
     return ""
 
 

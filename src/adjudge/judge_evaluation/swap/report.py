@@ -12,12 +12,12 @@ from adjudge.report.table import Column, Table, numeric
 
 PAIR_NUMBERS: Mapping[str, tuple[str, str]] = {
     "best_changes": ("best changes", "groups of which no sample is best for both"),
-    "sign_flips": ("sign flips", "samples whose GRPO advantage changes its sign"),
+    "sign_flips": ("sign flips", "samples where the GRPO advantage changes its sign"),
     "within_kendall": ("τ-b within", "Kendall's, inside groups"),
     "within_spearman": ("ρ within", "Spearman's, inside groups"),
     "within_pearson": ("r within", "Pearson's, inside groups"),
     "advantage_pearson": ("r advantages", "Pearson's, of the GRPO advantages"),
-    "best_differs": ("best differs", "groups whose sets of best samples differ, ties included"),
+    "best_differs": ("best differs", "groups with different sets of best samples, ties included"),
     "sign_differs": ("sign differs", "the sign of the advantage, 0 being a third one"),
     "kendall": ("τ-b", "Kendall's, over all samples"),
     "spearman": ("ρ", "Spearman's, over all samples"),

@@ -96,7 +96,7 @@ class RouteSearch:
             "Start it with a reward model (vLLM: --runner pooling)."
             if self._has_template
             else "Start it with a reward model (vLLM: --runner pooling), and set tokenizer to the "
-            "model's folder for SGLang, whose /classify takes token ids."
+            "model's folder for SGLang (its /classify takes token ids)."
         )
         raise ConfigError(
             f"base_url: {self._url} has no route for a scalar judge ({'; '.join(problems)}). "

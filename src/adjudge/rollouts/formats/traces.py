@@ -127,7 +127,7 @@ def _last_branch(nodes: Any) -> list[Record]:
     if not isinstance(nodes, list) or not all(isinstance(node, Mapping) for node in nodes):
         raise RolloutError("nodes: must be a list of messages")
     if not nodes:
-        raise RolloutError("nodes: there are none: nothing was said")
+        raise RolloutError("nodes: must not be empty")
     parents = {node.get("parent") for node in nodes if isinstance(node.get("parent"), int)}
     place: Any = max(set(range(len(nodes))) - parents, default=len(nodes) - 1)
     path: list[Record] = []

@@ -121,9 +121,7 @@ def _progress(reading: RunReader) -> float | None:
 def _status(reading: RunReader) -> str:
     """How far the run is, in words."""
     if not reading.rollouts and (reading.folder / "probe.json").is_file():
-        return (
-            "this is a probe: it grades no samples, so there are none to read; see its report.html"
-        )
+        return "this is a probe, which grades no samples; see its report.html"
     if reading.kind is None:
         return "waiting: nothing is written in this folder yet"
     done = _done_text(reading)

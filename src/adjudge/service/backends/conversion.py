@@ -267,9 +267,7 @@ def _read_mapping(request: JudgeRequest, said: Mapping[Any, Any]) -> JudgeRespon
 
 def _read_number(name: str, value: Any) -> float:
     if value is None:
-        raise _bug_failure(
-            f"{name} is None; to say that there is none, raise adjudge.GradingFailure"
-        )
+        raise _bug_failure(f"{name} is None; for a missing score raise adjudge.GradingFailure")
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise _bug_failure(f"{name} is a {type(value).__name__}, must be a number")
     try:

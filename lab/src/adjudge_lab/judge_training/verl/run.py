@@ -293,8 +293,8 @@ def plan_verl_judge(judge: JudgeFile, folder: Path, *, write: bool) -> VerlJudge
         with hold_lock(folder):
             if (folder / "config.toml").exists():
                 raise RunFolderError(
-                    f"{folder}: holds a run, whose files a plan would replace. Give another output "
-                    "folder with -o."
+                    f"{folder}: holds a run, and a plan would replace its files. Give another "
+                    "output folder with -o."
                 )
             plan = _make_plan(judge, write_judge_files(judge, folder, tokenizer), folder)
             text = f"#!/bin/sh\n{format_command(plan.command, plan.environment)}\n"
@@ -322,7 +322,7 @@ def run_verl_judge(
     if verl_version() != "0.6.1" or installed_verl() is None:
         raise ConfigError(
             f"{judge.where}: backend = 'verl' trains judges on verl 0.6.1 (found "
-            f"{installed_verl() or 'none'}). Use --dry-run to see what verl would be told, or run "
+            f"{installed_verl() or 'none'}). Use --dry-run to see verl's settings, or run "
             "in an environment of its own: pip install verl==0.6.1"
         )
     started = time.perf_counter()

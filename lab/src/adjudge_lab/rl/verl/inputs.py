@@ -82,7 +82,7 @@ def find_reward_problem(run: RunFile) -> RewardProblem | None:
         return None
     mode = ("judge.combine_mode", repr(judge.combine_mode), NOTHING_RUNS)
     if judge.combine_mode == "multiply":
-        return (*mode, "verl's reward workers have no environment whose reward they could multiply")
+        return (*mode, "verl's reward workers have no environment, so no reward to multiply")
     spec = dry_run_spec(run)
     if problem := _sum_problem(run, spec):
         return (*mode, problem)
