@@ -15,7 +15,7 @@ import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,16 @@ from adjudge.cli.graders import describe, range_text, shipped_families, short_ty
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
+from adjudge.rollouts.formats.agents import AGENT_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
+from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS
+from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
+from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
+from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -214,7 +224,37 @@ def _help(program: typer.Typer, words: str) -> str:
     return re.sub(r"[ \t]+$", "", done.output, flags=re.MULTILINE)
 
 
+_FORMAT_FAMILIES = {
+    "trainers": TRAINER_FORMATS,
+    "agents": (*AGENT_FORMATS, *HARBOR_FORMATS, *OPENHANDS_FORMATS),
+    "logs of coding agents and chats": LOG_FORMATS,
+    "traces": TELEMETRY_FORMATS,
+    "evaluations": EVALUATION_FORMATS,
+    "providers' batches and exchanges": (*API_FORMATS, *EXCHANGE_FORMATS),
+    "pairs and ratings": PREFERENCE_FORMATS,
+}
+
+
+def render_formats() -> str:
+    """The formats of dumps that are recognised, a row for each kind of program."""
+    rows = [
+        f"| {family} | {', '.join(one.title for one in formats)} |"
+        for family, formats in _FORMAT_FAMILIES.items()
+    ]
+    return "\n".join(("| from | read |", "| --- | --- |", *rows))
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
+TABLES = {"grading.md": {"formats": render_formats}}
+"""The tables in pages that are written by hand: each is between ``made`` and ``end of``."""
+
+
+def _with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    for name, render in tables.items():
+        first, last = f"<!-- made: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(first)
+        text = f"{before}{first}\n{render()}\n\n{last}{rest.partition(last)[2]}"
+    return text
 
 
 def main() -> None:
@@ -222,8 +262,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where a page is old")
     check = parser.parse_args().check
-    for name, render in PAGES.items():
-        page, text = DOCS / name, render()
+    pages = {name: render() for name, render in PAGES.items()}
+    for name, tables in TABLES.items():
+        pages[name] = _with_tables((DOCS / name).read_text(encoding="utf-8"), tables)
+    for name, text in pages.items():
+        page = DOCS / name
         if not check:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:

@@ -32,7 +32,7 @@ ANSWERS = {
     "vLLM": "how-to/vllm-judge/",
     "SGLang": "serving-judges/#sglang",
     "cache": "questions/",
-    "CSV": "how-to/convert-rollouts/",
+    "CSV": "grading/",
     "notebook": "library/#in-a-notebook",
     "rate limit": "questions/",
     "two judges": "questions/",
