@@ -275,7 +275,8 @@ def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
     """Those of pages are drawn by ``make screenshots``."""
     assets = ROOT / "docs" / "assets"
     shown = {}
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+    pages = [one for folder in ("docs", "results") for one in (ROOT / folder).rglob("*.md")]
+    for page in (ROOT / "README.md", *pages):
         for words, path in re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", page.read_text("utf-8")):
             shown[(page.parent / path).resolve()] = words
     pictures = {path for path in assets.iterdir() if path.suffix in {".png", ".svg"}}
