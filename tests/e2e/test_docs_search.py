@@ -33,7 +33,7 @@ ANSWERS = {
     "SGLang": "serving-judges/#sglang",
     "cache": "questions/",
     "CSV": "grading/",
-    "notebook": "library/#in-a-notebook",
+    "notebook": "extending/#in-your-own-code",
     "rate limit": "questions/",
     "two judges": "questions/",
     "Claude": "questions/",
