@@ -1,27 +1,27 @@
-"""Write ``docs/grader-reference.md`` and ``docs/cli.md`` from the registry and the help pages.
+"""Write the pages and tables that the code knows: graders, commands, formats.
 
     python docs/generate_reference.py [--check]
 
 A grader's section is its docstring as Markdown, its parameters, an example that
 ``lab/tests/unit/test_docs.py`` builds, and the English text of its judge's prompt. A command's
-section is what ``--help`` prints in a terminal of 80 columns.
+section is its first sentence, its example and a table of its options. The tables of other pages
+are written between their markers (``TABLES``).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 from docstrings import to_markdown
-from typer.testing import CliRunner
 
 from adjudge.cli.graders import describe, range_text, shipped_families, short_type_text
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
@@ -71,9 +71,12 @@ This page is made from the code by `{COMMAND}`.
 _CLI_INTRODUCTION = f"""\
 # Commands
 
-What `--help` of each command prints. All commands have the same exit codes: 0 done; 1 a threshold
-was missed, or something was found; 2 bad input; 3 judge unavailable; 4 the budget is spent; 130
-stopped by Ctrl-C; 143 stopped by SIGTERM. These need the package `adjudge-lab`: {_LAB}.
+This page lists every command with its options. `adjudge COMMAND --help` says more. An empty default
+is "off" or "none". These need the package `adjudge-lab`: {_LAB}.
+
+All commands have the same exit codes: 0 done; 1 a threshold was missed, or something was found;
+2 bad input; 3 a judge was unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 stopped by
+SIGTERM. [Files in and out](grading.md) has those of `grade` in full.
 
 This page is made from the code by `{COMMAND}`.
 """
@@ -196,32 +199,66 @@ def _prompt(name: str) -> Iterator[str]:
 def render_commands() -> str:
     """The Markdown of the page of commands."""
     parts = [_CLI_INTRODUCTION]
-    os.environ["COLUMNS"] = "80"
-    program = command_line(_lab_commands())
+    root: Any = typer.main.get_command(command_line(_lab_commands()))
     sections: dict[str, list[str]] = {}
     for name in (*CORE_COMMANDS, *LAB_COMMANDS):
         group = name.rpartition(".")[0]
         listed = CORE_COMMANDS.get(name) or CORE_GROUPS.get(group)
         names = sections.setdefault(listed.heading if listed else "Lab", [])
-        names += [one for one in (group, name) if one and one not in names]
+        names += [name] if name not in names else []
     for section, names in sections.items():
         parts.append(f"## {section}\n")
-        for name in names:
-            words = name.replace(".", " ")
-            parts.append(f"### adjudge {words}\n\n```\n{_help(program, words)}```\n")
+        parts += [part for name in names for part in _command_section(root, name.split("."))]
     return "\n".join(parts)
+
+
+def _command_section(root: Any, words: list[str]) -> Iterator[str]:
+    command, path = root, ""
+    for word in words:
+        command = command.commands[word]
+        command = command.load() if hasattr(command, "load") else command
+        path = f"{path} {word}"
+    if hasattr(command, "commands"):
+        for word in command.commands:
+            yield from _command_section(root, [*words, word])
+        return
+    help_text = textwrap.dedent(command.help or "")
+    example = re.search(r"^Example: (.+?)$", help_text, re.MULTILINE)
+    yield f"### adjudge{path}\n"
+    yield help_text.strip().splitlines()[0] + (f" `{example[1]}`" if example else "") + "\n"
+    rows = [_option_row(one) for one in command.params if not one.hidden and one.name != "help"]
+    yield "\n".join(("|option|default|meaning|", "|---|---|---|", *rows)) + "\n"
+
+
+_DEFAULT = re.compile(r" \[default: (.*?)\](?=\W|$)")
+
+
+def _option_row(one: Any) -> str:
+    """Without spaces around the bars: they would count as words of the page."""
+    value = one.metavar or _allowed(one)
+    names = [value or one.name.upper() + ("…" if one.nargs != 1 else "")]
+    if one.param_type_name == "option":
+        names = sorted((*one.opts, *one.secondary_opts), key=len, reverse=True)
+        names[0] = f"{names[0]} {value}".strip()
+    text = one.help or ""
+    default = "required" if one.required else ""
+    if stated := _DEFAULT.search(text):
+        text, default = text.replace(stated[0], ""), stated[1]
+    elif one.show_default and one.default not in (None, "", False, [], ()):
+        default = f"`{getattr(one.default, 'value', one.default)}`"
+    cells = (", ".join(f"`{name}`" for name in names), default, text)
+    return "|".join(("", *(cell.replace("|", "\\|") for cell in cells), ""))
+
+
+def _allowed(one: Any) -> str:
+    """The words that an option takes, where they are few."""
+    kind = one.type_descriptor.annotation
+    return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ""
 
 
 def _lab_commands() -> dict[str, str]:
     project = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
     return dict(project["project"]["entry-points"]["adjudge.commands"])
-
-
-def _help(program: typer.Typer, words: str) -> str:
-    done = CliRunner().invoke(program, [*words.split(), "--help"], prog_name="adjudge")
-    if done.exit_code:
-        sys.exit(f"adjudge {words} --help: {done.output}")
-    return re.sub(r"[ \t]+$", "", done.output, flags=re.MULTILINE)
 
 
 _FORMAT_FAMILIES = {

@@ -241,7 +241,7 @@ def test_core_tests_need_the_core_alone() -> None:
 
 
 def test_pages_made_from_the_code_are_new() -> None:
-    """``grader-reference.md`` and ``cli.md`` are what their script makes."""
+    """Whole pages, and tables between markers, are what their script makes."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"],
         capture_output=True, text=True, check=False,
