@@ -72,7 +72,9 @@ _CLI_INTRODUCTION = f"""\
 # Commands
 
 This page lists every command with its options. `adjudge COMMAND --help` says more. An empty default
-is "off" or "none". These need the package `adjudge-lab`: {_LAB}.
+is "off" or "none". Where a command has `--json`, it prints the result as JSON; `--quiet` (`-q`)
+shows no progress bar. The tables leave these two out. These commands need the package
+`adjudge-lab`: {_LAB}.
 
 All commands have the same exit codes: 0 done; 1 a threshold was missed, or something was found;
 2 bad input; 3 a judge was unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 stopped by
@@ -226,10 +228,12 @@ def _command_section(root: Any, words: list[str]) -> Iterator[str]:
     example = re.search(r"^Example: (.+?)$", help_text, re.MULTILINE)
     yield f"### adjudge{path}\n"
     yield help_text.strip().splitlines()[0] + (f" `{example[1]}`" if example else "") + "\n"
-    rows = [_option_row(one) for one in command.params if not one.hidden and one.name != "help"]
+    shown = [one for one in command.params if not one.hidden and not _EVERYWHERE & {*one.opts}]
+    rows = map(_option_row, shown)
     yield "\n".join(("|option|default|meaning|", "|---|---|---|", *rows)) + "\n"
 
 
+_EVERYWHERE = {"--help", "--json", "--quiet"}
 _DEFAULT = re.compile(r" \[default: (.*?)\](?=\W|$)")
 
 
