@@ -1,32 +1,42 @@
-"""Write ``docs/grader-reference.md`` and ``docs/cli.md`` from the registry and the help pages.
+"""Write the pages and tables that the code knows: graders, commands, formats.
 
     python docs/generate_reference.py [--check]
 
 A grader's section is its docstring as Markdown, its parameters, an example that
 ``lab/tests/unit/test_docs.py`` builds, and the English text of its judge's prompt. A command's
-section is what ``--help`` prints in a terminal of 80 columns.
+section is its first sentence, its example and a table of its options. The tables of other pages
+are written between their markers (``TABLES``).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 from docstrings import to_markdown
-from typer.testing import CliRunner
 
 from adjudge.cli.graders import describe, range_text, shipped_families, short_type_text
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
+from adjudge.rollouts.formats.agents import AGENT_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
+from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
+from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS
+from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
+from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
+from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
+from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -61,9 +71,14 @@ This page is made from the code by `{COMMAND}`.
 _CLI_INTRODUCTION = f"""\
 # Commands
 
-What `--help` of each command prints. All commands have the same exit codes: 0 done; 1 a threshold
-was missed, or something was found; 2 bad input; 3 judge unavailable; 4 the budget is spent; 130
-stopped by Ctrl-C; 143 stopped by SIGTERM. These need the package `adjudge-lab`: {_LAB}.
+This page lists every command with its options. `adjudge COMMAND --help` says more. An empty default
+is "off" or "none". Where a command has `--json`, it prints the result as JSON; `--quiet` (`-q`)
+shows no progress bar. The tables leave these two out. These commands need the package
+`adjudge-lab`: {_LAB}.
+
+All commands have the same exit codes: 0 done; 1 a threshold was missed, or something was found;
+2 bad input; 3 a judge was unavailable; 4 the budget is spent; 130 stopped by Ctrl-C; 143 stopped by
+SIGTERM. [Files in and out](grading.md) has those of `grade` in full.
 
 This page is made from the code by `{COMMAND}`.
 """
@@ -186,20 +201,63 @@ def _prompt(name: str) -> Iterator[str]:
 def render_commands() -> str:
     """The Markdown of the page of commands."""
     parts = [_CLI_INTRODUCTION]
-    os.environ["COLUMNS"] = "80"
-    program = command_line(_lab_commands())
+    root: Any = typer.main.get_command(command_line(_lab_commands()))
     sections: dict[str, list[str]] = {}
     for name in (*CORE_COMMANDS, *LAB_COMMANDS):
         group = name.rpartition(".")[0]
         listed = CORE_COMMANDS.get(name) or CORE_GROUPS.get(group)
         names = sections.setdefault(listed.heading if listed else "Lab", [])
-        names += [one for one in (group, name) if one and one not in names]
+        names += [name] if name not in names else []
     for section, names in sections.items():
         parts.append(f"## {section}\n")
-        for name in names:
-            words = name.replace(".", " ")
-            parts.append(f"### adjudge {words}\n\n```\n{_help(program, words)}```\n")
+        parts += [part for name in names for part in _command_section(root, name.split("."))]
     return "\n".join(parts)
+
+
+def _command_section(root: Any, words: list[str]) -> Iterator[str]:
+    command, path = root, ""
+    for word in words:
+        command = command.commands[word]
+        command = command.load() if hasattr(command, "load") else command
+        path = f"{path} {word}"
+    if hasattr(command, "commands"):
+        for word in command.commands:
+            yield from _command_section(root, [*words, word])
+        return
+    help_text = textwrap.dedent(command.help or "")
+    example = re.search(r"^Example: (.+?)$", help_text, re.MULTILINE)
+    yield f"### adjudge{path}\n"
+    yield help_text.strip().splitlines()[0] + (f" `{example[1]}`" if example else "") + "\n"
+    shown = [one for one in command.params if not one.hidden and not _EVERYWHERE & {*one.opts}]
+    rows = map(_option_row, shown)
+    yield "\n".join(("|option|default|meaning|", "|---|---|---|", *rows)) + "\n"
+
+
+_EVERYWHERE = {"--help", "--json", "--quiet"}
+_DEFAULT = re.compile(r" \[default: (.*?)\](?=\W|$)")
+
+
+def _option_row(one: Any) -> str:
+    """Without spaces around the bars: they would count as words of the page."""
+    value = one.metavar or _allowed(one)
+    names = [value or one.name.upper() + ("…" if one.nargs != 1 else "")]
+    if one.param_type_name == "option":
+        names = sorted((*one.opts, *one.secondary_opts), key=len, reverse=True)
+        names[0] = f"{names[0]} {value}".strip()
+    text = one.help or ""
+    default = "required" if one.required else ""
+    if stated := _DEFAULT.search(text):
+        text, default = text.replace(stated[0], ""), stated[1]
+    elif one.show_default and one.default not in (None, "", False, [], ()):
+        default = f"`{getattr(one.default, 'value', one.default)}`"
+    cells = (", ".join(f"`{name}`" for name in names), default, text)
+    return "|".join(("", *(cell.replace("|", "\\|") for cell in cells), ""))
+
+
+def _allowed(one: Any) -> str:
+    """The words that an option takes, where they are few."""
+    kind = one.type_descriptor.annotation
+    return "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ""
 
 
 def _lab_commands() -> dict[str, str]:
@@ -207,14 +265,37 @@ def _lab_commands() -> dict[str, str]:
     return dict(project["project"]["entry-points"]["adjudge.commands"])
 
 
-def _help(program: typer.Typer, words: str) -> str:
-    done = CliRunner().invoke(program, [*words.split(), "--help"], prog_name="adjudge")
-    if done.exit_code:
-        sys.exit(f"adjudge {words} --help: {done.output}")
-    return re.sub(r"[ \t]+$", "", done.output, flags=re.MULTILINE)
+_FORMAT_FAMILIES = {
+    "trainers": TRAINER_FORMATS,
+    "agents": (*AGENT_FORMATS, *HARBOR_FORMATS, *OPENHANDS_FORMATS),
+    "logs of coding agents and chats": LOG_FORMATS,
+    "traces": TELEMETRY_FORMATS,
+    "evaluations": EVALUATION_FORMATS,
+    "providers' batches and exchanges": (*API_FORMATS, *EXCHANGE_FORMATS),
+    "pairs and ratings": PREFERENCE_FORMATS,
+}
+
+
+def render_formats() -> str:
+    """The formats of dumps that are recognised, a row for each kind of program."""
+    rows = [
+        f"| {family} | {', '.join(one.title for one in formats)} |"
+        for family, formats in _FORMAT_FAMILIES.items()
+    ]
+    return "\n".join(("| from | read |", "| --- | --- |", *rows))
 
 
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
+TABLES = {"grading.md": {"formats": render_formats}}
+"""The tables in pages that are written by hand: each is between ``made`` and ``end of``."""
+
+
+def _with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    for name, render in tables.items():
+        first, last = f"<!-- made: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(first)
+        text = f"{before}{first}\n{render()}\n\n{last}{rest.partition(last)[2]}"
+    return text
 
 
 def main() -> None:
@@ -222,8 +303,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where a page is old")
     check = parser.parse_args().check
-    for name, render in PAGES.items():
-        page, text = DOCS / name, render()
+    pages = {name: render() for name, render in PAGES.items()}
+    for name, tables in TABLES.items():
+        pages[name] = _with_tables((DOCS / name).read_text(encoding="utf-8"), tables)
+    for name, text in pages.items():
+        page = DOCS / name
         if not check:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:

@@ -58,6 +58,10 @@ def test_a_grader(example: ExamplePackage) -> None:
     assert rewards(example, "polite.toml") == [1.0, 0.0]
 
 
+def test_a_grader_that_asks_a_judge(example: ExamplePackage) -> None:
+    assert rewards(example, "clear.toml") == [0.8, 0.8]
+
+
 def test_a_judge(example: ExamplePackage) -> None:
     assert rewards(example, "house.toml") == [0.75, None]
 
@@ -84,8 +88,24 @@ def test_a_trainer_adapter(example: ExamplePackage) -> None:
     assert example.python("train.py") == "[1.0, 0.0, None]\n"
 
 
+ASK_SERVICE = """
+import json, subprocess, sys
+from urllib.request import urlopen
+
+words = "serve polite.toml --port 0 --json --until-eof --format".split()
+command = [sys.executable, "-m", "adjudge", *words, sys.argv[1]]
+with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as service:
+    url = json.loads(service.stdout.readline())["url"]
+    answers = ["Thank you, please come in.", "What do you want?"]
+    body = json.dumps({"question": "Say hello.", "answers": answers}).encode()
+    print(urlopen(f"{url}/acme", body).read().decode())
+    service.stdin.close()
+"""
+
+
 def test_a_wire_format_of_the_service(example: ExamplePackage) -> None:
-    assert example.python("ask_service.py") == '{"rewards":[1.0,0.0]}\n'
+    printed = example.python("-c", ASK_SERVICE, example.names["acme.formats:AcmeFormat"])
+    assert printed == '{"rewards":[1.0,0.0]}\n'
 
 
 def test_what_is_said_about_a_grader(example: ExamplePackage) -> None:

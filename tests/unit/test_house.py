@@ -241,7 +241,7 @@ def test_core_tests_need_the_core_alone() -> None:
 
 
 def test_pages_made_from_the_code_are_new() -> None:
-    """``grader-reference.md`` and ``cli.md`` are what their script makes."""
+    """Whole pages, and tables between markers, are what their script makes."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "generate_reference.py"), "--check"],
         capture_output=True, text=True, check=False,
@@ -275,7 +275,8 @@ def test_every_picture_of_the_docs_is_there_and_shown_with_words() -> None:
     """Those of pages are drawn by ``make screenshots``."""
     assets = ROOT / "docs" / "assets"
     shown = {}
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+    pages = [one for folder in ("docs", "results") for one in (ROOT / folder).rglob("*.md")]
+    for page in (ROOT / "README.md", *pages):
         for words, path in re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", page.read_text("utf-8")):
             shown[(page.parent / path).resolve()] = words
     pictures = {path for path in assets.iterdir() if path.suffix in {".png", ".svg"}}

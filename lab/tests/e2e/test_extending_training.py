@@ -21,7 +21,37 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["beside", "installed"])
 def example(request: pytest.FixtureRequest, tmp_path: Path, site: Path) -> ExamplePackage:
-    return ExamplePackage(tmp_path, site if request.param == "installed" else None)
+    return training_example(tmp_path, site if request.param == "installed" else None)
+
+
+RUN = """
+[model]
+base = "tiny"
+
+[rollout]
+env_name = "{environment}"
+max_turns = 4
+env_config = {{ highest = 10 }}
+
+[training]
+num_epochs = 1
+iterations_per_epoch = 2
+batch_size = 8
+group_size = 4
+warm_start_iterations = 0
+
+[logging]
+to = "{sink}"
+"""
+
+
+def training_example(folder: Path, site: Path | None) -> ExamplePackage:
+    """The page's package, and a run file that names its environment and its sink."""
+    found = ExamplePackage(folder, site)
+    environment = found.names["acme.environments:GuessingGame"]
+    text = RUN.format(environment=environment, sink=found.names["acme.sinks:CsvSink"])
+    (folder / "run.toml").write_text(text)
+    return found
 
 
 PROGRAM = """
@@ -62,7 +92,7 @@ def test_a_run_with_an_environment_and_a_sink(example: ExamplePackage) -> None:
 def test_a_name_that_is_misspelt(
     tmp_path: Path, site: Path, key: str, value: str, message: str
 ) -> None:
-    example = ExamplePackage(tmp_path, site)
+    example = training_example(tmp_path, site)
     file = example.folder / "run.toml"
     names = {"env_name": "guess", "to": "csv"}
     file.write_text(file.read_text().replace(f'{key} = "{names[key]}"', f'{key} = "{value}"'))

@@ -21,7 +21,11 @@ from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.study import Study
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "results").glob("*.md")),
+]
 BLOCKS = [
     (page.name, block)
     for page in PAGES
@@ -45,7 +49,7 @@ def test_run_files_in_the_docs_are_valid(page: str, block: str) -> None:
 
 
 def test_the_study_in_the_docs_is_valid() -> None:
-    page = (ROOT / "docs" / "study.md").read_text()
+    page = (ROOT / "results" / "study.md").read_text()
     block = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0]
     study = Study.from_dict(tomllib.loads(block), where="study.md")
     assert [cell.judge for cell in study.cells] == ["small", "small", "large", "large"]
@@ -115,7 +119,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_the_page_of_what_is_stable_names_every_command() -> None:
-    text = (ROOT / "docs" / "stability.md").read_text()
+    text = (ROOT / "docs" / "extending.md").read_text()
     names = {name.partition(".")[0] for name in (*CORE_COMMANDS, *LAB_COMMANDS)}
     assert [name for name in names if not re.search(rf"`{name}[ `]", text)] == []
 

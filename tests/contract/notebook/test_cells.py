@@ -123,8 +123,8 @@ def test_short_work_shows_its_result_alone(notebook: Notebook) -> None:
 
 
 def test_the_examples_of_the_docs_are_cells(notebook: Notebook) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "library.md").read_text()
-    grading, _, _ = page.partition("## A reward function for a trainer")
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
+    grading, _, _ = page.partition("## Extension points")
     for example in doctest.DocTestParser().get_examples(grading):
         cell = notebook.run(example.source)
         assert cell.error == ""
