@@ -90,8 +90,11 @@ class _Price(ConfigTable):
     """``price``: US dollars per million tokens."""
 
     input: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of prompts."""
     output: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of replies."""
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """For a million prompt tokens that the server had in its cache; by default ``input``."""
 
 
 class JudgeTable(ConfigTable):
@@ -116,39 +119,70 @@ class JudgeTable(ConfigTable):
     """
 
     type: str
+    """The kind of server or model, or ``module:Class`` of your own."""
     options: dict[str, Any] = Field(default={})
     wire: str | None = None
+    """``module:Class`` of your own request format."""
     model: str | None = None
+    """The model's name at the server; for ``embedded`` and ``local`` a file, a folder or a known
+    name."""
     base_url: str | list[str] | None = None
+    """The address with ``/v1``, or a list of replicas; by default that of the type."""
     api_key_env: str | None = None
+    """The name of the environment variable with the key; a literal key is refused."""
     stream: bool = False
+    """Ask for streams; models that only stream are recognised without it."""
     features: list[str] | None = None
+    """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
+    that of the type."""
     tokenizer: str | None = None
+    """The served model's tokenizer: its control tokens are broken up in judged text."""
     cache: str | None = None
+    """A file that keeps the replies at temperature 0, beside the spec."""
     cache_sampled: bool = False
+    """The cache keeps replies at other temperatures, too."""
     price: _Price | None = None
+    """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     trust_env: bool = True
+    """Use the environment's proxies."""
     endpoint: dict[str, Any] = Field(default={})
+    """Limits, time limits and retries."""
 
     cassette: str | None = None
+    """A cache that another judge filled; its replies are given again."""
     provider: str | None = None
+    """Which provider's replies, where the cassette has several."""
     script: str | list[str] | dict[str, str] | None = None
+    """One reply, a list of replies by draw, or replies by words of the question."""
     function: str | None = None
+    """``module:name`` of a function of the messages, in place of ``script``."""
 
     route: RouteName | None = None
+    """``classify``, ``sglang``, ``pooling``, ``score`` or ``judge``; by default the server is
+    asked."""
     task: LocalTask | None = None
+    """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None
+    """As torch names it, such as ``cuda:1``; by default the GPU of ``LOCAL_RANK``, else the CPU."""
     dtype: str | None = None
+    """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
+    ``float32``."""
     max_length: int | None = Field(default=None, ge=1)
+    """The most tokens of an input; by default the model's."""
     batch_size: int | None = Field(default=None, ge=1)
+    """Conversations in a batch."""
     slots: int | None = Field(default=None, ge=1)
+    """How many questions the model answers at the same time."""
     threads: int | None = Field(default=None, ge=1)
+    """Processor threads."""
 
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Of sampling."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
+    """The most tokens of a reply."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -156,6 +190,7 @@ class JudgeTable(ConfigTable):
     frequency_penalty: float | None = None
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] = Field(default={})
+    """Further fields of the request."""
 
     @model_validator(mode="before")
     @classmethod
