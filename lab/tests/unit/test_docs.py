@@ -10,6 +10,7 @@ import pytest
 from markdown.extensions.toc import slugify, unique
 
 from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.cli.graders import describe
 from adjudge.cli.main import CORE_COMMANDS
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
@@ -61,10 +62,15 @@ def test_every_grader_says_what_it_reads() -> None:
     assert {section.partition("\n")[0] for section in sections} == set(SHIPPED)
     lacking = [one.partition("\n")[0] for one in sections if not re.search(r"\bFields?[:,]", one)]
     assert lacking == []
-    prompts = (ROOT / "src" / "adjudge" / "graders" / "llm" / "prompts").glob("*.en.txt")
-    questions = {path.name.removesuffix(".en.txt") for path in prompts} & set(SHIPPED)
-    shown = {one.partition("\n")[0] for one in sections if 'The prompt"' in one}
-    assert shown == questions | {"tournament"}
+
+
+def test_every_parameter_of_a_grader_has_a_meaning_with_its_choices() -> None:
+    for name in SHIPPED:
+        for one in describe(name)["parameters"]:
+            assert one.get("meaning"), f"{name}: {one['name']}"
+            said = f"{one['meaning']} {describe(name)['doc']} {one.get('default')}"
+            choices = re.findall(r"'(\w+)'", one["type"])
+            assert [word for word in choices if word not in said] == [], f"{name}: {one['name']}"
 
 
 def test_every_metric_is_documented_and_every_documented_one_is_logged() -> None:

@@ -117,7 +117,10 @@ def describe(type_name: str) -> dict[str, Any]:
     cls = load_grader_class(type_name)
     line, score_range, role, mode = summarize_grader(cls)
     parameters = settable_parameters(type_name, cls)
-    doc, meanings = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
+    doc, _ = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meanings |= split_parameters(inspect.cleandoc(base.__doc__ or ""))[1]
     return {
         "summary": line,
         "class": f"{cls.__module__}:{cls.__name__}",
@@ -247,9 +250,8 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
         console.print()
         console.print(DocstringText("\n".join(map(_parameter_line, one["parameters"]))))
     if one["prompt"]:
-        console.print('\nThe prompt (system message, =====, user message; language = "zh" asks in')
-        console.print("Chinese):\n")
-        console.print(_plain_text(one["prompt"]))
+        console.print("\nThe prompt, in English (system message, =====, user message):\n")
+        console.print(wrap_text(_plain_text(one["prompt"]), console.width))
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:

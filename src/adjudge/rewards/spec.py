@@ -281,7 +281,7 @@ class MissingSettings(ConfigTable):
     suspect: Literal["missing", "min"] = "missing"
     """``min``: a failure that the answer may have caused counts as the grader's worst score."""
     max_missing: float = Field(default=0.5, gt=0, le=1)
-    """The largest share of samples that may be missing before the run waits or stops."""
+    """The share of missing samples above which adjudge waits for the judge, or stops."""
     patience_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
     """For how many seconds adjudge asks again in an outage, before it raises
     ``JudgeUnavailable``."""
@@ -297,15 +297,10 @@ class RewardSpec(ConfigFile):
     """
 
     version: int = Field(default=1, ge=1, le=1)
-    """The version of the format, 1."""
     graders: list[GraderEntry] = Field(min_length=1)
-    """One ``[[graders]]`` table for each grader."""
     judges: dict[str, JudgeTable] = Field(default={})
-    """The ``[judges.NAME]`` tables."""
     reward: RewardSettings = RewardSettings()
-    """The table ``[reward]``."""
     missing: MissingSettings = MissingSettings()
-    """The table ``[missing]``."""
     max_concurrency: int = Field(default=32, ge=1)
     """How many questions to graders are open at the same time."""
 

@@ -356,13 +356,8 @@ class RepairedIFEvalGrader(IFEvalGrader):
     Fields, parameters and failures are those of ``ifeval``, which equals the published checkers and
     keeps their faults: a policy can farm some, and others leave a followed instruction unpaid. Use
     ``ifeval`` for numbers to publish and this grader for rewards. Letters are composed, quotation
-    marks are plain, and an end token behind the text is left out; ``docs/graders.md`` has the
+    marks are plain, and an end token behind the text is left out; ``results/ifeval.md`` has the
     differences.
-
-    Args:
-        level: As in ``ifeval``.
-        reading: As in ``ifeval``.
-        deadline_s: As in ``ifeval``.
 
     >>> ids = ["detectable_format:number_highlighted_sections", "keywords:existence"]
     >>> kwargs = [{"num_highlights": 1}, {"keywords": ["art"]}]

@@ -344,7 +344,7 @@ class RubricGrader(JudgeGrader):
             ``rubric_dir``.
         rubric_dir: The folder of ``rubric_id``.
         criteria: The criteria themselves, in any shape of a rubric.
-        part: Which rubric of a bundle.
+        part: Which rubric of a bundle: ``outcome`` or ``events``.
         field: The column with each sample's own rubric, a dotted path.
         scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
             ``categories``, ``implicit``.
