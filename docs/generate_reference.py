@@ -165,9 +165,12 @@ def _documented_fields(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(one, ast.ClassDef)
         ]
         for field, line in itertools.pairwise(body):
-            is_line = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_line:
-                found[field.target.id] = " ".join(str(line.value.value).split())
+            match field, line:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ):
+                    found[name] = " ".join(words.split())
     return found
 
 

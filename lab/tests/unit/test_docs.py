@@ -14,7 +14,13 @@ from adjudge.cli.graders import describe
 from adjudge.cli.main import CORE_COMMANDS
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.spec import MissingSettings, RewardSettings
+from adjudge.judges.table import JudgeTable
+from adjudge.rewards.spec import (
+    GraderEntry,
+    MissingSettings,
+    PanelSettings,
+    RewardSettings,
+)
 from adjudge.service import metrics as service_metrics
 from adjudge.trainers import metrics
 from adjudge_lab.rl import trl_backend
@@ -116,7 +122,8 @@ def test_the_readme_says_of_each_trainer_what_its_page_says() -> None:
 
 def test_every_key_is_documented() -> None:
     text = (ROOT / "docs" / "spec.md").read_text()
-    keys = [*RewardSettings.model_fields, *MissingSettings.model_fields]
+    tables = (RewardSettings, MissingSettings, GraderEntry, PanelSettings, JudgeTable)
+    keys = [key for table in tables for key in table.model_fields if key != "options"]
     assert [key for key in keys if f"`{key}`" not in text] == []
 
 

@@ -100,22 +100,11 @@ class _Price(ConfigTable):
 class JudgeTable(ConfigTable):
     """One ``[judges.NAME]`` table.
 
-    ``type`` says which keys it may have: a server's (``model``, ``base_url``, …, sampling), those
-    of ``classifier`` (a scalar judge behind a server: ``route``, ``tokenizer``, no sampling), of
-    ``local`` (``model``, a folder beside the file or a name that transformers knows; ``task``:
-    ``chat`` or, for a scalar judge, ``score``; ``device``, ``dtype``, ``max_length``,
-    ``batch_size``, some sampling), of ``recorded`` (``cassette``, and ``model`` and ``provider``
-    where the cassette has several), of ``embedded`` (``model``, a name that ``adjudge models
-    fetch`` knows or a GGUF file; ``slots``, ``max_length``, ``threads``, sampling) or of
-    ``scripted`` (``script``: one reply, a list by draw, or replies by words of the question; or
-    ``function``: ``module:name`` of a function of the messages). Any other type is a class of the
-    user's own (``module:Class``, or the name that a package gave it): all other keys are
-    ``options``, the arguments of its constructor. ``wire``: a server's format is the user's own
-    class. Sampling is sent as written, and nothing that is not; fields that only one server knows
-    go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served model's,
-    whose control tokens are broken up in what is judged: a folder with ``tokenizer.json`` or such a
-    file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the names and
-    defaults of :class:`~adjudge.judges.EndpointSettings`.
+    ``type`` says which keys it may have. Any type that does not ship is a class of the user's own
+    (``module:Class``, or the name that a package gave it): all other keys but ``tokenizer`` are
+    ``options``, the arguments of its constructor. Sampling is sent as written, and nothing that is
+    not set; fields that only one server knows go into ``extra_body``. Paths may be beside the file.
+    ``endpoint`` has the names and defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
     type: str
@@ -177,12 +166,10 @@ class JudgeTable(ConfigTable):
     """Processor threads."""
 
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Of sampling."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
-    """The most tokens of a reply."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -190,7 +177,6 @@ class JudgeTable(ConfigTable):
     frequency_penalty: float | None = None
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] = Field(default={})
-    """Further fields of the request."""
 
     @model_validator(mode="before")
     @classmethod

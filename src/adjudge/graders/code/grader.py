@@ -110,11 +110,9 @@ class CodeExecutionGrader(RuleGrader):
     code, an unclosed ``<think>`` and more than 2**20 characters are 0 with ``cause = "candidate"``.
     Metadata: ``passed``, ``total``, ``outcomes`` (the first 50), the end of ``stderr``.
 
-    Tests run apart from the code, and expected values stay outside its sandbox. Values come back as
-    new plain values (numbers, texts, containers, ``Decimal``, ``Fraction``, dates); other objects
-    are handles without a value. A test that cannot run apart from the code leaves the score
-    missing. The interpreter is the running one with its standard library; the code starts no other
-    process.
+    Tests run apart from the code, and expected values stay outside its sandbox. Plain values come
+    back as new ones; other objects are handles without a value. A test that cannot run apart from
+    the code leaves the score missing. The interpreter is the running one with its library.
 
     Raises ``GradingFailure``: ``unsupported`` without a sandbox and for tests that cannot run apart
     from the code (``suspect`` where that was seen only when the test ran), ``invalid_input``

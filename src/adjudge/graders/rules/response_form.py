@@ -115,7 +115,7 @@ class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
     Field: ``response``, thinking included; a token that ends the turn does not count. The form is
-    ``<think>…</think>`` and then one ``<answer>…</answer>`` or several
+    ``<think>…</think>`` and then one ``<answer>…</answer>`` or one or more
     ``<tool_call>…</tool_call>``, with only white space between them. A call is a JSON object with a
     ``name`` and ``arguments`` (an object, or JSON text of one). An empty answer scores 0. Source:
     ``ReasoningToolCallFormatGrader`` of py-openjudge 0.2.4, which leaves the types of the two
