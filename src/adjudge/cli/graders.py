@@ -276,7 +276,7 @@ def short_type_text(annotation: str) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", choices)
 
 
-_ARGUMENT = re.compile(r"    (\w+): (.*)")
+_ARGUMENT = re.compile(r"    (\w+)(?: \([^)]*\))?: (.*)")
 _NAMES_FIELDS = re.compile(r"^Fields?:", re.MULTILINE)
 _INLINE = re.compile(
     r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"
