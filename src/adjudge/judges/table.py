@@ -142,7 +142,7 @@ class JudgeTable(ConfigTable):
     provider: str | None = None
     """Which provider's replies, where the cassette has several."""
     script: str | list[str] | dict[str, str] | None = None
-    """One reply, a list of replies by draw, or replies by words of the question."""
+    """One reply, a list with one for each draw (repeat), or a table by words of the question."""
     function: str | None = None
     """``module:name`` of a function of the messages, in place of ``script``."""
 
