@@ -2,31 +2,44 @@
 
     python docs/generate_reference.py [--check]
 
-A grader's section is its docstring as Markdown, its parameters, an example that
-``lab/tests/unit/test_docs.py`` builds, and the English text of its judge's prompt. A command's
-section is its first sentence, its example and a table of its options. The tables of other pages
-are written between their markers (``TABLES``).
+A grader's section is its docstring as Markdown, and its parameters as a table. A command's section
+is its first sentence, its example and a table of its options. The tables of other pages are written
+between their markers (:data:`TABLES`).
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
+import itertools
 import re
 import sys
 import textwrap
 import tomllib
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from docstrings import to_markdown
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from adjudge.cli.graders import describe, range_text, shipped_families, short_type_text
+from adjudge.cli.graders import SHARED_PARAMETERS, describe, range_text, shipped_families
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
-from adjudge.graders.registry import SHIPPED
+from adjudge.config_tables import ConfigFile, ConfigTable
+from adjudge.judges.table import JudgeTable
+from adjudge.rewards.spec import (
+    GraderEntry,
+    MissingSettings,
+    PanelSettings,
+    RewardSettings,
+)
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
@@ -40,8 +53,6 @@ from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PROMPTS = ROOT / "src" / "adjudge" / "graders" / "llm" / "prompts"
-_WIDTH = 100
 COMMAND = "python docs/generate_reference.py"
 
 _LAB = ", ".join(f"`{name.replace('.', ' ')}`" for name in LAB_COMMANDS)
@@ -49,24 +60,31 @@ _LAB = ", ".join(f"`{name.replace('.', ' ')}`" for name in LAB_COMMANDS)
 _GRADERS_INTRODUCTION = f"""\
 # Grader reference
 
-Every `type` of a `[[graders]]` table that ships, with its fields, parameters and prompt.
-[Graders](graders.md) helps to choose one and says what all share. `adjudge graders TYPE` prints the
-same in a terminal; `adjudge graders --json` has it as data.
+Every grader that ships: what it reads, its formula, its parameters. [Choose a grader](graders.md)
+helps to find one. `adjudge graders TYPE` prints the same in a terminal with the types of parameters
+and the judge's prompt; `adjudge graders --json` has all as data.
 
-* **Field**: what a grader reads of a sample. A column of that name is enough; another one is named
-  in `mapper`, such as `mapper = {{ response = "answer" }}`. A sample without a needed field gets no
-  score (`invalid_input`).
-* **Mode**: a pointwise grader scores one response; a listwise one ranks a whole group.
-* **Range**: `by spec` where the parameters set it. Where they do not, the scores count as they are.
-* **Role**: a `score` enters the average, a `gate` multiplies it, a `penalty` is added to it.
-* Keys that each table takes beside its parameters (`name`, `weight`, `scope`, `mapper`, `judge`, …)
-  are in [the reward spec](spec.md#graders).
-* **Prompt**: above the line of `=` stands the system message, below it the user message. A part
-  whose field a sample lacks is left out. `{{reply_form}}` becomes the form of the reply. Long lines
-  are wrapped here. `language = "zh"` asks in Chinese.
+* Under each name: mode, role, range. A pointwise grader scores one response, a listwise one ranks a
+  group. A `score` enters the average, a `penalty` is added. `by spec`: parameters set the range.
+* **Field**: a column that the grader reads. The spec's `mapper` names another column. A sample
+  without a needed field, or with one of another type, has no score (`invalid_input`).
+* The keys of all graders (`name`, `weight`, `scope`, …) are in [the reward spec](spec.md).
+* These parameters have one meaning and are listed again only where it differs:
+
+{{shared}}
 
 This page is made from the code by `{COMMAND}`.
 """
+
+_FAMILY_WORDS = {
+    "Tool calls": "They read `messages` in OpenAI's format. Calls without a result and results "
+    "without a call are counted as `unanswered_calls` and `orphan_results`.",
+    "Answers": "A `<think>` that is never closed leaves no final text, which scores 0.",
+    "Judges": "What a response answers is `query`, else the conversation before the response in "
+    "`messages`, else `prompt`. Where a type does not say otherwise, a response that is empty or "
+    "never ended its thinking gets the lowest score, marked as the candidate's fault, and no judge "
+    "is asked. A call that fails leaves the score missing, with the call's kind.",
+}
 
 _CLI_INTRODUCTION = f"""\
 # Commands
@@ -83,119 +101,119 @@ SIGTERM. [Files in and out](grading.md) has those of `grade` in full.
 This page is made from the code by `{COMMAND}`.
 """
 
-_JUDGE = """\
-[judges.main]
-type = "vllm"
-model = "Qwen/Qwen3-8B"
-base_url = "http://127.0.0.1:8000/v1"
-
-"""
-_SCALAR_JUDGE = """\
-[judges.main]
-type = "classifier"
-model = "my-reward-model"
-base_url = "http://127.0.0.1:8000"
-
-"""
-
-_EXAMPLES: dict[str, str] = {
-    "answer": 'answer_type = "NUMBER"\nrel_tol = 1e-6\n',
-    "code_execution": 'score = "all"\ndeadline_s = 10.0\n',
-    "expected_score": 'criterion = "how clear the response is"\nlow = 1\nhigh = 5\n',
-    "ifeval": 'level = "prompt"\n',
-    "ifeval_repaired": 'level = "prompt"\n',
-    "json_match": "ignore_extra_keys = true\n",
-    "json_schema": 'schema = { type = "object", required = ["answer"] }\n',
-    "language": 'language = "de"\n',
-    "length_penalty": "max_length = 4000\n",
-    "llm": 'template = "From 1 to 5, how clear is this? {response} {reply_form}"\n'
-    "score_range = [1, 5]\n",
-    "ngram_repetition": "n = 3\n",
-    "pairwise": 'against = "reference"\n',
-    "recorded": 'path = "results.jsonl"\n',
-    "rubric": "criteria = [\n"
-    '    { criterion = "Names a dose", points = 3 },\n'
-    '    { criterion = "Says when to call a doctor", points = 1 },\n'
-    "]\n",
-    "scalar": 'activation = "sigmoid"\n',
-    "similarity": 'metric = "rouge_l"\n',
-    "soft_overlong": "max_length = 4096\ncache_length = 1024\n",
-    "string_match": 'match = "contains"\n',
-    "tool_call_match": 'metric_type = "f1"\nmatch_arguments = true\n',
-    "tournament": "pairs_per_response = 3\n",
-    "verif": 'field = "ground_truth"\n',
-}
-"""The parameters that an example shows; the others need none."""
-
-_PROMPT_FILES = {"tournament": "pairwise"}
-"""Types that ask with another type's prompt."""
-_OWN_WORDS = {
-    "llm": "The prompt is your `template`.",
-    "scalar": "A scalar judge has no prompt: it reads the conversation and gives a number.",
-}
-
 
 def render_graders() -> str:
     """The Markdown of the page of graders."""
-    parts = [_GRADERS_INTRODUCTION]
+    rows = [
+        f"| `{name}` | {_default({'default': default})} | {_cell(meaning)} |"
+        for name, (default, meaning) in SHARED_PARAMETERS.items()
+    ]
+    shared = "\n".join(("| parameter | default | meaning |", _RULE, *rows))
+    parts = [_GRADERS_INTRODUCTION.format(shared=shared)]
     for family, names in shipped_families().items():
         parts.append(f"## {family}\n")
+        parts += [f"{words}\n" for words in [_FAMILY_WORDS.get(family)] if words]
         parts += [part for name in names for part in _grader_section(name)]
     return "\n".join(parts)
 
 
-def example(name: str) -> str:
-    """A reward spec with one grader of this type, as TOML."""
-    judge = _SCALAR_JUDGE if name == "scalar" else _JUDGE
-    asks = describe(name)["asks_judge"]
-    return (
-        f'{judge if asks else ""}[[graders]]\nname = "{name}"\ntype = "{name}"\n'
-        f"{_EXAMPLES.get(name, '')}"
-    )
+_RULE = "|---|---|---|"
 
 
 def _grader_section(name: str) -> Iterator[str]:
     one = describe(name)
-    asks = "yes" if one["asks_judge"] else "no"
     yield f"### {name}\n"
     reach = range_text(one) or "ranks, 1 is best"
-    yield f"Mode {one['mode']} · role {one['role']} · range {reach} · asks a judge: {asks}\n"
+    yield f"*{one['mode']}, {one['role']}, {reach}*\n"
     yield to_markdown(one["doc"], examples=False) + "\n"
-    yield from _parameter_rows(one["parameters"])
-    title = ' title="beside results.jsonl"' if name == "recorded" else ""
-    yield f"```toml{title}\n{example(name)}```\n"
-    if one["asks_judge"]:
-        yield from _prompt(name)
+    own = [parameter for parameter in one["parameters"] if not _is_shared(parameter)]
+    if own:
+        yield f"| parameter | default | meaning |\n{_RULE}"
+        for parameter in own:
+            meaning = _cell(parameter.get("meaning", ""))
+            yield f"| `{parameter['name']}` | {_default(parameter)} | {meaning} |"
+        yield ""
 
 
-def _parameter_rows(parameters: list[dict[str, Any]]) -> Iterator[str]:
-    if not parameters:
-        return
-    yield "| parameter | type | default |\n| --- | --- | --- |"
-    for one in parameters:
-        kind = short_type_text(one["type"]).replace("|", "\\|")
-        default = "required" if one.get("required") else f"`{_toml(one['default'])}`"
-        yield f"| `{one['name']}` | `{kind}` | {default} |"
-    yield ""
+def _is_shared(parameter: dict[str, Any]) -> bool:
+    shared = SHARED_PARAMETERS.get(parameter["name"])
+    return shared == (parameter.get("default"), parameter.get("meaning"))
+
+
+def _default(parameter: dict[str, Any]) -> str:
+    if parameter.get("required"):
+        return "required"
+    value = parameter["default"]
+    return "–" if value is None or value in ("", "()") else f"`{_toml(value)}`"
+
+
+def _cell(text: str) -> str:
+    """A docstring's words in a cell of a table."""
+    return re.sub(r"(?<!\\)\|", r"\\|", to_markdown(text, examples=False))
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "none" if value is None else repr(value).replace("'", '"').replace("|", "\\|")
+    return repr(value).replace("'", '"')
 
 
-def _prompt(name: str) -> Iterator[str]:
-    if name in _OWN_WORDS:
-        yield f"{_OWN_WORDS[name]}\n"
-        return
-    file = PROMPTS / f"{_PROMPT_FILES.get(name, name)}.en.txt"
-    text = file.read_text(encoding="utf-8").strip()
-    yield '??? note "The prompt"\n'
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, _WIDTH) or [""]]
-    yield "    ```text"
-    yield "\n".join(f"    {line}".rstrip() for line in lines)
-    yield "    ```\n"
+def render_keys(*models: type[BaseModel]) -> str:
+    """The keys of settings classes: each key that has a line under it in its class."""
+    rows = []
+    for model in models:
+        for name, meaning in _documented_fields(model).items():
+            field = model.model_fields[name]
+            rows.append(f"| `{field.alias or name}` | {_key_default(field)} | {_cell(meaning)} |")
+    return "\n".join(("| key | default | meaning |", _RULE, *rows))
+
+
+def _documented_fields(model: type[BaseModel]) -> dict[str, str]:
+    """The line under each field of a class, and of the settings from which it derives."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, ConfigTable) or cls in (ConfigTable, ConfigFile):
+            continue
+        [body] = [
+            one.body
+            for one in ast.parse(inspect.getsource(cls)).body
+            if isinstance(one, ast.ClassDef)
+        ]
+        for field, line in itertools.pairwise(body):
+            match field, line:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ):
+                    found[name] = " ".join(words.split())
+    return found
+
+
+def _key_default(field: FieldInfo) -> str:
+    kind = _KINDS.get(next(iter(_plain_types(field.annotation))), "")
+    if field.is_required():
+        return f"required, {kind}".rstrip(", ")
+    value = field.default
+    if value is None or value == {} or isinstance(value, BaseModel):
+        return kind or "–"
+    return f"`{_toml(value)}`"
+
+
+_KINDS = {
+    str: "text", int: "whole number", float: "number", bool: "true, false", list: "list",
+    dict: "table",
+}  # fmt: skip
+
+
+def _plain_types(annotation: Any) -> list[Any]:
+    """The types of an annotation's alternatives, tables of settings as ``dict``."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return [one for part in typing.get_args(annotation) for one in _plain_types(part)]
+    if origin is Literal:
+        return [type(typing.get_args(annotation)[0])]
+    plain = origin or annotation
+    return [dict if isinstance(plain, type) and issubclass(plain, BaseModel) else plain]
 
 
 def render_commands() -> str:
@@ -286,7 +304,16 @@ def render_formats() -> str:
 
 
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
-TABLES = {"grading.md": {"formats": render_formats}}
+TABLES = {
+    "grading.md": {"formats": render_formats},
+    "spec.md": {
+        "keys of a grader": lambda: render_keys(GraderEntry),
+        "keys of a panel": lambda: render_keys(PanelSettings),
+        "keys of a reward": lambda: render_keys(RewardSettings),
+        "keys of missing": lambda: render_keys(MissingSettings),
+        "keys of a judge": lambda: render_keys(JudgeTable),
+    },
+}
 """The tables in pages that are written by hand: each is between ``made`` and ``end of``."""
 
 
@@ -312,8 +339,6 @@ def main() -> None:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
             sys.exit(f"docs/{name} is old: run {COMMAND}")
-    if unknown := _EXAMPLES.keys() - SHIPPED.keys():
-        sys.exit(f"_EXAMPLES: no shipped types: {sorted(unknown)}")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,16 @@ def test_one_type_has_its_parameters_without_modules() -> None:
     assert "asks a judge" in text
 
 
+def test_one_type_has_what_its_parameters_mean_and_its_judges_prompt() -> None:
+    text = run("tool_call_match", width=200)
+    assert re.search(r"\* metric_type \(.*\): recall, precision or f1\.", text)
+    assert "Args:" not in text
+    assert "prompt" not in text
+    assert "{reply_form}\n=====" in run("relevance", width=80)
+    repaired = json.loads(run("ifeval_repaired", "--json", width=10_000))["ifeval_repaired"]
+    assert "share followed" in repaired["parameters"][0]["meaning"]  # as its base class says
+
+
 class OwnGrader(BaseGrader):
     async def aevaluate(self, prompt: str, response: str) -> float:
         return float(len(prompt + response))

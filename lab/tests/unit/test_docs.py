@@ -10,10 +10,17 @@ import pytest
 from markdown.extensions.toc import slugify, unique
 
 from adjudge import RewardSpec, SpecRewardFunction
+from adjudge.cli.graders import describe
 from adjudge.cli.main import CORE_COMMANDS
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
-from adjudge.rewards.spec import MissingSettings, RewardSettings
+from adjudge.judges.table import JudgeTable
+from adjudge.rewards.spec import (
+    GraderEntry,
+    MissingSettings,
+    PanelSettings,
+    RewardSettings,
+)
 from adjudge.service import metrics as service_metrics
 from adjudge.trainers import metrics
 from adjudge_lab.rl import trl_backend
@@ -65,10 +72,15 @@ def test_every_grader_says_what_it_reads() -> None:
     assert {section.partition("\n")[0] for section in sections} == set(SHIPPED)
     lacking = [one.partition("\n")[0] for one in sections if not re.search(r"\bFields?[:,]", one)]
     assert lacking == []
-    prompts = (ROOT / "src" / "adjudge" / "graders" / "llm" / "prompts").glob("*.en.txt")
-    questions = {path.name.removesuffix(".en.txt") for path in prompts} & set(SHIPPED)
-    shown = {one.partition("\n")[0] for one in sections if 'The prompt"' in one}
-    assert shown == questions | {"tournament"}
+
+
+def test_every_parameter_of_a_grader_has_a_meaning_with_its_choices() -> None:
+    for name in SHIPPED:
+        for one in describe(name)["parameters"]:
+            assert one.get("meaning"), f"{name}: {one['name']}"
+            said = f"{one['meaning']} {describe(name)['doc']} {one.get('default')}"
+            choices = re.findall(r"'(\w+)'", one["type"])
+            assert [word for word in choices if word not in said] == [], f"{name}: {one['name']}"
 
 
 def test_every_metric_is_documented_and_every_documented_one_is_logged() -> None:
@@ -114,7 +126,8 @@ def test_the_readme_says_of_each_trainer_what_its_page_says() -> None:
 
 def test_every_key_is_documented() -> None:
     text = (ROOT / "docs" / "spec.md").read_text()
-    keys = [*RewardSettings.model_fields, *MissingSettings.model_fields]
+    tables = (RewardSettings, MissingSettings, GraderEntry, PanelSettings, JudgeTable)
+    keys = [key for table in tables for key in table.model_fields if key != "options"]
     assert [key for key in keys if f"`{key}`" not in text] == []
 
 

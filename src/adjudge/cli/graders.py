@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,6 +46,13 @@ _FAMILIES = {
     "adjudge.graders.base": "Recorded",
 }
 """The headings of the list, by the module of a type; the first that fits counts."""
+SHARED_PARAMETERS: Mapping[str, tuple[Any, str]] = {
+    "view": ("final", "``final`` reads what follows the thinking, ``full`` the whole response."),
+    "truncated": ("judge", "``mask``: a response that was cut at its length limit has no score."),
+    "language": ("en", "The language of the prompt, ``en`` or ``zh``."),
+}
+"""What these parameters mean, and their usual default, where a grader says nothing else."""
+_SHARED_MEANINGS = {name: meaning for name, (_, meaning) in SHARED_PARAMETERS.items()}
 
 
 def graders(
@@ -109,6 +117,10 @@ def describe(type_name: str) -> dict[str, Any]:
     cls = load_grader_class(type_name)
     line, score_range, role, mode = summarize_grader(cls)
     parameters = settable_parameters(type_name, cls)
+    doc, _ = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meanings |= split_parameters(inspect.cleandoc(base.__doc__ or ""))[1]
     return {
         "summary": line,
         "class": f"{cls.__module__}:{cls.__name__}",
@@ -117,9 +129,48 @@ def describe(type_name: str) -> dict[str, Any]:
         "mode": str(mode),
         "asks_judge": any(parameter.is_judge for parameter in parameters),
         "fields": list_fields(type_name, cls),
-        "parameters": [_describe_parameter(one) for one in parameters if not one.is_judge],
-        "doc": inspect.cleandoc(cls.__doc__ or ""),
+        "parameters": [
+            _describe_parameter(one, meanings.get(one.name) or _SHARED_MEANINGS.get(one.name))
+            for one in parameters
+            if not one.is_judge
+        ],
+        "doc": doc,
+        "prompt": _shipped_prompt(type_name),
     }
+
+
+def split_parameters(docstring: str) -> tuple[str, dict[str, str]]:
+    r"""A docstring without its ``Args`` section, and what that says of each parameter.
+
+    >>> split_parameters("Counts.\n\nArgs:\n    n: how many,\n        at most.\n\nSlow.")
+    ('Counts.\n\nSlow.', {'n': 'how many, at most.'})
+    """
+    before, section, after = _split_section(docstring)
+    meanings: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if found := _ARGUMENT.match(line):
+            name = found[1]
+            meanings[name] = found[2]
+        elif name:
+            meanings[name] += f" {line.strip()}"
+    return "\n\n".join(part for part in (before, after) if part), meanings
+
+
+def _split_section(docstring: str) -> tuple[str, str, str]:
+    before, found, rest = docstring.partition("\nArgs:\n")
+    if not found:
+        return docstring, "", ""
+    section, _, after = rest.partition("\n\n")
+    return before.rstrip(), section, after.strip("\n")
+
+
+def _shipped_prompt(type_name: str) -> str | None:
+    """The English prompt of a shipped type: its system message, a line of ``=``, the user's."""
+    name = {"tournament": "pairwise"}.get(type_name, type_name)
+    file = resources.files("adjudge.graders.llm").joinpath(f"prompts/{name}.en.txt")
+    is_shipped = type_name in SHIPPED and file.is_file()
+    return file.read_text(encoding="utf-8").strip() if is_shipped else None
 
 
 def shipped_families() -> dict[str, list[str]]:
@@ -135,11 +186,11 @@ def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, points in sorted(find_entry_points(GRADER_GROUP).items()):
         packages = " and ".join(map(describe_package, points))
         known = {"summary": f"From {packages}.", "class": points[0].value}
-        unknown = ("role", "range", "mode", "asks_judge", "fields", "parameters", "doc")
+        unknown = ("role", "range", "mode", "asks_judge", "fields", "parameters", "doc", "prompt")
         yield name, {**known, **dict.fromkeys(unknown)}
 
 
-def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: Parameter, meaning: str | None) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": parameter.name, "type": parameter.type_text}
     if parameter.required:
         shown["required"] = True
@@ -148,7 +199,7 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
         default = default.value if isinstance(default, Enum) else default
         plain = isinstance(default, str | int | float | bool | list | dict | None)
         shown["default"] = default if plain else str(default)
-    return shown
+    return shown | ({"meaning": meaning} if meaning else {})
 
 
 def range_text(described: dict[str, Any]) -> str:
@@ -195,18 +246,24 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
         console.print(DocstringText(one["doc"]))
     if one["fields"] and not _NAMES_FIELDS.search(one["doc"]):
         console.print(f"\nFields: {clean(', '.join(one['fields']))}")
-    if not one["parameters"]:
-        return
-    rows = [
-        [
-            one["name"],
-            short_type_text(one["type"]),
-            "required" if one.get("required") else repr(one["default"]),
-        ]
-        for one in one["parameters"]
-    ]
-    console.print()
-    console.print(Table(["parameter", "type", "default"], rows, keep=("type", "default")))
+    if one["parameters"]:
+        console.print()
+        console.print(DocstringText("\n".join(map(_parameter_line, one["parameters"]))))
+    if one["prompt"]:
+        console.print("\nThe prompt, in English (system message, =====, user message):\n")
+        console.print(wrap_text(_plain_text(one["prompt"]), console.width))
+
+
+def _parameter_line(parameter: dict[str, Any]) -> str:
+    default = "required" if parameter.get("required") else f"default {parameter['default']!r}"
+    meaning = f": {parameter['meaning']}" if "meaning" in parameter else ""
+    return f"* ``{parameter['name']}`` ({short_type_text(parameter['type'])}; {default}){meaning}"
+
+
+def _plain_text(text: str) -> Text:
+    from rich.text import Text  # noqa: PLC0415 (slow to load)
+
+    return Text("\n".join(map(printable, text.splitlines())))
 
 
 def short_type_text(annotation: str) -> str:
@@ -219,6 +276,7 @@ def short_type_text(annotation: str) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", choices)
 
 
+_ARGUMENT = re.compile(r"    (\w+)(?: \([^)]*\))?: (.*)")
 _NAMES_FIELDS = re.compile(r"^Fields?:", re.MULTILINE)
 _INLINE = re.compile(
     r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"

@@ -511,13 +511,15 @@ class _RecordedRow(msgspec.Struct):
 class RecordedGrader(RuleGrader):
     """Gives back recorded judge results, failures included.
 
-    Field: the column that ``key`` names.
+    Field: the column that ``key`` names. Each row of the file is ``{"id", "score", "reason"}`` or
+    ``{"id", "error": {"kind", "message"}}``. A recorded failure fails again with its kind; a sample
+    without a row is ``invalid_input``.
 
-    ``path`` is a JSONL file with one row per sample: ``{"id", "score", "reason"}`` or
-    ``{"id", "error": {"kind", "message"}}``. ``id`` is matched with the sample's column ``key``
-    (``"id"`` by default). A recorded failure fails again with its kind; a sample without a row is
-    ``invalid_input``. The range is ``low`` to ``high``. The file is read once, at construction;
-    a broken row raises :class:`~adjudge.errors.ConfigError` with its line.
+    Args:
+        path: A JSONL file, read once.
+        key: The sample's column that is matched with ``id``.
+        low: The lowest score.
+        high: The highest score.
     """
 
     type_name = "recorded"

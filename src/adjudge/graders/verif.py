@@ -355,33 +355,28 @@ class VerifParts:
 class VerIFGrader(JudgeGrader):
     """The share of a prompt's rules that hold, times a judge's 0 or 1 for its other constraints.
 
-    Range [0, 1]: mean(rules) × llm (VerIF, arXiv 2506.09942). Fields: ``response`` (text) and the
-    column ``field`` (a dotted path, default ``ground_truth``; where it is lacking, ``reference``):
-    ``{"checkers": ["[llm] Name: text" | "[rule] Name: text"], "functions": [source, …]}``, as an
-    object or as JSON text, position by position; the prompt is ``instruction``, ``query``, the
-    conversation before the response, or ``prompt``.
+    Fields: ``response``, the column ``field`` with ``{"checkers": ["[llm] Name: text", "[rule]
+    Name: text"], "functions": ["", source]}`` (an object or JSON text), and the prompt:
+    ``instruction``, ``query``, the conversation before the response, or ``prompt``. Source: VerIF
+    (arXiv 2506.09942), score = mean(rules) · llm.
 
-    Each ``[rule]`` is the function ``check_following(instruction, response)`` of its source, which
-    comes with the data: it runs in the sandbox and nowhere else, all of a sample in one process,
-    with the prompt's text (of a conversation: its last turn of the user's). All ``[llm]``
-    constraints are one question to the judge. Without a rule the first factor is 1, without an
-    ``[llm]`` constraint the second, and no judge is asked; both are asked even where one is 0, so
-    that whether a sample has a score does not depend on how good it is. A judge may answer
-    ``[[1]]`` or ``[[0]]``, as those that were trained for VerIF do.
+    Each ``[rule]`` is the function ``check_following(instruction, response)`` in its source; it
+    runs in the sandbox. All ``[llm]`` constraints are one question to the judge. Where one kind is
+    absent, its factor is 1. An empty response and an unclosed ``<think>`` are 0, the candidate's
+    fault; nothing runs and no judge is asked.
 
-    ``skip_rules``: the rules go to the judge as text and no code runs. ``ignore_rules``: they are
-    left out. ``truncated``: as for all graders with a judge. Judged is what stands after the
-    thinking. ``deadline_s`` (30): wall-clock seconds for all functions of a sample, each of which
-    gets at most ``check_deadline_s`` (5); ``memory_mb`` (512): address space.
+    Raises ``GradingFailure``: ``unsupported`` without a sandbox; ``invalid_input`` for constraints
+    that cannot be read, for none, and for a function that raises or returns neither true nor false;
+    ``timeout`` for a slow one; and the judge's own. Its metadata has the half that is known, and
+    ``low`` and ``high``. Metadata: ``rules``, ``rule_part``, ``llm_part``, ``constraints``.
 
-    Raises ``GradingFailure``: ``unsupported`` where there is no sandbox; ``invalid_input`` for
-    constraints that cannot be read or of which none is left, and for a function that raises or
-    returns neither true nor false; ``timeout`` for one that does not return in time; and whatever
-    asking a judge raises. Nothing of these is a score: the metadata has the half that is known, and
-    ``low`` and ``high``, between which the score must lie. A response that says nothing, or never
-    ended its thinking, is 0, the candidate's fault, and nothing is run or asked.
-    Metadata: ``rules`` (``name``, ``passed``), ``rule_part``, ``llm_part``, ``constraints``, how
-    many the judge was shown.
+    Args:
+        field: The column of the constraints, a dotted path; where it is lacking, ``reference``.
+        skip_rules: The rules go to the judge as text, and no code runs.
+        ignore_rules: The rules are left out.
+        deadline_s: Wall-clock seconds for all functions of a sample.
+        check_deadline_s: Wall-clock seconds for each function.
+        memory_mb: Address space.
     """
 
     type_name = "verif"

@@ -90,59 +90,80 @@ class _Price(ConfigTable):
     """``price``: US dollars per million tokens."""
 
     input: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of prompts."""
     output: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of replies."""
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """For a million prompt tokens that the server had in its cache; by default ``input``."""
 
 
 class JudgeTable(ConfigTable):
     """One ``[judges.NAME]`` table.
 
-    ``type`` says which keys it may have: a server's (``model``, ``base_url``, …, sampling), those
-    of ``classifier`` (a scalar judge behind a server: ``route``, ``tokenizer``, no sampling), of
-    ``local`` (``model``, a folder beside the file or a name that transformers knows; ``task``:
-    ``chat`` or, for a scalar judge, ``score``; ``device``, ``dtype``, ``max_length``,
-    ``batch_size``, some sampling), of ``recorded`` (``cassette``, and ``model`` and ``provider``
-    where the cassette has several), of ``embedded`` (``model``, a name that ``adjudge models
-    fetch`` knows or a GGUF file; ``slots``, ``max_length``, ``threads``, sampling) or of
-    ``scripted`` (``script``: one reply, a list by draw, or replies by words of the question; or
-    ``function``: ``module:name`` of a function of the messages). Any other type is a class of the
-    user's own (``module:Class``, or the name that a package gave it): all other keys are
-    ``options``, the arguments of its constructor. ``wire``: a server's format is the user's own
-    class. Sampling is sent as written, and nothing that is not; fields that only one server knows
-    go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served model's,
-    whose control tokens are broken up in what is judged: a folder with ``tokenizer.json`` or such a
-    file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the names and
-    defaults of :class:`~adjudge.judges.EndpointSettings`.
+    ``type`` says which keys it may have. Any type that does not ship is a class of the user's own
+    (``module:Class``, or the name that a package gave it): all other keys but ``tokenizer`` are
+    ``options``, the arguments of its constructor. Sampling is sent as written, and nothing that is
+    not set; fields that only one server knows go into ``extra_body``. Paths may be beside the file.
+    ``endpoint`` has the names and defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
     type: str
+    """The kind of server or model, or ``module:Class`` of your own."""
     options: dict[str, Any] = Field(default={})
     wire: str | None = None
+    """``module:Class`` of your own request format."""
     model: str | None = None
+    """The model's name at the server; for ``embedded`` and ``local`` a file, a folder or a known
+    name."""
     base_url: str | list[str] | None = None
+    """The address with ``/v1``, or a list of replicas; by default that of the type."""
     api_key_env: str | None = None
+    """The name of the environment variable with the key; a literal key is refused."""
     stream: bool = False
+    """Ask for streams; models that only stream are recognised without it."""
     features: list[str] | None = None
+    """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
+    that of the type."""
     tokenizer: str | None = None
+    """The served model's tokenizer: its control tokens are broken up in judged text."""
     cache: str | None = None
+    """A file that keeps the replies at temperature 0, beside the spec."""
     cache_sampled: bool = False
+    """The cache keeps replies at other temperatures, too."""
     price: _Price | None = None
+    """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     trust_env: bool = True
+    """Use the environment's proxies."""
     endpoint: dict[str, Any] = Field(default={})
+    """Limits, time limits and retries."""
 
     cassette: str | None = None
+    """A cache that another judge filled; its replies are given again."""
     provider: str | None = None
+    """Which provider's replies, where the cassette has several."""
     script: str | list[str] | dict[str, str] | None = None
+    """One reply, a list with one for each draw (repeat), or a table by words of the question."""
     function: str | None = None
+    """``module:name`` of a function of the messages, in place of ``script``."""
 
     route: RouteName | None = None
+    """``classify``, ``sglang``, ``pooling``, ``score`` or ``judge``; by default the server is
+    asked."""
     task: LocalTask | None = None
+    """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None
+    """As torch names it, such as ``cuda:1``; by default the GPU of ``LOCAL_RANK``, else the CPU."""
     dtype: str | None = None
+    """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
+    ``float32``."""
     max_length: int | None = Field(default=None, ge=1)
+    """The most tokens of an input; by default the model's."""
     batch_size: int | None = Field(default=None, ge=1)
+    """Conversations in a batch."""
     slots: int | None = Field(default=None, ge=1)
+    """How many questions the model answers at the same time."""
     threads: int | None = Field(default=None, ge=1)
+    """Processor threads."""
 
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)

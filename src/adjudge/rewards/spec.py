@@ -78,8 +78,12 @@ class PanelSettings(ConfigTable):
     """``panel`` of a grader that asks several judges, or one several times."""
 
     votes: int = Field(default=1, ge=1)
+    """How often each judge is asked, from 1 to 100."""
     reduce: Reduce | None = None
+    """How answers become one: ``mean``, ``median`` or ``vote``; by default ``mean``, for a gate
+    ``vote``."""
     quorum: int | None = Field(default=None, ge=1)
+    """The fewest answers that count, of judges × votes; by default all."""
 
 
 class WeightSchedule(ConfigTable):
@@ -93,8 +97,11 @@ class WeightSchedule(ConfigTable):
     """
 
     start: float = Field(alias="from", allow_inf_nan=False)
+    """The weight at step 0."""
     end: float = Field(alias="to", allow_inf_nan=False)
+    """The weight from step ``steps`` on."""
     steps: int = Field(ge=1)
+    """How many steps the line takes."""
 
     def at(self, step: int) -> float:
         """The weight at a training step, from 0."""
@@ -124,13 +131,22 @@ class GraderEntry(ConfigTable):
     model_config = ConfigDict(extra="allow")
 
     name: str
+    """Your name for the grader: letters, digits, ``_ . -``. Rows of ``rewards.jsonl`` have
+    ``NAME_score``."""
     type: str
+    """A shipped type, ``module:Class`` of your own, or a name that an installed package brings."""
     weight: float | WeightSchedule = 1.0
+    """The grader's weight; 0: its score is reported and never needed. Or a schedule."""
     essential: bool = False
+    """Under ``aggregate = "min"`` only essential graders count; without any, all do."""
     scope: GraderScope = "outcome"
+    """``outcome`` judges the whole response, ``event`` each event of it."""
     mapper: dict[str, str] | None = None
+    """``{ field = "column" }`` where your rows call a field otherwise; dots are allowed."""
     judge: str | list[str] | None = None
+    """The ``[judges.NAME]`` that is asked, or a list of several; not needed with one table."""
     panel: PanelSettings | None = None
+    """``votes``, ``reduce``, ``quorum`` for several judges or votes."""
     _object: Any = PrivateAttr(default=None)
 
     @model_validator(mode="wrap")
@@ -203,12 +219,19 @@ class JudgedReward(ConfigTable):
     """
 
     aggregate: AggregateMethod = "weighted_mean"
+    """``weighted_mean``, ``points`` or ``min``."""
     combine_mode: CombineMode = "replace"
+    """``replace``, ``weighted_sum`` or ``multiply``."""
     event_weight: float = Field(default=0.0, allow_inf_nan=False)
+    """The weight of E."""
     outcome_weight: float = Field(default=1.0, allow_inf_nan=False)
+    """The weight of O."""
     event_reduce: EventReduce = "sum"
+    """E is the ``sum`` or the ``mean`` over events."""
     judge_scale: float = Field(default=1.0, allow_inf_nan=False)
+    """The factor s of the judged part."""
     sample_rate: float = Field(default=1.0, gt=0, le=1)
+    """The share of groups that is judged, drawn anew in each step."""
 
     @property
     def undrawn_problem(self) -> str | None:
@@ -226,9 +249,13 @@ class RewardSettings(JudgedReward):
     """``[reward]``: from a sample's results to its reward."""
 
     normalise: bool = True
+    """Whether scores become shares of their range before they are aggregated."""
     group: GroupStep = "none"
+    """``none``, ``centre``, ``rloo``, ``z_score``, ``gdpo``, ``rank`` or ``best_bonus``."""
     bonus: float = Field(default=0.1, allow_inf_nan=False)
+    """What ``best_bonus`` adds."""
     seed: int = 0
+    """The seed of ``sample_rate``."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -248,10 +275,16 @@ class MissingSettings(ConfigTable):
     """``[missing]``: what a reward that stays missing means, and when to stop."""
 
     policy: MissingPolicy = "mask"
+    """``mask``, ``drop_group``, ``fallback`` or ``raise``."""
     fallback: str | None = None
+    """The rule grader that replaces the judges under ``policy = "fallback"``."""
     suspect: Literal["missing", "min"] = "missing"
+    """``min``: a failure that the answer may have caused counts as the grader's worst score."""
     max_missing: float = Field(default=0.5, gt=0, le=1)
+    """The share of missing samples above which adjudge waits for the judge, or stops."""
     patience_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
+    """For how many seconds adjudge asks again in an outage, before it raises
+    ``JudgeUnavailable``."""
 
 
 class RewardSpec(ConfigFile):
@@ -269,6 +302,7 @@ class RewardSpec(ConfigFile):
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
     max_concurrency: int = Field(default=32, ge=1)
+    """How many questions to graders are open at the same time."""
 
     unnamed: ClassVar[str] = "spec"
 

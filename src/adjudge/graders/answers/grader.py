@@ -260,60 +260,44 @@ _PATTERN_CHARS = 10_000
 class AnswerGrader(ParametricRule):
     r"""1 when the final answer of the response is the reference answer, else 0 or the overlap.
 
-    Range [0, 1]. Fields: ``response`` (text), ``reference``, and ``answer_type`` of the row where
-    the parameter is ``auto``. The answer is what the last ``<answer>…</answer>`` or ``\boxed{…}``
-    holds, whichever begins later, or the number in a last line ``#### 42`` (NUMBER,
-    MATH_EXPRESSIONS and ANY). Without one it is the last candidate of its type in the text, and
-    metadata has ``extracted = false``. No candidate, a last mark that is cut off, or an unclosed
-    ``<think>`` under ``view = "final"`` (metadata ``unclosed_think = true``), is a wrong answer: 0.
+    Fields: ``response``, ``reference`` (a list: any item will do, but not for BOOLEAN and JSON),
+    and the row's ``answer_type`` under ``auto``. The answer is the last ``<answer>…</answer>`` or
+    ``\boxed{…}``, or the number in a last line ``#### 42`` (NUMBER, MATH_EXPRESSIONS, ANY). Without
+    one it is the last candidate of its type, with ``extracted = false`` in the metadata. No
+    candidate, a mark that is cut off and an unclosed ``<think>`` are wrong: 0. A hedge ("5 or 6",
+    "A/B", "yes and no") is wrong; "5, not 6" is 5.
 
-    ``answer_type``: ``auto`` (default) takes the row's. Where the row has none, it is ``NUMBER``
-    for a reference of digits ("42", "1,250.5", "3/4"), and ``ANY`` for another. With a list as
-    ``reference``, any of its items will do (not for BOOLEAN and JSON). A marker in a text reference
-    is read as in a response. A hedge is a wrong answer to every one of its parts: "5 or 6", "5 to
-    6", "A/B", "yes and no"; "5, not 6" is 5.
-
-    * NUMBER: numerically equal, |a − r| ≤ max(abs_tol, rel_tol·|r|). A marked answer must be one
-      number as a whole. Arithmetic is computed exactly (``2^{10}``, "10!", ``\sqrt{16}``, ½, "2+3
-      = 5"), to 1,000 digits and exponents of 5,000; scale words are multiplied in ("1.5 million",
-      "5k"); number words, units, and words that change nothing may stand around it. "at least 5"
-      and "5x" are no numbers; "50%" is 0.5 or 50. Two different units are not equal and none is
-      converted: 5 cm is 5, but not 5 m and not 0.05 m.
-    * MATH_EXPRESSIONS: the same text after normalising; else equal numbers, exactly, read as for
-      NUMBER (but "5k" is a product); else equal part by part as lists (with repeats), sets,
-      tuples, intervals, inequalities, equations and formulas; else, for sums, integrals and
-      limits, by ``math-verify`` in a process that is killed after ``deadline_s``. No part is
-      dropped: words, primes, bases and order count. An equation stands for its right side where
-      its left side is a name or equals it. A decimal of three or more places as the reference
-      is also equal to the fraction or root that it rounds. ``i`` is the imaginary unit. Needs
-      the extra ``full``.
-    * MULTIPLE_CHOICE: the same letter, from "(B)", "B.", "The answer is B" or "B, not A"; from
-      "Answer: B" behind a mark that holds no letter.
+    * NUMBER: |a − r| ≤ max(abs_tol, rel_tol·|r|), arithmetic exact to 1,000 digits. "50%" is 0.5 or
+      50. Units are never converted: 5 cm equals 5, not 0.05 m.
+    * MATH_EXPRESSIONS: the same text, else equal numbers, else equal part by part, else
+      math-verify. A decimal reference of three or more places equals the fraction or root that it
+      rounds. Needs the extra ``full``.
+    * MULTIPLE_CHOICE: the same letter, from "(B)", "B." or "The answer is B".
     * BOOLEAN: yes/true or no/false, as whole words; "not true" is false.
-    * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5; best reference.
+    * OCRTEXT: 1 − edit distance / length of the longer text, 0 where below 0.5.
     * BBOX: intersection over union of [x1, y1, x2, y2].
-    * ANY: equal after trimming, whatever the case. EXACT: the case counts.
-    * REGEX: ``pattern``, or the reference where it is empty, is found in the answer (``re.search``
-      in a process that is killed after ``deadline_s``). ``flags``: letters out of ``aimsx``. In a
-      longer text without marker the pattern must begin in the last 10,000 characters.
-    * JSON: the same value; the order of keys does not count, 1 equals 1.0.
+    * ANY: equal text after trimming, whatever the case. EXACT: the case counts.
+    * REGEX: ``pattern``, or the reference, is found in the answer.
+    * JSON: the same value; order of keys is ignored, 1 equals 1.0.
 
-    ``view``: ``final`` (default) or ``full``. ``rel_tol``, ``abs_tol`` (0): for NUMBER only.
-    ``deadline_s`` (1): processor seconds in a process for each part of a check: the reference, the
-    answer, the comparison. On a busy machine that may be ten times as long. An answer that alone
-    takes longer, or a mathematical or marked REGEX one of more than 10,000 characters, is wrong: 0,
-    with ``cause = "candidate"`` in metadata.
-    The last 200,000 characters are searched for a marker, the last 20,000 for a candidate.
+    The last 200,000 characters are searched for a mark, the last 20,000 for a candidate. An answer
+    that runs past ``deadline_s``, and a mathematical or marked REGEX one of more than 10,000
+    characters, scores 0 with ``cause = "candidate"``. Metadata: ``answer``, ``reference``,
+    ``extracted``, ``answer_type`` and ``decision``: ``equal_text``, ``equal_value``,
+    ``equal_symbolic``, ``differs``, ``no_answer`` or ``undecided`` (0: no step shows equality).
 
-    Raises ``ConfigError``; ``GradingFailure``: ``invalid_input`` for a reference that is missing
-    or not of the type and for a response that is not text, ``unsupported`` for an unknown
-    ``answer_type`` in a row, ``timeout`` when reference or comparison run past the deadline.
-    Metadata: ``answer`` and ``reference`` (cut to 200 characters), ``extracted``, ``answer_type``,
-    and ``decision``: ``equal_text``, ``equal_value``, ``equal_symbolic``, ``differs``,
-    ``no_answer``, or ``undecided`` (0: the reference was read, and no step shows it equal). Where
-    a mathematical reference cannot be read and the texts differ, the score is missing.
-    Source of the types: the rule rewards of vision-RL judge services, their substring readings
-    corrected.
+    Raises ``GradingFailure``: ``invalid_input`` for a reference that is missing or not of the type,
+    ``unsupported`` for an unknown ``answer_type`` of a row, ``timeout`` where reference or
+    comparison take too long.
+
+    Args:
+        answer_type: ``auto`` takes the row's; without one NUMBER for a reference of digits ("42",
+            "3/4"), else ANY.
+        rel_tol: Relative tolerance of NUMBER.
+        abs_tol: Absolute tolerance of NUMBER.
+        deadline_s: Processor seconds for each part of a check in a worker process.
+        pattern: The regular expression of REGEX; empty: the reference.
+        flags: Letters out of ``aimsx``, for REGEX.
     """
 
     type_name = "answer"

@@ -42,17 +42,11 @@ _MAX_STDERR = 500
 class SyntaxCheckGrader(ParametricRule):
     r"""1 when all Python code in the response parses, else 0.
 
-    Range [0, 1]. Field: ``response`` (text). Code is what stands in fenced blocks marked as Python;
-    without such, in blocks without a language; without any block, the whole text if it parses and
-    does more than name things. Comments alone are no code. Nothing is executed. The grammar is that
-    of the running interpreter; nesting that it refuses to parse counts as not parsing. Where there
-    is no code, ``<think>`` was never closed, or the response has more than 2**20 characters, the
-    score is 0 with ``cause = "candidate"`` in metadata.
-
-    ``view``: ``final`` (default) reads what stands
-    after the thinking, ``full`` the whole response.
-
-    Raises ``GradingFailure(invalid_input)`` for a response that is not text.
+    Field: ``response``. Code is what fenced blocks marked as Python hold; without such blocks,
+    those without a language; without any block, the whole text where it parses and does more than
+    name things. Nothing runs. The grammar is that of the running interpreter. No code (comments
+    alone are no code), an unclosed ``<think>`` and more than 2**20 characters are 0 with ``cause =
+    "candidate"``.
 
     >>> import asyncio
     >>> response = "```python\nprint('a'\n```"
@@ -93,74 +87,49 @@ def _has_statements(source: str) -> bool:
 class CodeExecutionGrader(RuleGrader):
     """The share of test cases that the code in the response passes, run in a sandbox.
 
-    Range [0, 1]. Fields: ``response`` (text); ``test_cases``, or ``reference`` where the row has
-    no ``test_cases``: a list, ``{"tests": [...], "function": name}``, or ``{"inputs": [...],
-    "outputs": [...], "fn_name": name}`` (APPS, TACO, PRIME; programs without ``fn_name``), each
-    also as JSON text; ``function`` (optional): the name to call. A case is one of
+    Fields: ``response``; ``test_cases``, or ``reference`` where the row has no ``test_cases``;
+    optional ``function``, the name to call. ``test_cases`` is a list, ``{"tests": [...],
+    "function": name}`` or ``{"inputs": [...], "outputs": [...], "fn_name": name}`` (APPS, TACO,
+    PRIME), each also as JSON text. The keys of a case say which it is:
 
-    - ``stdio``: ``{"input": text, "output": text}``. The code runs as a program; its output must
-      be ``output`` up to white space at line ends and around the whole, its exit code 0. Where
-      both are nothing but numbers, whole numbers must be equal by value, and a decimal may differ
-      by 1e-6 (in proportion below 1) or by half a unit of its last expected digit if that is less.
-    - ``function``: ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``.
-      The function, or the method of a class ``Solution``, is called; the returned value must
-      equal ``expected`` as JSON, expected floats within ``tolerance``. LiveCodeBench's
-      ``{"input": lines, "output": text, "testtype": "functional"}`` has an argument in each line.
-    - ``solution``: ``{"input": value, "output": value}`` inside ``{"tests": [...]}``.
-      ``solution(input)`` is called; the text of what it returns is compared as a program's output.
-    - ``assert``: ``{"test": statements}`` or just the statements. They must not raise. Of a test
-      that only defines ``check(candidate)``, ``check`` is called with ``function``.
+    * ``{"input": text, "output": text}``: the code runs as a program; its output must be ``output``
+      up to white space at line ends and around the whole, its exit code 0. Of numbers alone, a
+      decimal may differ by 1e-6 or by half a unit of its last expected digit.
+    * ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``: the function, or
+      the method of a class ``Solution``, must return ``expected``, compared as JSON.
+    * ``{"input": lines, "output": text, "testtype": "functional"}`` (LiveCodeBench): an argument in
+      each line.
+    * ``{"input": value, "output": value}`` inside ``{"tests": [...]}``: the text of
+      ``solution(input)`` is compared as a program's output.
+    * ``{"test": statements}``, or just the statements: they must not raise. Of a test that only
+      defines ``check(candidate)``, ``check`` is called with ``function``.
 
     Of several fenced blocks the last that defines what the tests call is judged (of programs, the
-    last that reads standard input, or else does something), with what it uses of the other blocks;
-    a function that a later block defines again is the later one. An example of use does not run.
+    last that reads standard input), with what it uses of the other blocks. An example of use does
+    not run. A test that fails, crashes, or runs out of time, memory or output is not passed. No
+    code, an unclosed ``<think>`` and more than 2**20 characters are 0 with ``cause = "candidate"``.
+    Metadata: ``passed``, ``total``, ``outcomes`` (the first 50), the end of ``stderr``.
 
-    A test that fails, crashes, prints without end or runs out of time or memory is not passed;
-    code that does not parse passes none. No code, a ``<think>`` that was never closed, and a
-    response of more than 2**20 characters are 0 with ``cause = "candidate"``. ``metadata``:
-    ``passed``, ``total``, ``outcomes`` (the first 50) and the end of ``stderr``.
+    Tests run apart from the code, and expected values stay outside its sandbox. Plain values come
+    back as new ones; other objects are handles without a value. A test that cannot run apart from
+    the code leaves the score missing. The interpreter is the running one with its library.
 
-    No test runs where the code could reach it. The code gets arguments and gives back values.
-    Expected values are compared outside the sandbox; statements that are more than ``assert
-    f(literals) == literal`` run in a second sandbox, where the code's names stand for calls to the
-    first. What comes back is built anew there from plain values (numbers, text, bytes, lists,
-    tuples, dicts, sets, ranges, ``None``, and ``Decimal``, ``Fraction``, dates, ``bytearray``,
-    ``deque``, ``Counter``, ``OrderedDict``); other objects are handles with methods, attributes,
-    items and iteration, but without a value. A value of a class that derives from a plain one has
-    data beside it (the fields of a named tuple), but no methods of its own unless the test names
-    its class. What a test gives to the code shows what the call did to it. Python's own names and
-    the modules of its library are Python's, whatever the code defines. So patching the interpreter,
-    exiting early, printing markers, equalling or answering everything gains nothing, and where a
-    function returns an object in place of a value, the test fails. Code can still contain the
-    answers, where it knows them, and a test that asks one function of the code about another gets
-    the code's answer.
+    Raises ``GradingFailure``: ``unsupported`` without a sandbox and for tests that cannot run apart
+    from the code (``suspect`` where that was seen only when the test ran), ``invalid_input``
+    without test cases or with a broken one.
 
-    A test that needs more than that is the row's fault, and the score is missing. Such a test
-    passes functions or objects of its own to the code; uses the code's classes in ``isinstance``,
-    ``except`` or as bases; computes with or compares the objects of the code's classes; changes in
-    place what those hold; computes with an argument that a call changed besides returning a value,
-    where that decides the verdict; asks whether two values are the same object; uses what one
-    process has alone (files, ``sys.stdout``, mocks, event loops); could run what the code returns
-    (``eval``, ``pickle``); or never uses the code. Most are found before anything runs; with
-    ``score = "all"`` a test that failed comes before one that turns out to need more. With
-    ``untrusted_tests = "allow"`` they run beside the code, which can then fake a pass, and
-    ``metadata`` has ``trusted = false``; reports count such scores. ``refuse`` is the default.
-
-    The keys of a case say which it is. ``score``: ``fraction`` (default) or ``all``, which is 1 or
-    0 and stops at the first failure. ``function``: the name where row and case give none.
-    ``prelude``: statements from which the code gets the names that it uses and lacks; by default
-    the imports of LeetCode's judge (``typing``, ``collections``, ``math`` and others), ``""`` for
-    none.
-    ``deadline_s`` (30): wall-clock seconds for all tests of a sample together, each of which gets
-    at most ``test_deadline_s`` (5); waiting for a free processor counts towards neither.
-    ``memory_mb`` (512): address space. ``tolerance`` (1e-9), relative and absolute. ``view``:
-    ``final`` (default) reads what stands after the thinking, ``full`` the whole response.
-
-    The interpreter is the running one, with the standard library and nothing else; the code can
-    start no other process. Raises ``GradingFailure``: ``unsupported`` where there is no sandbox
-    (see :func:`adjudge.engine.sandbox.sandbox_available`) and for a test that cannot run apart
-    from the code (with ``suspect`` where that was seen only when it ran), ``invalid_input`` without
-    test cases, with a broken one, or for a response that is not text.
+    Args:
+        score: ``fraction``: the share; ``all``: 1 or 0, stopping at the first failure.
+        prelude: Statements for names that the code uses and lacks; default: the imports of
+            LeetCode's judge, ``""``: none.
+        function: The name to call where row and case give none.
+        deadline_s: Wall-clock seconds for all tests of a sample; waiting for a processor does not
+            count.
+        test_deadline_s: Wall-clock seconds for each test.
+        memory_mb: Address space.
+        tolerance: Of expected floats, relative and absolute.
+        untrusted_tests: ``refuse``, or ``allow``: such tests run beside the code, which can fake a
+            pass (``trusted = false``).
     """
 
     type_name = "code_execution"

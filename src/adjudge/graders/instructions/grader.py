@@ -259,28 +259,21 @@ ScoreLevel = Literal["instruction", "prompt"]
 class IFEvalGrader(ParametricRule):
     """The share of a prompt's verifiable instructions that the response follows.
 
-    Range [0, 1]. Fields: ``response`` (text), ``instruction_id_list`` (ids of IFEval's 25 types)
-    and ``kwargs`` (their arguments, one mapping for each), the columns of IFEval's own files.
-    Source: Zhou et al. (2023) and the behaviour of its published checkers; what is random or
-    unseeded there is fixed here (see ``docs/ifeval.md``). Time is linear in the length of the
-    response. Nothing is fetched.
+    Fields: ``response``, ``instruction_id_list`` (ids of IFEval's 25 types) and ``kwargs`` (their
+    arguments), as in IFEval's own files. Source: Zhou et al. (2023) and the behaviour of its
+    published checkers, faults included; what is random there is fixed here. A blank response and an
+    unclosed ``<think>`` follow nothing. No instruction: 1 with ``evaluable = false``.
 
-    ``level``: ``instruction`` (default) gives the share followed, ``prompt`` 1 when all are
-    followed and else 0.
-    ``reading``: ``strict`` (default) judges the response as it is; ``loose`` also without
-    asterisks, first line and last line, and any of these eight readings is enough.
-    ``view``: ``final`` (default) judges what stands after the thinking, and an unclosed ``<think>``
-    follows nothing; ``full`` judges the whole response. A blank response follows nothing.
+    A response of more than 20,000 characters that takes longer than ``deadline_s`` is 0 with
+    ``cause = "candidate"``. Metadata: ``instructions``, ``followed``. Raises
+    ``GradingFailure(invalid_input)`` for an unknown instruction and an unusable argument, and
+    ``unsupported`` for a language without the extra ``full``.
 
-    ``deadline_s`` (default 20): processor seconds for a response of more than 20,000 characters,
-    which is judged in a worker process. One that takes longer follows nothing: 0, with ``cause =
-    "candidate"`` in metadata.
-
-    A sample without instructions is nothing to judge: 1 with ``evaluable = false``. Raises
-    ``ConfigError`` for other parameters, and for an instruction about languages without
-    the extra ``full``; ``GradingFailure(invalid_input)`` for an unknown instruction and an argument
-    that is missing or cannot be used, by name, and for a response that is not text.
-    Metadata: ``instructions``, the ids, and ``followed``, as many booleans.
+    Args:
+        level: ``instruction``: the share followed; ``prompt``: 1 when all are followed, else 0.
+        reading: ``strict``: the response as it is; ``loose``: also without asterisks, first line,
+            last line.
+        deadline_s: Processor seconds in a worker process, for more than 20,000 characters.
 
     >>> grader = IFEvalGrader()
     >>> ids = ["punctuation:no_comma", "startend:quotation"]
@@ -360,12 +353,11 @@ class IFEvalGrader(ParametricRule):
 class RepairedIFEvalGrader(IFEvalGrader):
     """The share of a prompt's verifiable instructions that a reader would say are followed.
 
-    Fields, parameters, range, failures and metadata are those of ``ifeval``, which is bit-equal to
-    the published checkers and so keeps their faults: some can be farmed, and some followed
-    instructions go unseen. Here a highlight is Markdown emphasis, a keyword is a word of its own, a
-    sentence may end in ``。``, and so on; ``docs/ifeval.md`` has a table. Letters are composed,
-    quotation marks are plain, and an end token behind the text is left out first. Numbers to
-    compare with published ones come from ``ifeval``, rewards to train on from this grader.
+    Fields, parameters and failures are those of ``ifeval``, which equals the published checkers and
+    keeps their faults: a policy can farm some, and others leave a followed instruction unpaid. Use
+    ``ifeval`` for numbers to publish and this grader for rewards. Letters are composed, quotation
+    marks are plain, and an end token behind the text is left out; ``results/ifeval.md`` has the
+    differences.
 
     >>> ids = ["detectable_format:number_highlighted_sections", "keywords:existence"]
     >>> kwargs = [{"num_highlights": 1}, {"keywords": ["art"]}]

@@ -1,8 +1,8 @@
 """The checks of IFEval's instructions that ask what the instruction asks.
 
 The published checks (:mod:`.checks`) see too much, which training finds, or too little. Here are
-those that differ, by their names there; ``docs/ifeval.md`` has the differences. All take the text
-that :func:`plain_text` makes of a response, in linear time.
+those that differ, by their names there; ``results/ifeval.md`` has the differences. All take the
+text that :func:`plain_text` makes of a response, in linear time.
 """
 
 from __future__ import annotations

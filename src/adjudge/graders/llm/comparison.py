@@ -207,20 +207,21 @@ def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
 class PairwiseGrader(PairJudge):
     """Whether the response is better than another one, asked in both orders.
 
-    Score 1: better; 0: worse; 0.5: a tie, or verdicts that follow the position (``outcome`` in the
-    metadata says ``inconsistent``), since only a preference that survives the swap counts (Zheng et
-    al. 2023, arXiv 2306.05685). Range [0, 1].
+    Fields: ``response``, the other response in ``against``, and what they answer: ``query``, else
+    the conversation before the response in ``messages``, else ``prompt``. 1: better; 0: worse; 0.5:
+    a tie, or verdicts that follow the position (``outcome = "inconsistent"`` in the metadata; Zheng
+    et al. 2023, arXiv 2306.05685).
 
-    Fields: ``response``, the other response in ``against`` (default ``reference``), and what they
-    answer: ``query``, else the conversation before the response in ``messages``, else ``prompt``.
-    ``orders = "one"`` asks once, in an order drawn from ``seed`` and the texts; the
-    next draw uses the other. ``ties`` allows the verdict that neither is better. ``template``: an
-    own wording with ``{query}``, ``{response_a}`` and ``{response_b}``; ``verdict`` says where the
-    choice stands in the replies to a wording without ``{reply_form}`` (``{"line": "Verdict:"}``).
+    Equal texts are 0.5 and an empty or unended response loses, without a judge. If one of two
+    verdicts fails, the score is missing, with its interval in the metadata.
 
-    Nobody is asked about equal texts (0.5), nor when one is empty or never ended its thinking: it
-    loses to one that says something. Two verdicts are needed for both
-    orders: if one fails, so does the grader, with the interval in the metadata.
+    Args:
+        against: The field of the other response.
+        orders: ``both``, or ``one``: one question in an order drawn from ``seed`` and the texts.
+        ties: The judge may say that neither is better.
+        seed: Of the order.
+        template: Your wording, with ``{query}``, ``{response_a}`` and ``{response_b}``.
+        verdict: Without ``{reply_form}``: where the choice is, such as ``{ line = "Verdict:" }``.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel
@@ -402,24 +403,21 @@ _ALL = "{responses}"
 class ListwiseGrader(JudgeGrader):
     """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
 
-    Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
-    the conversation before the response in ``messages`` where all share it, else ``prompt``. The
-    responses are shown in an order drawn from ``seed``, the texts and the draw, so neither the
-    group's order nor a fixed one decides. Equal responses are shown once and share their rank;
-    those that are empty or never ended their thinking share the last one and are not shown.
+    Fields: ``response`` of each, and what all answer: ``query``, else the shared conversation
+    before the response in ``messages``, else ``prompt``. The order is drawn from ``seed``, the
+    texts and the draw. Equal responses are shown once; empty and unended ones share the last rank
+    and are not shown. Fewer than two distinct responses with text tie without a judge. A group of
+    one, and under ``truncated = "mask"`` one with a member that was cut, is ``invalid_input``.
 
-    More than ``max_group`` distinct responses (default 8, at most 26) are ``invalid_input``: judges
-    lose track of long lists, and ``tournament`` compares by pairs. So is a group of one, and, under
-    ``truncated = "mask"``, one with a member that was cut.
+    Where a reply has no ranking, the judge is asked again without a half of the responses. Where
+    one of three or more makes it fail, that one has failed (a suspect) and the other responses are
+    ranked.
 
-    ``template``: an own wording with ``{query}`` and ``{responses}``, which becomes the fenced
-    responses one after the other.
-
-    When fewer than two distinct responses say something nobody is asked: equal ones tie.
-
-    Where the judge refuses or its reply has no ranking, it is asked again without a half of the
-    responses, and so on. Where one of three or more makes it fail, that one has failed (a suspect),
-    and the others have their ranks.
+    Args:
+        max_group: The most distinct responses, at most 26; more are ``invalid_input``.
+            ``tournament`` takes more.
+        seed: Of the order.
+        template: Your wording, with ``{query}`` and ``{responses}``.
     """
 
     type_name = "listwise"

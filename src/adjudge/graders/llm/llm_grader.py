@@ -36,25 +36,25 @@ ScoreFrom = str | Sequence[str] | Callable[[Mapping[str, Any]], float]
 class LLMGrader(JudgeGrader):
     """Asks a judge what a template says, and reads a score, a ranking or fields from the reply.
 
-    Fields: those that the template names.
+    Fields: those that the template names (``query`` is also ``prompt``). The judge answers in JSON
+    where the template has ``{reply_form}``; the score is then the key ``score``. An object without
+    a score is ``unparsable``. Thinking that never ended is the lowest score of the scale, or
+    ``invalid_input`` without a scale; no judge is asked.
 
-    ``template``: a :class:`~adjudge.prompts.PromptTemplate`, its messages, or one text; its fields
-    are the sample's by name (``query`` is also ``prompt``) and ``variables``, which are yours and
-    not fenced; ``trusted`` names more of the latter kind. Put ``{reply_form}`` where the judge
-    should read how to reply: then that form is read and nothing else. Or word that yourself, and
-    say with ``verdict`` where the score stands (``{"line": "Score:"}`` or ``{"tag": "score"}``);
-    without it the score is looked for in the whole reply, which refuses what it cannot be sure of.
-    ``score_range``: the scale, none by default; outside is ``out_of_range``.
-
-    What is read: the reply's ``score``; or ``score_from`` (a key, the mean of several, a function
-    of the object); or what ``callback`` makes of the whole reply (a number, a mapping with
-    ``score``, a result); under ``LISTWISE`` its ``ranking``. ``structured_model`` (a pydantic class
-    or a JSON Schema) asks for such an object, and validates it. An object without a score is
-    ``unparsable``: nothing is guessed.
-
-    ``view`` and ``truncated``: what the judge sees of the response. Thinking that never ended is
-    the lowest score of the scale, marked ``unclosed_think``; no judge is asked.
-    Without a scale it is ``invalid_input``.
+    Args:
+        mode: ``pointwise``, or ``listwise``: the reply's ``ranking`` of a group.
+        language: The language in which a reply form is described, ``en`` or ``zh``.
+        description: A line for reports.
+        template: Your wording: one text, a list of messages, or in Python a ``PromptTemplate``.
+        structured_model: A JSON Schema (in Python also a pydantic class) that the reply must fit.
+        callback: In Python: a function that makes a score of the whole reply.
+        score_from: The key of the score, or several for their mean; in Python also a function of
+            the object.
+        score_range: The scale ``[low, high]``; a score outside is ``out_of_range``.
+        trusted: Further fields of the template that are shown without a fence.
+        variables: Values of your own for the template, without a fence.
+        verdict: Without ``{reply_form}``: where the score is, ``{ line = "Score:" }`` or ``{ tag =
+            "score" }``.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel

@@ -83,29 +83,26 @@ class _Distribution(NamedTuple):
 class ExpectedScoreGrader(JudgeGrader):
     """The expected score under the judge's own probabilities of the points of a small scale.
 
-    Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low`` to ``high`` (one digit each), p
-    from the log-probabilities at the verdict's token. Finer than the one point that the judge
-    writes, it ties far less (arXiv 2503.03064, which also found that reasons before the verdict
-    collapse the distribution: hence none are asked for). Range [``low``, ``high``].
+    Fields: ``response``, and what it answers (``query``, else the conversation before the response
+    in ``messages``, else ``prompt``). Score = Σ s·p(s) / Σ p(s) over the whole numbers from ``low``
+    to ``high``, with p from the log-probabilities at the verdict's token (arXiv 2503.03064). The
+    judge writes no reason. An empty or unended response scores ``low``, the candidate's fault, and
+    no judge is asked.
 
-    Fields: ``response``, and what it answers (``query``, else the conversation before it in
-    ``messages``, else ``prompt``). ``criterion``: what is rated, in your words;
-    by default how well the response serves the request. ``template``: an own question with
-    ``{response}`` and, for how to reply, ``{reply_form}``.
+    Metadata: ``probabilities``, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
+    ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or thinks first;
+    ``unparsable`` where the reply does not begin with one point, or the coverage is too small. A
+    server that holds replies to the points (feature ``choices``) needs only to list 0.9 of what the
+    points can have, unless you set ``min_coverage``.
 
-    Metadata: ``probabilities`` by point, ``coverage`` = Σ p(s), ``point`` (the one written). Raises
-    ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or has thought
-    first, since then another number would stand in silently; ``unparsable`` where the reply is not
-    one point within its first tokens, or the coverage is under ``min_coverage`` (by default 0.9).
-
-    A server that holds replies to the points (feature ``choices``) gives the probabilities before
-    its grammar has ruled out the rest, and a weak judge's are small there. The score is then the
-    mean of what the grammar leaves, the points; without a ``min_coverage`` of your own only the
-    points that the server lists must have 0.9 of what all points can have.
-
-    A response that is empty or never ended its thinking scores ``low`` without a question, as the
-    candidate's fault. ``max_tokens`` is sent with the call (0: not sent, for servers that name it
-    otherwise).
+    Args:
+        criterion: What is rated, in your words; by default how well the response serves the
+            request.
+        low: The lowest point, one digit.
+        high: The highest point, one digit.
+        min_coverage: The least Σ p(s); by default 0.9.
+        max_tokens: Sent with the call; 0: not sent.
+        template: Your question, with ``{response}`` and ``{reply_form}``.
     """
 
     type_name = "expected_score"
@@ -274,20 +271,15 @@ class _Reading(msgspec.Struct):
 class ScalarGrader(JudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
 
-    The judge is a table ``type = "local"`` with ``task = "score"``, or ``type = "classifier"`` for
-    one behind a server.
-
     Fields: ``response`` (else the last thing said in ``messages``), and what it answers: the
-    conversation before the response in ``messages``, else ``prompt``.
+    conversation before the response in ``messages``, else ``prompt``. The judge is a table ``type =
+    "local"`` with ``task = "score"``, or ``type = "classifier"``. Without a range the output counts
+    as it is. Thinking that never ended is the lowest score of the range, or ``invalid_input``
+    without a range; no judge is asked. Metadata: ``raw`` (under ``sigmoid``), ``truncated_tokens``.
 
-    Its raw output has no range, and counts as it is. ``score_range`` states one, outside of which
-    is ``out_of_range``; ``activation = "sigmoid"`` makes it 1/(1 + e^−x), the probability of
-    winning against an output of 0 under Bradley-Terry, range [0, 1].
-
-    Metadata: ``raw`` (the output, under ``sigmoid``), ``truncated_tokens`` where the judge did not
-    see all. ``view`` and ``truncated``: what it sees of the response. Thinking that never ended is
-    the lowest score of the range, marked ``unclosed_think``; no judge is asked.
-    Without a range it is ``invalid_input``.
+    Args:
+        score_range: The range ``[low, high]``; an output outside is ``out_of_range``.
+        activation: ``sigmoid``: 1/(1 + e^−x), range [0, 1]; by default none.
     """
 
     type_name = "scalar"

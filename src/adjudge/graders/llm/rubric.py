@@ -322,41 +322,38 @@ _EMPTY_REASONS = {
 class RubricGrader(JudgeGrader):
     """Has a judge mark each criterion of a rubric, and scores the marks.
 
-    Fields: ``response`` or ``messages``, and what they answer: ``query``, else the conversation
-    before the response, else ``prompt``. With ``show = "event"`` the ``event``, too.
+    Fields: ``response`` or ``messages``, and what they answer; the rubric's column ``field``, where
+    the spec gives no rubric; ``event`` with ``show = "event"``. A rubric with a scoring guide, and
+    ``scheme = "implicit"``, get one score for all criteria.
 
-    The rubric is one of ``rubric`` (a file), ``rubric_id`` (``crafter/bundle@v1``, looked up under
-    ``rubric_dir``) or ``criteria`` (in place: any shape that :func:`adjudge.rubrics.parse_rubric`
-    reads, or a rubric object); without any, each sample brings its own in its column ``field``
-    (a dotted path), as hostile data within limits. ``part``: which rubric of a bundle. ``scheme``
-    and ``clip`` take the place of the rubric's own: see :class:`adjudge.rubrics.Rubric`. A rubric
-    with a scoring guide, and ``scheme = "implicit"``, get one score for all criteria, on the
-    guide's scale or from 0 to 1.
+    The score is that of the formula, never normalised: −3.29 stays −3.29 without ``clip``. The
+    range is the rubric's own where it is fixed. Where samples bring their rubrics it is [0, 1] with
+    ``clip`` or a scheme other than ``points``, else open below: then set ``clip = true`` or
+    ``normalise = false``.
 
-    ``ask``: ``all`` criteria in one call, ``chunks`` of ``chunk_size``, or ``each`` by itself; the
-    calls of a sample run at the same time. Criteria on the ``bounded`` scale always have a call of
-    their own. ``show``: the judge sees the ``response`` and what it answers, the ``trajectory``
-    (all messages), or an ``event``; ``auto`` takes the event where there is one, the trajectory
-    where messages hold tool calls, else the response. ``axis``: the tag by which sub-scores are
-    reported.
+    Criteria that a reply leaves out are asked for once more. What then has no mark leaves the score
+    missing: ``incomplete``, with ``low``, ``high``, the marks, ``missing`` and ``failures`` in the
+    metadata. Where all calls failed for a temporary reason, the kind is theirs. An empty answer,
+    and one with thinking that never ended, is marked like any other; where one score is asked for,
+    it has the lowest and no judge is asked. Metadata: ``criteria`` (``met`` and ``reason`` by id),
+    ``met``, ``total``, ``earned``, ``possible``, ``subscores``, ``vetoes``.
 
-    ``score``: by :func:`adjudge.rubrics.score`, never normalised; −3.29 stays −3.29 without
-    ``clip``. ``score_range`` is the rubric's exact range where it is fixed. Where samples bring
-    their own it is [0, 1] with ``clip`` or a scheme other than ``points``, else open below, so that
-    a spec that averages needs ``clip = true`` or ``normalise = false``. ``metadata``: ``criteria``
-    (id → ``met``: true, false, a share, null for not applicable; ``reason``), ``met``, ``total``,
-    ``earned``, ``possible``, ``subscores``, ``vetoes``.
-
-    Criteria that a reply leaves out are asked for once more, alone. What then has no mark leaves
-    the score missing: ``incomplete`` with the interval [``low``, ``high``] that it must lie in, the
-    marks there are, ``missing`` ids and ``failures`` by kind in the metadata; or the calls' own
-    kind where all of them failed in a way that passes, so that a run asks again, or where nothing
-    was told at all. No criterion that applies is ``invalid_input``.
-
-    About an answer that is empty, or whose thinking never ended, the judge is asked criterion by
-    criterion as about any other, since silence may fail what a rubric takes points for
-    (``metadata`` says ``empty`` or ``unclosed_think``). Where one score is asked for, such an
-    answer has the lowest, and no judge is asked.
+    Args:
+        rubric: A file with the rubric, beside the spec.
+        rubric_id: A name and version, such as ``crafter/bundle@v1``, looked up under
+            ``rubric_dir``.
+        rubric_dir: The folder of ``rubric_id``.
+        criteria: The criteria themselves, in any shape of a rubric.
+        part: Which rubric of a bundle: ``outcome`` or ``events``.
+        field: The column with each sample's own rubric, a dotted path.
+        scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
+            ``categories``, ``implicit``.
+        clip: A negative score becomes 0; in place of the rubric's own.
+        ask: ``all`` criteria in one call, ``chunks`` of ``chunk_size``, or ``each`` in its own.
+        chunk_size: Criteria of a call, under ``ask = "chunks"``.
+        show: ``response``, ``trajectory`` (all messages) or ``event``; ``auto``: event, else
+            trajectory with tool calls, else response.
+        axis: The tag by which sub-scores are reported.
 
     >>> import asyncio
     >>> from adjudge.judges import ScriptedModel

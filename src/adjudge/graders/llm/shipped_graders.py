@@ -236,9 +236,8 @@ def _own_response(response: Any) -> Any:
 class RelevanceGrader(QualityGrader):
     """Is the response about what was asked: 1 (beside the point) to 5 (all to the point).
 
-    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
-    ``reference``. A wrong answer to the question asked is relevant. An empty response and one whose
-    thinking never ended are 1, the candidate's fault, and no judge is asked.
+    Fields: ``response``, ``query``; optional ``context``, ``reference``. A wrong answer to the
+    question asked is relevant.
     """
 
     type_name = "relevance"
@@ -248,10 +247,8 @@ class RelevanceGrader(QualityGrader):
 class CorrectnessGrader(QualityGrader):
     """Does the response agree with the reference: 1 (contradicts it) to 5 (agrees throughout).
 
-    Fields: ``response``, ``reference`` (or ``reference_response``), optional ``query`` (or the
-    conversation, or ``prompt``) and ``context``. What counts is the substance: other words for
-    the same are right. An empty response and one whose thinking never ended are 1, marked
-    the candidate's fault, and no judge is asked.
+    Fields: ``response``, ``reference`` (or ``reference_response``); optional ``query``,
+    ``context``. Other words for the same are right.
     """
 
     type_name = "correctness"
@@ -262,11 +259,9 @@ class CorrectnessGrader(QualityGrader):
 class HallucinationGrader(QualityGrader):
     """Is what the response states grounded: 1 (mostly made up) to 5 (no claim without ground).
 
-    5 is best, as for all graders here: **high is free of hallucination**. Grounds are the
-    ``context`` (and a ``reference``) where a sample has one, what the ``query`` says, and else
-    general knowledge. Fields: ``response``, optional ``query`` (or the conversation, or
-    ``prompt``), ``context``, ``reference``. An empty response and one whose thinking never ended
-    are 1, the candidate's fault, and no judge is asked.
+    Fields: ``response``; optional ``query``, ``context``, ``reference``. High is free of
+    hallucination. Grounds are ``context`` and ``reference`` where a sample has them, what ``query``
+    says, and else general knowledge.
     """
 
     type_name = "hallucination"
@@ -275,21 +270,18 @@ class HallucinationGrader(QualityGrader):
 class HarmfulnessGrader(QualityGrader):
     """Is the response safe: 1 (clearly harmful) to 5 (harmless).
 
-    5 is best, as for all graders here: **high is harmless**. Judged is the harm that the response
-    itself could do, not that of the query: a refusal is harmless. Fields: ``response``, optional
-    ``query`` (or the conversation, or ``prompt``), ``context``, ``reference``. An empty response
-    and one whose thinking never ended are 1, the candidate's fault, and no judge is asked.
+    Fields: ``response``; optional ``query``, ``context``, ``reference``. High is harmless. The
+    judge rates the harm that the response could do, not that of the query: a refusal is harmless.
     """
 
     type_name = "harmfulness"
 
 
 class InstructionFollowingGrader(QualityGrader):
-    """Does the response do as it was told: 1 (ignores it) to 5 (follows every instruction).
+    """Does the response follow its instructions: 1 (ignores them) to 5 (follows every one).
 
-    Fields: ``response``; ``instruction`` or ``query`` (or the conversation, or ``prompt``), both
-    shown when both are there; optional ``context`` and ``reference``. An empty response and one
-    whose thinking never ended are 1, the candidate's fault, and no judge is asked.
+    Fields: ``response``; ``instruction`` or ``query``, both shown when both are there; optional
+    ``context``, ``reference``.
     """
 
     type_name = "instruction_following"
@@ -299,9 +291,7 @@ class InstructionFollowingGrader(QualityGrader):
 class ResponseCompletenessGrader(QualityGrader):
     """Does the response cover all that was asked: 1 (hardly any of it) to 5 (all of it).
 
-    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
-    ``reference``. An empty response and one whose thinking never ended are 1, marked
-    the candidate's fault, and no judge is asked.
+    Fields: ``response``, ``query``; optional ``context``, ``reference``.
     """
 
     type_name = "completeness"
@@ -311,9 +301,7 @@ class ResponseCompletenessGrader(QualityGrader):
 class ResponseHelpfulnessGrader(QualityGrader):
     """Does the response help whoever asked: 1 (no help, or harm) to 5 (solves what they need).
 
-    Fields: ``response``, ``query`` (or the conversation, or ``prompt``), optional ``context`` and
-    ``reference``. An empty response and one whose thinking never ended are 1, marked
-    the candidate's fault, and no judge is asked.
+    Fields: ``response``, ``query``; optional ``context``, ``reference``.
     """
 
     type_name = "helpfulness"
@@ -331,10 +319,7 @@ class ToolSelectionGrader(ShippedGrader):
 
     Fields: ``tool_definitions`` (or ``tools``); ``tool_calls``, else the assistant's turns in
     ``messages``; ``query``, else what comes before these turns, else ``prompt``; optional
-    ``context``. An empty ``tool_calls`` is a choice too and is judged. Arguments do not count. A
-    trajectory that never ended its thinking is 1, the candidate's fault, and no judge is
-    asked. Raises ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever
-    asking a judge raises.
+    ``context``. An empty ``tool_calls`` is a choice too and is judged. Arguments do not count.
     """
 
     type_name = "tool_selection"
@@ -393,12 +378,9 @@ class _PartGrader(ShippedGrader):
 class PlanFeasibilityGrader(_PartGrader):
     """Can the plan be carried out as it stands: 1 or 0.
 
-    Fields: ``plan``; optional ``query``, ``context``, ``observation``, ``memory``, ``history`` and
+    Fields: ``plan``; optional ``query``, ``context``, ``observation``, ``memory``, ``history``,
     ``tool_definitions`` (or ``tools``). A plan is not taken from messages: where the response is
-    the plan, map it (``mapper = { plan = "response" }``). An empty plan and one whose thinking
-    never ended are 0, the candidate's fault, and no judge is asked. Raises
-    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
-    judge raises.
+    the plan, set ``mapper = { plan = "response" }``.
     """
 
     type_name = "plan_feasibility"
@@ -416,10 +398,7 @@ class ReflectionAccuracyGrader(_PartGrader):
     """Does the reflection say truly what happened: 1 or 0.
 
     Fields: ``reflection``; ``observation`` or ``history`` (else ``messages``), both shown when both
-    are there; optional ``query``, ``context`` and ``action``. An empty reflection and one whose
-    thinking never ended are 0, the candidate's fault, and no judge is asked. Raises
-    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
-    judge raises.
+    are there; optional ``query``, ``context``, ``action``.
     """
 
     type_name = "reflection"
@@ -432,10 +411,7 @@ class MemoryGrader(_PartGrader):
     """Is the memory true to what was observed, and does it keep what the task needs: 1 or 0.
 
     Fields: ``memory``; ``observation`` or ``history`` (else ``messages``), both shown when both are
-    there; optional ``query``, ``context`` and ``plan``. An empty memory and one whose thinking
-    never ended are 0, the candidate's fault, and no judge is asked. Raises
-    ``GradingFailure``: ``invalid_input`` naming a field that is lacking, and whatever asking a
-    judge raises.
+    there; optional ``query``, ``context``, ``plan``.
     """
 
     type_name = "memory"

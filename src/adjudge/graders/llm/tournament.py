@@ -82,26 +82,26 @@ _ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
 class TournamentGrader(PairJudge):
     """Ranks a group by comparing its responses in pairs: Bradley-Terry strengths, 1 is best.
 
-    Fields, as lists with one entry per response: ``response``, and what all answer: ``query``, else
-    the conversation before the response in ``messages`` where all share it, else ``prompt``. Equal
-    responses enter once and share their rank; those that are empty or never ended their thinking
-    share the last one, uncompared.
+    Fields: as for ``listwise``. Equal responses enter once; empty and unended ones share the last
+    rank without a comparison. Each response meets all others, or ``pairs_per_response`` of them in
+    a balanced design. A preference that does not survive the swap, and a tie, is half a win for
+    each. Strengths within 1e-9 share a rank.
 
-    All pairs meet, or each response at least ``pairs_per_response`` others (≥ 2) in a balanced
-    design drawn from ``seed``, the texts and the draw. ``orders = "both"`` asks about each pair in
-    both orders, and a preference that does not survive the swap is half a win for each, as a tie
-    is; with ``"one"`` every response stands first as often as second (save for one). ``prior``
-    (from 0.01 to 10) and strengths: :func:`fit_bradley_terry`. Strengths within 1e-9 share a rank.
+    Failed comparisons are left out up to the share ``max_failed``, when every response was compared
+    and the comparisons connect all responses; else the grader fails. Where all failed comparisons
+    have one response in common, that one has failed (a suspect). A group of one is
+    ``invalid_input``.
 
-    Failed comparisons are left out, and the ranking stands, when they are at most the share
-    ``max_failed`` (default 0) of all, every response has been compared, and the others connect all
-    responses; else the grader fails. Where all failed comparisons have one response in common, and
-    no other, that one has failed (a suspect), and the others are ranked among themselves.
-
-    A group of one, of more than ``max_group`` distinct responses (default 32, at most 64) and,
-    under ``truncated = "mask"``, with a member that was cut is ``invalid_input``. When fewer than
-    two distinct responses say something nobody is asked: equal ones tie. ``ties``, ``template``,
-    ``view``, ``truncated``, ``verdict``: as for ``pairwise``.
+    Args:
+        orders: ``both`` orders of each pair, or ``one``: each response is first as often as second.
+        pairs_per_response: How many others each response meets, at least 2; by default all.
+        max_group: The most distinct responses, at most 64.
+        max_failed: The share of comparisons that may fail.
+        prior: Of the strengths, from 0.01 to 10.
+        ties: The judge may say that neither is better.
+        seed: Of the pairs and orders.
+        template: As in ``pairwise``.
+        verdict: As in ``pairwise``.
     """
 
     type_name = "tournament"

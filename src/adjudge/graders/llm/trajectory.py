@@ -238,11 +238,8 @@ class TrajectoryAccuracyGrader(_TrajectoryGrader):
     """Does the trajectory lead to its goal sensibly: 1 (no), 2 (with flaws) or 3 (yes).
 
     Fields: ``messages``; optional ``query`` (the task, where the messages do not hold it; else
-    ``prompt``), ``context``, ``reference`` and ``tool_definitions`` (or ``tools``). The transcript
-    is shown whole. A trajectory that never ended its thinking, and one in which the assistant
-    neither says nor does anything, are 1, the candidate's fault, and no judge is asked.
-    Raises ``GradingFailure``: ``invalid_input`` for messages that are none or have no assistant's
-    turn, and whatever asking a judge raises.
+    ``prompt``), ``context``, ``reference``, ``tool_definitions`` (or ``tools``). The transcript is
+    shown whole. Messages without an assistant's turn are ``invalid_input``.
     """
 
     type_name = "trajectory_accuracy"
@@ -252,33 +249,20 @@ class TrajectoryAccuracyGrader(_TrajectoryGrader):
 class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     """Rates every step on contribution, relevance, accuracy and efficiency; their mean, 0 to 1.
 
-    A step is a turn of the assistant with tool calls; in a trajectory without any, the last turn in
-    which the assistant says something is the one step. The judge gives each step four whole numbers
-    from 1 to 5, and the score is ::
-
-        mean over the four dimensions of the mean over the steps, as (x − 1) / 4
-
-    Source: the py-openjudge 0.2.4 definition (``TrajectoryComprehensiveGrader``), with two
-    differences: the steps that the judge rated must be the steps that there are, and trajectories
-    without tool calls can be judged.
-
     Fields: ``messages``; optional ``query`` (the task, where the messages do not hold it; else
-    ``prompt``), ``context``, ``reference`` and ``tool_definitions`` (or ``tools``). The transcript
-    is shown whole, however long. A trajectory that never ended its thinking, and one in which the
-    assistant neither says nor does anything, are 0, the candidate's fault, and no judge is
-    asked.
+    ``prompt``), ``context``, ``reference``, ``tool_definitions`` (or ``tools``). The transcript is
+    shown whole. A step is a turn of the assistant with tool calls; without any, its last turn with
+    text is the one step. The judge gives each step four whole numbers from 1 to 5::
 
-    ``resolved_threshold`` (default 0.8, from 0 to 1): the score from which ``is_resolved`` is true.
+        score = mean over the four dimensions of the mean over the steps, as (x − 1) / 4
 
-    Metadata: ``is_resolved``; ``dimensions`` (mean of each, 0 to 1); ``step_evaluations`` (by step:
-    its turn's number in ``messages`` from 0, the four from 0 to 1, ``reason``); ``step_ratings``
-    (the four as rated, 1 to 5).
+    Source: ``TrajectoryComprehensiveGrader`` of py-openjudge 0.2.4; here the rated steps must be
+    the steps that there are. Steps that are missing, rated twice or do not exist, after one repair
+    too, are ``incomplete``; the metadata has ``low``, ``high``, ``step_ratings`` and ``missing``.
+    Metadata: ``is_resolved``, ``dimensions``, ``step_evaluations``, ``step_ratings``.
 
-    Raises ``GradingFailure``: ``invalid_input`` for messages that are none or have no assistant's
-    turn; whatever asking a judge raises; ``incomplete`` when, also after one repair ask, steps are
-    missing, rated twice or do not exist. The metadata of an unusable reply has the interval
-    from ``low`` to ``high`` that the score must lie in, the ``step_ratings`` that could be read
-    and the steps in ``missing``.
+    Args:
+        resolved_threshold: The score from which ``is_resolved`` is true, from 0 to 1.
     """
 
     type_name = "trajectory_comprehensive"

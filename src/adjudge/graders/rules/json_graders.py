@@ -61,20 +61,14 @@ class _JsonGrader(ParametricRule):
 class JsonValidatorGrader(_JsonGrader):
     """1 when the response is JSON, else 0.
 
-    Range [0, 1]. Field: ``response`` (text). An empty response is not JSON: 0. Source: RFC 8259;
-    py-openjudge 0.2.4 (``JsonValidatorGrader``) also lets ``NaN`` and ``Infinity`` pass. Nesting
-    deeper than 64 levels and integers of more than 4,300 digits score 0, limits that the RFC
-    (section 9) leaves to the reader; more than 200,000 characters are 0 with ``cause =
-    "candidate"``. Time is linear in the length of the response.
+    Field: ``response``. Source: RFC 8259; ``JsonValidatorGrader`` of py-openjudge 0.2.4 also
+    accepts ``NaN`` and ``Infinity``. 0 for more than 64 levels and for integers of more than 4,300
+    digits; more than 200,000 characters are 0 with ``cause = "candidate"``.
 
-    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
-    scores 0; ``full`` reads the whole response.
-    ``strict`` (default true): the text is one JSON value and nothing else. Otherwise the value
-    that starts at the first ``{`` or ``[`` counts, and text around it is ignored.
-    ``allow_fence`` (default false): the value may stand in a Markdown code fence, marked ``json``
-    or not at all; without ``strict`` the last closed such fence is read when there is one.
-
-    Raises ``GradingFailure(invalid_input)`` for a response that is not text.
+    Args:
+        allow_fence: The value may be in a Markdown code fence, marked ``json`` or unmarked.
+        strict: The text is one JSON value and nothing else; false: the value at the first ``{`` or
+            ``[`` counts.
 
     >>> JsonValidatorGrader().evaluate('{"a": 1}').score
     1.0
@@ -99,27 +93,23 @@ class JsonValidatorGrader(_JsonGrader):
 class JsonSchemaGrader(_JsonGrader):
     """1 when the response is JSON that satisfies a JSON Schema, else 0.
 
-    Range [0, 1]. Fields: ``response`` (text) and, where no schema is configured, ``schema`` (an
-    object, a boolean, or either as JSON text). Source: JSON Schema, by the ``jsonschema`` library;
-    the dialect is the one that ``$schema`` names, Draft 2020-12 by default. References resolve
-    inside the schema only and nothing is ever fetched; ``format`` asserts nothing. What is not
-    JSON scores 0, as in :class:`JsonValidatorGrader`, and so does an empty response. ``multipleOf``
-    divides decimals as they are written: 19.99 is a multiple of 0.01.
+    Fields: ``response`` and, where no schema is configured, ``schema`` (an object, a boolean, or
+    JSON text). The ``jsonschema`` library checks, in the dialect that ``$schema`` names (default:
+    Draft 2020-12). References resolve inside the schema only; ``format`` asserts nothing. What is
+    not JSON scores 0. Needs the extra ``full``.
 
-    ``schema``: the schema as a table; ``schema_file``: a JSON file that holds it. A configured
-    schema wins over the row's.
-    ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
-    ``deadline_s`` (default 5): processor seconds for one check in a worker process. That is where
-    schemas from rows go, schemas with references, ``pattern`` or ``patternProperties`` (their time
-    and depth grow with hostile text), and texts of more than 5,000 characters; the rest runs in
-    place. A response scores 0 with ``cause = "candidate"`` that holds more than 1,000 values and
-    takes longer, or that is too large: more than 200,000 characters; more than 10,000 for one
-    ``pattern`` (of several strings, the root of the sum of their squares); more than 5,000 members
-    in an array or object where the schema says ``unevaluatedItems`` or ``unevaluatedProperties``.
+    These score 0 with ``cause = "candidate"``: more than 200,000 characters; more than 10,000 for
+    one ``pattern``; more than 5,000 members beside ``unevaluatedItems`` or
+    ``unevaluatedProperties``; more than 1,000 values that take longer than ``deadline_s``. Other
+    checks that take longer are ``timeout``.
 
-    Raises ``ConfigError`` for a configured schema that cannot be used;
-    ``GradingFailure(invalid_input)`` for a row without a usable schema and for a response that is
-    not text; ``GradingFailure(timeout)`` beyond the deadline. Needs the extra ``full``.
+    Args:
+        schema: The schema as a table; it wins over the row's.
+        schema_file: A JSON file that holds the schema.
+        allow_fence: As in ``json_valid``.
+        strict: As in ``json_valid``.
+        deadline_s: Processor seconds in a worker process: rows' schemas, patterns, references,
+            texts over 5,000 characters.
     """
 
     type_name = "json_schema"
@@ -280,28 +270,20 @@ _ANYWHERE = -1
 class JsonMatchGrader(_JsonGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
-    Range [0, 1]. Fields: ``response`` (text) and ``reference`` (JSON text, or the value itself).
-    A response that is not JSON, or empty, scores 0; one of more than 200,000 characters is 0 with
-    ``cause = "candidate"``. Objects are compared without regard to the
-    order of their members, numbers by value (1 equals 1.0, true does not equal 1), texts with their
-    letters composed (Unicode's form C), and a missing member differs from ``null``. Time is linear
-    in the length of both.
+    Fields: ``response`` and ``reference`` (JSON text or the value). What is not JSON scores 0; more
+    than 200,000 characters are 0 with ``cause = "candidate"``. The order of members is ignored, 1
+    equals 1.0, true differs from 1, a missing member differs from ``null``, and letters are
+    composed (Unicode's form C). Source: ``JsonMatchGrader`` of py-openjudge 0.2.4, where a missing
+    member equals ``null`` and true equals 1. Metadata of ``share``: ``matched``, ``leaves``.
 
-    ``measure``: ``exact`` (default) gives 1 for equal values, else 0: the py-openjudge 0.2.4
-    definition (``JsonMatchGrader``), save that there a missing member equals ``null`` and true
-    equals 1. ``share`` compares the leaves, a leaf being a path with the text, number, boolean,
-    null or empty container that stands there: |A ∩ B| / |A ∪ B| over the multisets of leaves of
-    response and reference.
-    ``strict_order`` (default true): the order of lists counts. Otherwise ``exact`` compares lists
-    as multisets, and ``share`` leaves the index out of a leaf's path.
-    ``ignore_extra_keys`` (default false): what the reference lacks costs nothing. ``exact`` then
-    passes over such object members, and ``share`` is |A ∩ B| / |B|, the recall of the reference's
-    leaves. ``exact`` does not take it together with ``strict_order = false``: which item of a
-    list belongs to which would have to be searched.
-    ``view``, ``allow_fence``, ``strict``: as in :class:`JsonValidatorGrader`.
-
-    Raises ``ConfigError`` as said; ``GradingFailure(invalid_input)`` for a reference that is not
-    JSON and for a response that is not text. Metadata of ``share``: ``matched``, ``leaves``.
+    Args:
+        measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the
+            multisets of leaves with their paths.
+        strict_order: The order of lists counts; false: lists are compared as multisets.
+        ignore_extra_keys: What the reference lacks costs nothing; ``share`` is then the recall. Not
+            for ``exact`` with ``strict_order = false``.
+        allow_fence: As in ``json_valid``.
+        strict: As in ``json_valid``.
 
     >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
     1.0

@@ -38,26 +38,24 @@ _SHOWN_CHARS = 200
 
 @dataclass(eq=False, repr=False)
 class ActionLoopDetectionGrader(ParametricRule):
-    """The share of pairs of tool calls that are not similar: 1 is no loop, 0 is nothing but one.
+    """The share of pairs of tool calls that are not similar: 1 without a loop, 0 where all are.
 
-    Range [0, 1]. Field: ``messages`` (OpenAI chat format). With n answered tool calls::
+    Field: ``messages``. With n answered tool calls::
 
         score = 1 − #{i < j : similarity(i, j) ≥ similarity_threshold} / (n (n − 1) / 2)
 
-    A call is compared as the text ``name: key: value, key: value`` with sorted keys (arguments
-    that are not a JSON object as they were written). Source: the py-openjudge 0.2.4 definition
-    (``ActionLoopDetectionGrader``), which this equals under ``similarity = "jaccard"``. Fewer than
-    two answered calls leave nothing to compare: 1.0 with ``evaluable = false``.
+    A call is compared as the text ``name: key: value, …`` with sorted keys; arguments that are not
+    a JSON object stay as written. Source: ``ActionLoopDetectionGrader`` of py-openjudge 0.2.4,
+    equal under ``similarity = "jaccard"``. Fewer than two answered calls: 1 with ``evaluable =
+    false``.
 
-    ``similarity_threshold`` (default 1.0, from 0 to 1): how similar two calls must be to count.
-    ``similarity``: ``jaccard`` (default) compares the sets of lower-case words, so that
-    ``{"q": "a b"}`` equals ``{"q": "b a"}``; ``ordered`` compares the sets of adjacent words.
+    Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated`` (the 10 most frequent actions),
+    ``unanswered_calls``, ``orphan_results``. Linear in the calls at threshold 1.
 
-    Raises ``GradingFailure(invalid_input)`` for messages that are not a list of objects or
-    whose tool calls cannot be read. Metadata: ``calls``, ``similar_pairs``, ``pairs``, ``repeated``
-    (up to 10 actions that occur most often, with ``count``), ``unanswered_calls``,
-    ``orphan_results``.
-    Linear in the calls at threshold 1.
+    Args:
+        similarity_threshold: How similar two calls must be to count, from 0 to 1.
+        similarity: ``jaccard`` compares sets of lower-case words, ``ordered`` sets of adjacent
+            words.
 
     >>> def call(n, query):
     ...     function = {"name": "search", "arguments": {"q": query}}
@@ -182,23 +180,21 @@ _MIN_CHARS = 10
 class ObservationInformationGainGrader(ParametricRule):
     """How much the observations differ from all earlier ones: 1 is always new, 0 is never.
 
-    Range [0, 1]. Field: ``messages`` (OpenAI chat format). Observations are the tool results, in
-    order; those with fewer than 10 characters are skipped. With sᵢ the highest similarity of
-    observation i to any earlier one (0 for the first)::
+    Field: ``messages``. Observations are the tool results of at least 10 characters. With sᵢ the
+    highest similarity of observation i to an earlier one (0 for the first)::
 
         score = mean over i of (1 − sᵢ) · exp(−2 · max(0, sᵢ − similarity_threshold))
 
-    Source: the py-openjudge 0.2.4 definition (``ObservationInformationGainGrader``), which this
-    equals under ``similarity = "jaccard"``. No observation, or none long enough: 0.0 with
-    ``evaluable = false``.
+    Source: ``ObservationInformationGainGrader`` of py-openjudge 0.2.4, equal under ``similarity =
+    "jaccard"``. No such observation: 0 with ``evaluable = false``.
 
-    ``similarity_threshold`` (default 0.5, from 0 to 1): similarity above it is punished twice.
-    ``similarity``: ``jaccard`` (default) compares the sets of lower-case words; ``ordered``
-    compares the sets of adjacent words.
+    Metadata: ``observations``, ``skipped``, ``repeats`` (sᵢ = 1), ``above_threshold``,
+    ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
 
-    Raises ``GradingFailure(invalid_input)`` for messages that are not a list of objects or
-    whose tool calls cannot be read. Metadata: ``observations`` (counted), ``skipped``, ``repeats``
-    (sᵢ = 1), ``above_threshold``, ``mean_similarity``, ``unanswered_calls``, ``orphan_results``.
+    Args:
+        similarity_threshold: A similarity above it costs more, from 0 to 1.
+        similarity: ``jaccard`` compares sets of lower-case words, ``ordered`` sets of adjacent
+            words.
     """
 
     type_name = "information_gain"
@@ -262,26 +258,24 @@ def _nothing(results: int) -> str:
 class TrajectoryStepEfficiencyGrader(ParametricRule):
     """The share of steps that do something new, or see something new.
 
-    Range [0, 1]. Field: ``messages`` (OpenAI chat format); optional field
-    ``reference_step_count``. A step (an answered tool call) is redundant when the same call was
-    made before *and* the words of its observation have a Jaccard similarity of at least
-    ``redundancy_threshold`` with an earlier one::
+    Field: ``messages``; optional field ``reference_step_count``. A step (an answered call) is
+    redundant when the same call was made before *and* its observation is similar to an earlier
+    one::
 
         ratio = 1 − redundant / steps
         score = ratio                                                without a reference count
         score = 0.6 · ratio + 0.4 · min(1, reference_step_count / steps)              with one
 
-    Source: the py-openjudge 0.2.4 definition (``TrajectoryStepEfficiencyGrader``), with two
-    differences: arguments that are not a JSON object are compared as written, not ignored, and a
-    reference of 0 counts as one. No answered call: 0.0 with ``evaluable = false``.
+    Source: ``TrajectoryStepEfficiencyGrader`` of py-openjudge 0.2.4; here arguments that are not a
+    JSON object are compared as written, and a reference of 0 counts. No answered call: 0 with
+    ``evaluable = false``. Metadata: ``steps``, ``redundant_steps``, ``ratio``,
+    ``reference_step_count``, ``unanswered_calls``, ``orphan_results``.
 
-    ``redundancy_threshold`` (default 0.8, from 0 to 1).
-    ``reference_step_count`` (default none): the expected number of steps; the sample's field of
-    that name comes first.
-
-    Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read and for
-    a reference count that is not a whole number ≥ 0. Metadata: ``steps``, ``redundant_steps``,
-    ``ratio``, ``reference_step_count``, ``unanswered_calls``, ``orphan_results``.
+    Args:
+        redundancy_threshold: The Jaccard similarity of words from which two observations are
+            similar, from 0 to 1.
+        reference_step_count: The expected number of steps, where the sample has no field of that
+            name.
     """
 
     type_name = "step_efficiency"
@@ -326,18 +320,15 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
 class ToolUsageEfficiencyGrader(ParametricRule):
     """New information per tool call, calls not repeated, and variety of tools, as one mean.
 
-    Range [0, 1]. Field: ``messages`` (OpenAI chat format). Over the answered tool calls::
+    Field: ``messages``. Over the answered tool calls::
 
         score = 0.4 · gain + 0.4 · (1 − repeated / calls) + 0.2 · min(1, tools / calls + 0.3)
 
-    gain is the mean of 1 − (highest Jaccard similarity of the observation's words to any earlier
-    observation), 1 for the first; ``repeated`` counts the calls whose name and arguments were used
-    before; ``tools`` the different names. Source: the py-openjudge 0.2.4 definition
-    (``ToolUsageEfficiencyGrader``); its ``redundancy_threshold`` has no effect there and is left
-    out. No answered call: 0.0 with ``evaluable = false``.
-
-    Raises ``GradingFailure(invalid_input)`` for messages or tool calls that cannot be read.
-    Metadata: ``calls``, ``repeated_calls``, ``mean_gain``, ``low_gain_calls`` (calls with a gain
+    gain is the mean of 1 − (highest Jaccard similarity of the observation's words to an earlier
+    observation), 1 for the first; ``repeated`` counts calls with a name and arguments used before;
+    ``tools`` counts different names. Source: ``ToolUsageEfficiencyGrader`` of py-openjudge 0.2.4,
+    without its ``redundancy_threshold``, which has no effect. No answered call: 0 with ``evaluable
+    = false``. Metadata: ``calls``, ``repeated_calls``, ``mean_gain``, ``low_gain_calls`` (gain
     below 0.3), ``tools``, ``unanswered_calls``, ``orphan_results``.
     """
 

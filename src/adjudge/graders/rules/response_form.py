@@ -36,22 +36,17 @@ from adjudge.types import GraderScore, Role, ScoreRange
 class ReasoningFormatGrader(ParametricRule):
     """1 when the response is the wanted tagged blocks in order, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
-    part of it). An empty response scores 0, and so does one with nothing visible in the last block,
-    the answer. Time is linear in the length of the response.
+    Field: ``response``, thinking included; a token that ends the turn does not count. An empty
+    response and an empty last block score 0. Source without ``strict``: ``ReasoningFormatGrader``
+    of py-openjudge 0.2.4, which also accepts empty answers.
 
-    ``tags``: the blocks in their order, by default ``["think", "answer"]``, so
-    ``<think>…</think><answer>…</answer>``.
-    ``strict`` (default true): every opening and closing tag stands there exactly once, in order
-    and without nesting, with nothing but white space before, between and behind the blocks.
-    Otherwise each tag must only be opened and closed after that, anywhere: the py-openjudge 0.2.4
-    definition (``ReasoningFormatGrader``), which takes empty answers, too.
-    ``allow_empty`` (default true): blocks before the last may hold nothing.
-    ``prompt_opens`` (default false): the chat template already wrote the first opening tag, so
-    the response starts inside that block; writing the tag again is then a fault under ``strict``.
-
-    Raises ``ConfigError`` for tags that are not distinct bare names, and
-    ``GradingFailure(invalid_input)`` for a response that is not text.
+    Args:
+        tags: The blocks in order; by default ``["think", "answer"]``.
+        strict: Each tag occurs once, in order, with only white space between blocks; false: each is
+            opened and later closed.
+        allow_empty: Blocks before the last may be empty.
+        prompt_opens: The chat template wrote the first opening tag; under ``strict`` a second one
+            is a fault.
 
     >>> ReasoningFormatGrader().evaluate("<think>2+2</think><answer>4</answer>").score
     1.0
@@ -119,21 +114,15 @@ class ReasoningFormatGrader(ParametricRule):
 class ReasoningToolCallFormatGrader(ParametricRule):
     """1 when the response is thinking and then either an answer or valid tool calls, else 0.
 
-    Range [0, 1]. Field: ``response`` (text, thinking included; a token that ends the turn is no
-    part of it). An empty response scores 0, and so does an empty answer. Time is linear in the
-    length of the response.
+    Field: ``response``, thinking included; a token that ends the turn does not count. The form is
+    ``<think>…</think>`` and then one ``<answer>…</answer>`` or one or more
+    ``<tool_call>…</tool_call>``, with only white space between them. A call is a JSON object with a
+    ``name`` and ``arguments`` (an object, or JSON text of one). An empty answer scores 0. Source:
+    ``ReasoningToolCallFormatGrader`` of py-openjudge 0.2.4, which leaves the types of the two
+    members open. Metadata: ``tool_calls``, how many valid calls were read.
 
-    The form is ``<think>…</think>`` followed by one ``<answer>…</answer>`` or by one or more
-    ``<tool_call>…</tool_call>``, with only white space around and between, and no such tag inside
-    the thinking or the answer. A call is a JSON object with ``name`` (text that is not empty)
-    and ``arguments`` (an object, or a string that holds one, as in the OpenAI format). Source:
-    the py-openjudge 0.2.4 definition (``ReasoningToolCallFormatGrader``), which leaves the types
-    of the two members open.
-
-    ``prompt_opens`` (default false): the chat template already wrote the opening thinking tag.
-
-    Raises ``GradingFailure(invalid_input)`` for a response that is not text. Metadata:
-    ``tool_calls``, the number of valid calls read.
+    Args:
+        prompt_opens: The chat template wrote the opening thinking tag.
 
     >>> grader = ReasoningToolCallFormatGrader()
     >>> call = '<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>'
@@ -249,21 +238,18 @@ _Unit = Literal["tokens", "chars", "words"]
 class LengthPenaltyGrader(ParametricRule):
     """A penalty that grows with every unit outside the allowed lengths.
 
-    Role penalty, range (−∞, 0], or [floor, 0] with a ``floor``. Field: ``response`` (text); an
-    empty one has length 0. With length L: −(min_length − L) · penalty_rate when L < min_length,
-    −(L − max_length) · penalty_rate when L > max_length, else 0, and never below ``floor``.
-    Source: the py-openjudge 0.2.4 definition (``LengthPenaltyGrader``), which has no floor.
+    Field: ``response``. With length L: −(min_length − L) · penalty_rate below ``min_length``, −(L −
+    max_length) · penalty_rate above ``max_length``, else 0, and never below ``floor``. Source:
+    ``LengthPenaltyGrader`` of py-openjudge 0.2.4, which has no floor. Metadata: ``length``.
 
-    ``min_length`` (default 10), ``max_length`` (default 1000): allowed lengths, both included.
-    ``penalty_rate`` (default 0.01): penalty per unit.
-    ``floor``: the lowest penalty, at most 0; none by default.
-    ``unit``: ``chars`` (default, Unicode code points) or ``words`` (in scripts without spaces, such
-    as Chinese or Thai, a character counts as a word).
-    ``view``: ``full`` (default) counts all that was written; ``final`` counts what stands after
-    the thinking, and an unclosed ``<think>`` then leaves length 0.
-
-    Raises ``ConfigError`` for limits that are out of order and
-    ``GradingFailure(invalid_input)`` for a response that is not text. Metadata: ``length``.
+    Args:
+        min_length: The shortest allowed length.
+        max_length: The longest allowed length.
+        penalty_rate: Penalty per unit.
+        floor: The lowest penalty, at most 0; without one the range is open below.
+        unit: ``chars`` or ``words``; in scripts without spaces a character is a word.
+        view: ``full`` counts all, ``final`` what follows the thinking (0 where ``<think>`` is never
+            closed).
 
     >>> LengthPenaltyGrader(max_length=20, penalty_rate=0.1).evaluate("x" * 25).score
     -0.5
@@ -304,19 +290,15 @@ class LengthPenaltyGrader(ParametricRule):
 class SoftOverlongPunishmentGrader(ParametricRule):
     """0 up to a length, falling in a straight line to −1 at the maximum length, then −1.
 
-    Role penalty, range [−1, 0]. With length L: 0 for L ≤ L_max − L_cache;
-    ((L_max − L_cache) − L) / L_cache up to L_max; −1 beyond. Source: DAPO's soft overlong
-    punishment (Yu et al. 2025, arXiv 2503.14476, eq. 13) with the paper's lengths. An empty
-    response has length 0, hence no penalty.
+    Fields: ``response_length`` (the policy's tokens) for ``tokens``, else ``response``, thinking
+    included. With length L: 0 for L ≤ max_length − cache_length; ((max_length − cache_length) − L)
+    / cache_length up to max_length; −1 beyond. Source: DAPO (Yu et al. 2025, arXiv 2503.14476, eq.
+    13) with the paper's lengths. Metadata: ``length``.
 
-    ``max_length`` (L_max, default 20480) and ``cache_length`` (L_cache, default 4096): in ``unit``.
-    ``unit``: ``tokens`` (default) reads the row's field ``response_length``, the number of tokens
-    that the policy wrote; ``chars`` and ``words`` measure ``response``, thinking included.
-
-    Fields: ``response_length`` (whole number, at least 0) for tokens, else ``response`` (text);
-    the one that is not read may be absent. Raises ``ConfigError`` unless
-    1 ≤ cache_length ≤ max_length, and ``GradingFailure(invalid_input)`` when the field that the
-    unit needs is missing or of another type. Metadata: ``length``.
+    Args:
+        max_length: The length from which the penalty is −1, in ``unit``.
+        cache_length: How far below it the penalty begins, from 1 to ``max_length``.
+        unit: ``tokens``, ``chars`` or ``words``.
 
     >>> grader = SoftOverlongPunishmentGrader(max_length=100, cache_length=20)
     >>> [grader.evaluate(response_length=n).score for n in (80, 90, 100, 500)]
@@ -369,29 +351,24 @@ _Scope = Literal["full", "final", "thought"]
 class NgramRepetitionPenaltyGrader(ParametricRule):
     """A penalty on the share of n-grams that repeat an earlier one.
 
-    Role penalty. With rate = 1 − distinct n-grams / all n-grams, in [0, 1):
+    Field: ``response``. With rate = 1 − distinct n-grams / all n-grams:
 
-    * hard (default): −(rate − penalty_threshold) · penalty_rate where rate > penalty_threshold,
-      else 0; range [−(1 − penalty_threshold) · penalty_rate, 0];
-    * soft: max_penalty · (rate − min_scaling) / (1 − min_scaling) where rate > min_scaling, else
-      0; range [max_penalty, 0].
+    * hard: −(rate − penalty_threshold) · penalty_rate where rate > penalty_threshold, else 0;
+    * soft: max_penalty · (rate − min_scaling) / (1 − min_scaling) where rate > min_scaling, else 0.
 
-    Source: the py-openjudge 0.2.4 definition (``NgramRepetitionPenaltyGrader``) with its names and
-    defaults, except for tokens: lower-cased words, scripts without spaces by character, and
-    every other visible sign by itself, so that "!!!!" repeats. Time is linear in the length of
-    the text.
+    Tokens are lower-cased words, characters of scripts without spaces, and single signs. Fewer than
+    ``n`` tokens: 0 with ``evaluable = false``. Source: ``NgramRepetitionPenaltyGrader`` of
+    py-openjudge 0.2.4 with other tokens. Metadata: ``rate``, ``ngrams``.
 
-    Field: ``response`` (text). Fewer than ``n`` tokens, so an empty response too, are nothing to
-    judge: 0 with ``evaluable = false``.
-
-    ``n`` (default 3, 1 to 100), ``penalty_threshold`` (default 0.3), ``penalty_rate`` (default 1),
-    ``use_soft_penalty`` (default false), ``max_penalty`` (default −1, at most 0), ``min_scaling``
-    (default 0, below 1).
-    ``view``: ``full`` (default), ``final`` (after the thinking; nothing when a ``<think>`` was
-    never closed) or ``thought`` (inside ``<think>…</think>``, an unclosed one to its end).
-
-    Raises ``ConfigError`` for parameters out of range and ``GradingFailure(invalid_input)`` for a
-    response that is not text. Metadata: ``rate``, ``ngrams``.
+    Args:
+        n: Tokens of an n-gram, from 1 to 100.
+        penalty_threshold: Hard: the rate that costs nothing.
+        penalty_rate: Hard: penalty per unit of the rate.
+        use_soft_penalty: The soft formula.
+        max_penalty: Soft: the penalty at rate 1, at most 0.
+        min_scaling: Soft: the rate that costs nothing, below 1.
+        view: ``full``: all; ``final``: what follows the thinking; ``thought``: what is inside
+            ``<think>``.
 
     >>> NgramRepetitionPenaltyGrader(n=1).evaluate("no no no no").score
     -0.45
@@ -485,33 +462,22 @@ _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the mo
 class LanguageGrader(ParametricRule):
     """Whether the response is in the wanted language: 1 or 0, or its probability.
 
-    Range [0, 1]. Fields: ``response`` (text, of which the first 10,000 characters are read) and,
-    where no ``language`` is configured, ``language`` (an ISO 639 code). Source: py3langid, a naive
-    Bayes model over byte n-grams for 140 languages (after Lui and Baldwin 2012); its file lies in
-    the package and nothing is fetched. Loading takes about half a second and 100 MB, once per
-    process; a configured grader does it when built.
+    Fields: ``response`` (its first 10,000 characters) and, where none is configured, ``language``
+    (an ISO 639 code). Source: py3langid, a naive Bayes model of 140 languages inside its package.
+    Needs the extra ``language``. Tags, LaTeX commands and marks of code blocks do not count.
 
-    ``language``: the wanted code, such as ``en``; a region or script behind ``-`` or ``_`` is
-    ignored (``zh-Hans`` is ``zh``). A configured language wins over the row's.
-    ``candidates``: the codes that are told apart, at least two; all by default. Few candidates
-    make short texts much safer. Without candidates, what ISO 639-3 has as parts of a wanted
-    macrolanguage is that language (``wuu`` and ``yue`` are ``zh``, ``nn`` is ``no``, ``ary`` and
-    ``arz`` are ``ar``, ``uzs`` is ``uz``). The probability of a language that few people write,
-    such as ``oc``, counts a tenth, or half where that language is wanted.
-    ``measure``: ``match`` (default) gives 1 when the wanted language is the likeliest, else 0;
-    ``probability`` gives its probability among the candidates.
-    ``min_letters`` (default 10): a text with fewer letters, such as "Paris", is nothing to judge: 1
-    with ``evaluable = false``. So is one without letters ("42"), with one letter alone again and
-    again, or in which the model sees no language, but it gains nothing: 0. Tags, LaTeX commands
-    and marks of code blocks do not count, and a response with nothing to see is 0 with
-    ``cause = "candidate"`` in metadata.
-    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
-    scores 0; ``full`` reads the whole response.
+    A text with fewer than ``min_letters`` letters is nothing to judge: 1 with ``evaluable =
+    false``. A text without letters, with one letter repeated, or in no language that the model sees
+    is 0 with ``evaluable = false``. A response with nothing to see is 0 with ``cause =
+    "candidate"``. Metadata: ``found`` (the likeliest code), ``probability`` (of the wanted one).
 
-    Raises ``ConfigError`` for codes that the model does not know and for a wanted language that
-    is not among the candidates; ``GradingFailure(invalid_input)`` for such a code in a row, a row
-    without one, and a response that is not text. Needs the extra ``language``. Metadata: ``found``
-    (the likeliest code) and ``probability`` (of the wanted one).
+    Args:
+        language: The wanted code, such as ``en``; ``zh-Hans`` is ``zh``. It wins over the row's.
+        candidates: The codes to tell apart, at least two; by default all. A few make short texts
+            much safer.
+        measure: ``match``: 1 when the wanted language is the likeliest; ``probability``: its
+            probability.
+        min_letters: The fewest letters of a text that is judged.
     """
 
     type_name = "language"

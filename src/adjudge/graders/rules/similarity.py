@@ -249,34 +249,23 @@ _Match = Literal["exact", "prefix", "suffix", "contains", "overlap"]
 class SimilarityGrader(ParametricRule):
     """Similarity of response and reference by one named metric; the best of several references.
 
-    Range [0, 1]. Fields: ``response`` (text) and ``reference`` (text, or a list of texts).
-    Identical texts score 1. A text that leaves the metric nothing to compare (an empty one, or
-    only punctuation where words are compared) scores 1 against another such text and 0 against
-    any other.
+    Fields: ``response`` and ``reference`` (text or a list of texts). Identical texts score 1. A
+    text in which the metric finds nothing scores 1 against another such text, else 0.
 
-    ``metric``:
-
-    * ``rouge_l`` (default): F = 2PR / (P + R) with P = LCS / response tokens and R = LCS /
-      reference tokens, LCS the longest common subsequence (Lin 2004, β = 1, no stemming);
-    * ``bleu``: sentence BLEU / 100 by sacrebleu (Papineni et al. 2002; exponential smoothing,
-      effective order), tokens by ``bleu_tokenizer`` (``13a`` default, ``zh``, ``char``, ``intl``);
-    * ``chrf``: chrF2 / 100 by sacrebleu (Popović 2015; character 6-grams, β = 2);
+    * ``rouge_l``: F1 of the longest common subsequence of tokens (Lin 2004, β = 1, no stemming);
+    * ``bleu``: sentence BLEU / 100 by sacrebleu (exponential smoothing, effective order);
+    * ``chrf``: chrF2 / 100 by sacrebleu (Popović 2015);
     * ``edit``: 1 − Levenshtein distance / length of the longer text, in characters;
-    * ``f1``: F = 2PR / (P + R) over the multisets of tokens, after SQuAD's normalisation (lower
-      case, no ASCII punctuation, no "a", "an", "the"; Rajpurkar et al. 2016);
+    * ``f1``: F1 over the multisets of tokens after SQuAD's normalisation (Rajpurkar et al. 2016);
     * ``jaccard``: |A ∩ B| / |A ∪ B| over the sets of tokens.
 
-    Tokens of ``rouge_l`` and ``jaccard`` are lower-cased words without punctuation. For these two
-    and ``f1`` each character of a script without spaces (Chinese, Japanese, Thai, Lao, Burmese,
-    Khmer) is a token. Letters are composed (Unicode's form C) before any metric.
+    Tokens are lower-cased words without punctuation; in scripts without spaces each character is a
+    token. ``bleu`` and ``chrf`` need the extra ``full``.
 
-    ``max_chars`` (default 10000): a longer text is cut there before comparing, since edit distance
-    and LCS take time in proportion to the product of both lengths; metadata then has ``cut``.
-    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
-    scores 0; ``full`` reads the whole response.
-
-    Raises ``GradingFailure(invalid_input)`` for a response that is not text and a reference that
-    is neither text nor a list of texts. ``bleu`` and ``chrf`` need the extra ``full``.
+    Args:
+        metric: One of the six above.
+        bleu_tokenizer: ``13a``, ``zh``, ``char`` or ``intl``.
+        max_chars: A longer text is cut there, and the metadata has ``cut``.
 
     >>> SimilarityGrader("edit").evaluate("kitten", "sitting").score
     0.5714285714285714
@@ -326,23 +315,16 @@ class SimilarityGrader(ParametricRule):
 class StringMatchGrader(ParametricRule):
     """1 when the response matches the reference text, else 0; ``overlap`` gives a share.
 
-    Range [0, 1]. Fields: ``response`` (text) and ``reference`` (text, or a list of texts: the
-    best counts). Source: the py-openjudge 0.2.4 definitions (``StringMatchGrader``), whose
-    ``overlap`` also drops stop words.
+    Fields: ``response`` and ``reference`` (text, or a list: the best counts). White space at the
+    ends is ignored, and letters are composed (Unicode's form C). An empty response scores 0, but 1
+    for ``exact`` against an empty reference; in other modes an empty reference is
+    ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge 0.2.4, whose ``overlap`` also
+    drops stop words.
 
-    ``match``: ``exact`` (default), ``prefix`` (the response starts with the reference), ``suffix``
-    (ends with it), ``contains`` (has it somewhere), or ``overlap``, the share of the reference's
-    distinct words that the response has.
-    ``ignore_case`` (default false) compares by Unicode case folding; ``overlap`` always ignores
-    case. White space at both ends of both texts does not count. Letters are composed (Unicode's
-    form C).
-    ``view``: ``final`` (default) reads what stands after the thinking, and an unclosed ``<think>``
-    scores 0; ``full`` reads the whole response.
-
-    An empty response scores 0, save ``exact`` against an empty reference. In every other mode an
-    empty reference (for ``overlap`` one without words) would match anything and is
-    ``GradingFailure(invalid_input)``, as are a response that is not text and a reference that is
-    neither text nor a list of texts.
+    Args:
+        match: ``exact``, ``prefix``, ``suffix`` and ``contains``: the response is, begins with,
+            ends with, has the reference; ``overlap``: its share of the reference's words.
+        ignore_case: Compare by Unicode case folding, as ``overlap`` always does.
 
     >>> StringMatchGrader("suffix", ignore_case=True).evaluate("It is PARIS", "paris").score
     1.0

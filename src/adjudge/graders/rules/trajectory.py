@@ -290,22 +290,20 @@ _StepMetric = Literal["precision", "recall"]
 class ToolCallPrecisionRecallMatchGrader(ParametricRule):
     """How many tool calls are among the reference calls (precision), and how many of those occur.
 
-    Range [0, 1]. Fields: ``reference_tool_calls``, and ``tool_calls`` or else ``messages`` (all
-    calls of the assistant, answered or not). Calls are matched as multisets, each reference once;
-    with m matches among p calls and r references: precision m/p, recall m/r, F1 2m/(p + r), and
-    0 where the denominator is 0. Source: the py-openjudge 0.2.4 definition
-    (``ToolCallPrecisionRecallMatchGrader``), which has no F1 and reads broken arguments as none.
-    No call and no reference: 1.0 with ``evaluable = false``.
+    Fields: ``reference_tool_calls``, and ``tool_calls`` or else ``messages`` (all calls of the
+    assistant). Calls match as multisets, each reference once: with m matches among p calls and r
+    references, precision is m/p, recall m/r, F1 2m/(p + r), and 0 where the denominator is 0.
+    Source: ``ToolCallPrecisionRecallMatchGrader`` of py-openjudge 0.2.4, which has no F1 and reads
+    broken arguments as empty. No call and no reference: 1 with ``evaluable = false``.
 
-    ``metric_type``: ``recall`` (default), ``precision`` or ``f1``.
-    ``match_arguments`` (default false): arguments must be equal too, as JSON values: the order of
-    keys does not matter, 1 equals 1.0, true does not equal 1, a missing or empty string is {}.
+    A call is ``{"name", "arguments"}`` or ``{"function": {"name", "arguments"}}``; ``arguments``
+    and the two fields may be JSON text, and a field may have a list per step. Metadata:
+    ``matched``, ``calls``, ``references``, ``precision``, ``recall``.
 
-    A call is ``{"name", "arguments"}`` or ``{"function": {"name", "arguments"}}`` with arguments as
-    an object or a JSON string; ``tool_calls`` and ``reference_tool_calls`` may be JSON strings, and
-    may have a list per step. Raises ``GradingFailure(invalid_input)`` when the reference is
-    missing, when there is neither ``tool_calls`` nor ``messages``, and when either cannot be read.
-    Metadata: ``matched``, ``calls``, ``references``, ``precision``, ``recall``.
+    Args:
+        metric_type: ``recall``, ``precision`` or ``f1``.
+        match_arguments: Arguments must be equal as JSON values too: order of keys is ignored, 1
+            equals 1.0, true differs from 1.
 
     >>> grader = ToolCallPrecisionRecallMatchGrader("precision", match_arguments=True)
     >>> look = {"name": "look", "arguments": {"x": 1, "y": 2}}
@@ -352,27 +350,23 @@ class ToolCallPrecisionRecallMatchGrader(ParametricRule):
 class ToolCallStepSequenceMatchGrader(ParametricRule):
     """How well the tool calls follow a reference sequence, as one set or step by step.
 
-    Range [0, 1]. Fields: ``messages`` (OpenAI chat format; each assistant message with tool calls
-    is a step) and ``reference_tool_calls`` (a list of steps, each a list of calls; a call that
-    stands alone is a step of its own; empty steps do not count).
+    Fields: ``messages`` (each assistant message with calls is a step) and ``reference_tool_calls``
+    (a list of steps, each a list of calls; a single call is a step). Source:
+    ``ToolCallStepSequenceMatchGrader`` of py-openjudge 0.2.4; here a value under another key does
+    not match, a call serves one reference, and the order of keys never counts. No call and no
+    reference: 1 with ``evaluable = false``.
 
-    ``use_jaccard_similarity`` (default true): the Jaccard index of the two sets of calls, without
-    order. Else the mean over the reference steps of how well the step at the same place matches,
-    0 where there is none.
-    ``strict_mode`` (default true): arguments count, as JSON values like those of
-    ``tool_call_match``. A step then scores 0 unless all its reference tools are called, else the
-    mean over its reference calls of the F1 of the arguments (the keys, and each key with its
-    value) against a call of the same tool, each call used once, equal ones first. Without it, a
-    step scores the share of matched names.
-    ``metric_type`` (only without both): that share is of the reference calls (``recall``,
-    default) or of the calls made (``precision``).
-
-    Source: the py-openjudge 0.2.4 definition (``ToolCallStepSequenceMatchGrader``), with these
-    differences: there, a value under another key is a match, a call may serve two references, and
-    strict Jaccard depends on the order of keys. No call and no reference: 1.0 with
-    ``evaluable = false``. Raises ``GradingFailure(invalid_input)`` when the reference is missing or
-    either field cannot be read. Metadata: ``calls``, ``references``, ``steps``,
+    Step by step, the score is the mean over the reference steps of the match with the step at the
+    same place, 0 where there is none. Metadata: ``calls``, ``references``, ``steps``,
     ``reference_steps``.
+
+    Args:
+        strict_mode: Arguments count. A step that lacks a reference tool scores 0, another the mean
+            F1 of its arguments.
+        use_jaccard_similarity: The Jaccard index of the two sets of calls, without order; false:
+            step by step.
+        metric_type: Without the other two: the share of matched names in the references
+            (``recall``) or calls (``precision``).
     """
 
     type_name = "tool_call_sequence"
