@@ -57,7 +57,9 @@ SAMPLING = (
     "reasoning_effort",
     "extra_body",
 )
-_CALL_KEYS = ("api_key_env", "cache", "price", "trust_env", "endpoint")
+_CALL_KEYS = (
+    "api_key_env", "cache", "price", "trust_env", "ca_file", "headers", "endpoint",
+)  # fmt: skip
 NOT_ABOUT_REPLIES = frozenset({*_CALL_KEYS, "cache_sampled", "batch_size", "slots", "threads"})
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
@@ -111,7 +113,8 @@ class JudgeTable(ConfigTable):
     class. Sampling is sent as written, and nothing that is not; fields that only one server knows
     go into ``extra_body``. ``tokenizer`` (not of ``local``, which has its own): the served model's,
     whose control tokens are broken up in what is judged: a folder with ``tokenizer.json`` or such a
-    file, beside the spec or not, or a name that transformers knows. ``endpoint`` has the names and
+    file, beside the spec or not, or a name that transformers knows. ``ca_file``: a PEM file, beside
+    the spec or not; ``headers``: header → variable. ``endpoint`` has the names and
     defaults of :class:`~adjudge.judges.EndpointSettings`.
     """
 
@@ -128,6 +131,8 @@ class JudgeTable(ConfigTable):
     cache_sampled: bool = False
     price: _Price | None = None
     trust_env: bool = True
+    ca_file: str | None = None
+    headers: dict[str, str] = Field(default={})
     endpoint: dict[str, Any] = Field(default={})
 
     cassette: str | None = None
@@ -355,8 +360,9 @@ def _http_arguments(
     if own is None and table.cache is not None:
         own = folder / table.cache
     found: dict[str, Any] = {
-        **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env")),
+        **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env", "headers")),
         "preset": table.type,
+        "ca_file": None if table.ca_file is None else folder / table.ca_file,
         "settings": parse_settings(table.endpoint) if table.endpoint else None,
         "cache": own,
         "price": None if table.price is None else table.price.model_dump(exclude_none=True),
