@@ -100,7 +100,7 @@ def test_the_authority_and_the_header_open_the_door(
     with gateway(certificate) as url:
         model = judge(certificate.parent, base_url=url, cache=str(cache), temperature=0.0)
         assert ask(model) == "seen [redacted]"
-        asyncio.run(model.wait_until_reachable(5.0))  # type: ignore[attr-defined]
+        asyncio.run(model.wait_until_reachable(5.0))
         with pytest.raises(GradingFailure, match="TLS failed"):
             ask(judge(certificate.parent, base_url=url, ca_file=None))
         monkeypatch.setenv("GATEWAY_TEAM", SECRET[::-1])

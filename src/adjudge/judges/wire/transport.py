@@ -233,7 +233,7 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
                 f"headers: must have names of headers that a request may add (found {name!r:.60}; "
                 f"not allowed: {listed}). A key belongs into the variable of api_key_env."
             )
-        if not isinstance(variable, str) or not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", variable):
+        if not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", str(variable)):
             raise ConfigError(
                 f"headers.{name}: must be the name of an environment variable, in capital letters, "
                 "digits and '_' (what was found is not shown, since it may be the value itself)"
