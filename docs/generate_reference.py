@@ -10,23 +10,31 @@ section is what ``--help`` prints in a terminal of 80 columns.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import typer
 from docstrings import to_markdown
+from prometheus_client.metrics_core import Metric
 from typer.testing import CliRunner
 
 from adjudge.cli.graders import describe, range_text, shipped_families, short_type_text
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
+from adjudge.client import settings as client_settings
+from adjudge.client.settings import ClientSettings
 from adjudge.graders.registry import SHIPPED
+from adjudge.service.metrics import ServiceMetrics
+from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -214,6 +222,85 @@ def _help(program: typer.Typer, words: str) -> str:
     return re.sub(r"[ \t]+$", "", done.output, flags=re.MULTILINE)
 
 
+def _documented_settings(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+    """Default and meaning of each setting: those of the class, from the lines of its docstring."""
+    text = " ".join((cls.__doc__ or "").split())
+    starts = [(text.index(f" ``{name}``: "), name) for name in cls.__struct_fields__]
+    bounds = [start for start, _ in starts[1:]] + [len(text)]
+    found = {}
+    for (start, name), end, field in zip(starts, bounds, msgspec.structs.fields(cls), strict=True):
+        meaning = text[start:end].partition(": ")[2].strip()
+        found[name] = field.default, meaning.replace("``", "`").rstrip(".")
+    return found
+
+
+def _default_text(value: Any) -> str:
+    if value is msgspec.NODEFAULT:
+        return "required"
+    return str(value).lower() if isinstance(value, bool) else f"{value}".removesuffix(".0")
+
+
+def render_service_settings() -> str:
+    """The options of ``adjudge serve`` that say how it listens, batches and refuses."""
+    rows = ("| option | default | meaning |", "|---|---|---|")
+    settings = _documented_settings(ServiceSettings)
+    made = (
+        f"| `--{name.replace('_', '-')}` | {_default_text(default)} | {meaning} |"
+        for name, (default, meaning) in settings.items()
+    )
+    return "\n".join((*rows, *made))
+
+
+def render_client_settings() -> str:
+    """The keys of a client's configuration."""
+    rows = ("| key | default | variable | meaning |", "|---|---|---|---|")
+    settings = _documented_settings(ClientSettings)
+    variables = {**client_settings.VARIABLES, "api_key_env": JUDGE_KEY_VARIABLE}
+    made = (
+        f"| `{name}` | {'' if name == 'api_key_env' else _default_text(default)} | "
+        f"{f'`{variables[name]}`' if name in variables else ''} | {meaning} |"
+        for name, (default, meaning) in settings.items()
+        if "(no config key)" not in meaning
+    )
+    return "\n".join((*rows, *made))
+
+
+def render_service_metrics() -> str:
+    """What ``/metrics`` of a judge service has."""
+
+    async def families() -> list[Metric]:
+        metrics = ServiceMetrics()
+        metrics.watch(_Idle())
+        return [one for one in metrics.registry.collect() if one.name.startswith("judge_")]
+
+    rows = ("| metric | type | labels | meaning |", "|---|---|---|---|")
+    made = []
+    for family in asyncio.run(families()):
+        labels = ", ".join(f"`{name}`" for name in getattr(family, "_labelnames", ()))
+        made.append(f"| `{family.name}` | {family.type} | {labels} | {family.documentation} |")
+    return "\n".join((*rows, *made))
+
+
+class _Idle:
+    waiting = judging = 0
+
+
+TABLES = {
+    "judge-service.md": {"client-settings": render_client_settings},
+    "many-machines.md": {"service-settings": render_service_settings},
+    "metrics.md": {"service-metrics": render_service_metrics},
+}
+"""The tables in pages that are written by hand: each is between ``made`` and ``end of``."""
+
+
+def _with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    for name, render in tables.items():
+        first, last = f"<!-- made: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(first)
+        text = f"{before}{first}\n{render()}\n\n{last}{rest.partition(last)[2]}"
+    return text
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
 
 
@@ -222,8 +309,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where a page is old")
     check = parser.parse_args().check
-    for name, render in PAGES.items():
-        page, text = DOCS / name, render()
+    pages = {name: render() for name, render in PAGES.items()}
+    for name, tables in TABLES.items():
+        pages[name] = _with_tables((DOCS / name).read_text(encoding="utf-8"), tables)
+    for name, text in pages.items():
+        page = DOCS / name
         if not check:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
