@@ -31,9 +31,7 @@ def on_post_build(config: Any) -> None:
         target = relpath(_folder(page) or ".", _folder(old)) + "/" + (anchor and f"#{anchor}")
         folder = site / _folder(old)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "index.html").write_text(
-            _PAGE.format(to=json.dumps(target), plain=target), encoding="utf-8"
-        )
+        (folder / "index.html").write_text(_PAGE.format(to=json.dumps(target), plain=target), encoding="utf-8")
 
 
 def _folder(page: str) -> str:
