@@ -242,43 +242,54 @@ def _default_text(value: Any) -> str:
 
 def render_service_settings() -> str:
     """The options of ``adjudge serve`` that say how it listens, batches and refuses."""
-    rows = ("| option | default | meaning |", "|---|---|---|")
     settings = _documented_settings(ServiceSettings)
-    made = (
-        f"| `--{name.replace('_', '-')}` | {_default_text(default)} | {meaning} |"
-        for name, (default, meaning) in settings.items()
+    return _compact_table(
+        ("option", "default", "meaning"),
+        *(
+            (f"`--{name.replace('_', '-')}`", _default_text(default), meaning)
+            for name, (default, meaning) in settings.items()
+        ),
     )
-    return "\n".join((*rows, *made))
 
 
 def render_client_settings() -> str:
     """The keys of a client's configuration."""
-    rows = ("| key | default | variable | meaning |", "|---|---|---|---|")
     settings = _documented_settings(ClientSettings)
     variables = {**client_settings.VARIABLES, "api_key_env": JUDGE_KEY_VARIABLE}
-    made = (
-        f"| `{name}` | {'' if name == 'api_key_env' else _default_text(default)} | "
-        f"{f'`{variables[name]}`' if name in variables else ''} | {meaning} |"
-        for name, (default, meaning) in settings.items()
-        if "(no config key)" not in meaning
+    return _compact_table(
+        ("key", "default", "variable", "meaning"),
+        *(
+            (
+                f"`{name}`",
+                "" if name == "api_key_env" else _default_text(default),
+                f"`{variables[name]}`" if name in variables else "",
+                meaning,
+            )
+            for name, (default, meaning) in settings.items()
+            if "(no config key)" not in meaning
+        ),
     )
-    return "\n".join((*rows, *made))
 
 
 def render_service_metrics() -> str:
     """What ``/metrics`` of a judge service has."""
 
-    async def families() -> list[Metric]:
+    async def collect() -> list[Metric]:
         metrics = ServiceMetrics()
         metrics.watch(_Idle())
         return [one for one in metrics.registry.collect() if one.name.startswith("judge_")]
 
-    rows = ("| metric | type | labels | meaning |", "|---|---|---|---|")
-    made = []
-    for family in asyncio.run(families()):
+    rows = []
+    for family in asyncio.run(collect()):
         labels = ", ".join(f"`{name}`" for name in getattr(family, "_labelnames", ()))
-        made.append(f"| `{family.name}` | {family.type} | {labels} | {family.documentation} |")
-    return "\n".join((*rows, *made))
+        rows.append((f"`{family.name}`", family.type, labels, family.documentation))
+    return _compact_table(("metric", "type", "labels", "meaning"), *rows)
+
+
+def _compact_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
+    """Without spaces around the bars: they would count as words of the page."""
+    lines = (head, ("---",) * len(head), *rows)
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
 
 
 class _Idle:

@@ -16,7 +16,7 @@ def rows(page: str, table: str) -> dict[str, str]:
     """The first two cells of a table that is made from the code."""
     text = (DOCS / page).read_text().partition(f"<!-- made: {table} -->")[2]
     lines = text.partition(f"<!-- end of {table} -->")[0]
-    return dict(re.findall(r"^\| `([\w-]+)` \| (\S*) ?\|", lines, re.MULTILINE))
+    return dict(re.findall(r"^\|`([\w-]+)`\|(.*?)\|", lines, re.MULTILINE))
 
 
 def test_every_key_of_the_client_is_on_the_page() -> None:

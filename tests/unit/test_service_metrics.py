@@ -19,7 +19,7 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_s
 def documented() -> dict[str, tuple[str, set[str]]]:
     """Type and labels of each metric in the page's table."""
     rows = re.findall(
-        r"^\| `(judge_\w+)` \| (\w+) \| (.*?) ?\|", (DOCS / "metrics.md").read_text(), re.MULTILINE
+        r"^\|`(judge_\w+)`\|(\w+)\|(.*?)\|", (DOCS / "metrics.md").read_text(), re.MULTILINE
     )
     return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 

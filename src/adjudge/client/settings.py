@@ -53,7 +53,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``judge_url``: the service's address, without ``/judge``.
     ``api_key_env``: the variable that holds the key, read at every request.
     ``key_required``: whether that variable was named, so that it must be set (no config key).
-    ``use_cache``: whether equal requests get one score; those in flight are always asked once.
+    ``use_cache``: whether equal requests get one score, those in flight included.
     ``cache_size``: how many scores are kept; the least recently used goes first.
     ``cache_ttl``: seconds that a score is kept.
     ``max_batch_size``: requests in one HTTP request, up to 128.
