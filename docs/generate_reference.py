@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import inspect
 import itertools
 import re
@@ -24,14 +25,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import typer
 from docstrings import to_markdown
+from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from adjudge.cli.graders import SHARED_PARAMETERS, describe, range_text, shipped_families
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
+from adjudge.client import settings as client_settings
+from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.judges.table import JudgeTable
 from adjudge.rewards.spec import (
@@ -50,6 +55,9 @@ from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
+from adjudge.service.metrics import ServiceMetrics
+from adjudge.service.settings import ServiceSettings
+from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -303,9 +311,86 @@ def render_formats() -> str:
     return "\n".join(("| from | read |", "| --- | --- |", *rows))
 
 
+def _documented_settings(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+    """Default and meaning of each setting: those of the class, from the lines of its docstring."""
+    text = " ".join((cls.__doc__ or "").split())
+    starts = [(text.index(f" ``{name}``: "), name) for name in cls.__struct_fields__]
+    bounds = [start for start, _ in starts[1:]] + [len(text)]
+    found = {}
+    for (start, name), end, field in zip(starts, bounds, msgspec.structs.fields(cls), strict=True):
+        meaning = text[start:end].partition(": ")[2].strip()
+        found[name] = field.default, meaning.replace("``", "`").rstrip(".")
+    return found
+
+
+def _default_text(value: Any) -> str:
+    if value is msgspec.NODEFAULT:
+        return "required"
+    return str(value).lower() if isinstance(value, bool) else f"{value}".removesuffix(".0")
+
+
+def render_service_settings() -> str:
+    """The options of ``adjudge serve`` that say how it listens, batches and refuses."""
+    settings = _documented_settings(ServiceSettings)
+    return _compact_table(
+        ("option", "default", "meaning"),
+        *(
+            (f"`--{name.replace('_', '-')}`", _default_text(default), meaning)
+            for name, (default, meaning) in settings.items()
+        ),
+    )
+
+
+def render_client_settings() -> str:
+    """The keys of a client's configuration."""
+    settings = _documented_settings(ClientSettings)
+    variables = {**client_settings.VARIABLES, "api_key_env": JUDGE_KEY_VARIABLE}
+    return _compact_table(
+        ("key", "default", "variable", "meaning"),
+        *(
+            (
+                f"`{name}`",
+                "" if name == "api_key_env" else _default_text(default),
+                f"`{variables[name]}`" if name in variables else "",
+                meaning,
+            )
+            for name, (default, meaning) in settings.items()
+            if "(no config key)" not in meaning
+        ),
+    )
+
+
+def render_service_metrics() -> str:
+    """What ``/metrics`` of a judge service has."""
+
+    async def collect() -> list[Metric]:
+        metrics = ServiceMetrics()
+        metrics.watch(_Idle())
+        return [one for one in metrics.registry.collect() if one.name.startswith("judge_")]
+
+    rows = []
+    for family in asyncio.run(collect()):
+        labels = ", ".join(f"`{name}`" for name in getattr(family, "_labelnames", ()))
+        rows.append((f"`{family.name}`", family.type, labels, family.documentation))
+    return _compact_table(("metric", "type", "labels", "meaning"), *rows)
+
+
+def _compact_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
+    """Without spaces around the bars: they would count as words of the page."""
+    lines = (head, ("---",) * len(head), *rows)
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
+
+
+class _Idle:
+    waiting = judging = 0
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
 TABLES = {
     "grading.md": {"formats": render_formats},
+    "judge-service.md": {"client-settings": render_client_settings},
+    "many-machines.md": {"service-settings": render_service_settings},
+    "metrics.md": {"service-metrics": render_service_metrics},
     "spec.md": {
         "keys of a grader": lambda: render_keys(GraderEntry),
         "keys of a panel": lambda: render_keys(PanelSettings),

@@ -1,60 +1,40 @@
-"""The page about the client: its code runs, its YAML is a config, its keys are the keys."""
+"""The tables of settings on the service's pages say of each what it is, and nothing else."""
 
-import asyncio
-import logging
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import yaml
-from tests.unit.helpers.stand_in_service import stand_in
 
 from adjudge.client import settings
 from adjudge.client.settings import ClientSettings
+from adjudge.service.settings import ServiceSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "judge-service-client.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_code_on_the_page_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("JUDGE_MODEL_API_KEY", raising=False)
-    monkeypatch.setattr(logging.getLogger("JudgeReward"), "level", logging.NOTSET)
-    item = SimpleNamespace(prompt="p", completion="x" * 20, answer="4")
-    with stand_in() as service:
-        monkeypatch.setenv("JUDGE_MODEL_URL", service.url)
-        names: dict[str, Any] = {
-            "config": yaml.safe_load(blocks("yaml")[0]),
-            "batch_iterations": [[item, item], [item]],
-        }
-        for block in blocks("python"):
-            exec(block, names)
-        assert names["reward_scores"] == [0.2] * 3
-        assert names["found"].score == 0.01
-        for name in ("judge", "several", "one"):
-            names[name].close()
-        first = names["step"]
-        names["reward_system"] = names["RewardSystem"]({"batch_timeout": 0.0})
-        assert asyncio.run(first()) == 0.01
-        names["reward_system"].close()
-    assert "Circuit: CLOSED" in capsys.readouterr().out
+def rows(page: str, table: str) -> dict[str, str]:
+    """The first two cells of a table that is made from the code."""
+    text = (DOCS / page).read_text().partition(f"<!-- made: {table} -->")[2]
+    lines = text.partition(f"<!-- end of {table} -->")[0]
+    return dict(re.findall(r"^\|`([\w-]+)`\|(.*?)\|", lines, re.MULTILINE))
 
 
-def test_every_key_and_variable_is_on_the_page() -> None:
-    assert [name for name in settings._KEYS if f"`{name}`" not in PAGE] == []
-    assert [name for name in settings._VARIABLES.values() if f"`{name}`" not in PAGE] == []
+def test_every_key_of_the_client_is_on_the_page() -> None:
+    found = rows("judge-service.md", "client-settings")
+    assert set(found) == set(settings._KEYS) - {"api_key"}
+    page = (DOCS / "judge-service.md").read_text()
+    assert [name for name in settings.VARIABLES.values() if f"`{name}`" not in page] == []
+    assert float(found["timeout"]) == ClientSettings(judge_url="http://a").timeout
 
 
-def test_the_defaults_on_the_page_are_the_defaults() -> None:
-    found = ClientSettings(judge_url="http://a")
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+)[ |]", PAGE, re.MULTILINE))
-    assert {name: float(value) for name, value in rows.items()} == {
-        name: getattr(found, name) for name in rows
-    }
-    assert len(rows) == 7
+def test_every_setting_of_the_service_is_on_the_page() -> None:
+    found = rows("many-machines.md", "service-settings")
+    names = ["--" + name.replace("_", "-") for name in ServiceSettings.__struct_fields__]
+    assert list(found) == names
+    assert float(found["--queue-size"]) == ServiceSettings().queue_size
+
+
+@pytest.mark.parametrize("settings_class", [ClientSettings, ServiceSettings])
+def test_each_setting_has_a_line_of_its_own(settings_class: type) -> None:
+    documented = re.findall(r"^    ``(\w+)``: ", settings_class.__doc__ or "", re.MULTILINE)
+    assert documented == list(settings_class.__struct_fields__)  # type: ignore[attr-defined]

@@ -131,9 +131,13 @@ def test_each_arrival_has_a_deadline_of_its_own() -> None:
     assert {error.kind for _, error in found} == {ErrorKind.TIMEOUT}
 
 
-def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
+@pytest.mark.parametrize("idle", [0.0, 3600.0])
+def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
+    """Hours in which nobody asked say nothing about how fast the queue moves."""
+
     async def work(batcher: BackendQueue) -> QueueFull:
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(idle)
         first = loop.create_task(batcher.score(asked(*"x" * 30)))
         await asyncio.sleep(10.5)  # one a second: ten are done, one is being judged
         assert batcher.waiting == 19

@@ -19,7 +19,7 @@ def test_connections_are_made_and_released_where_the_transport_steps_in() -> Non
         release = inspect.signature(aiohttp.BaseConnector._release)
         assert list(release.parameters) == ["self", "key", "protocol", "should_close"], ADVICE
         assert "set_response_params" in vars(ResponseHandler), ADVICE
-        ours = _Connector()
+        ours = _Connector(None)
         assert type(ours._factory()) is _Handler, ADVICE
         await plain.close()
         await ours.close()
@@ -37,7 +37,7 @@ def test_a_pooled_connection_knows_that_it_is_idle() -> None:
     async def run() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        connector = _Connector()
+        connector = _Connector(None)
         async with aiohttp.ClientSession(connector=connector) as session:
             for _ in range(2):
                 async with session.get(url) as response:

@@ -18,7 +18,7 @@ from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
 
 JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
 
-_VARIABLES = {
+VARIABLES = {
     "judge_url": JUDGE_URL_VARIABLE,
     "max_batch_size": "JUDGE_MAX_BATCH_SIZE",
     "max_concurrent_requests": "JUDGE_MAX_CONCURRENT",
@@ -50,22 +50,22 @@ _WHERE = "judge config"
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the client asks; :meth:`from_config` reads a config and the environment.
 
-    ``judge_url``: the service's address, without ``/judge``. ``JUDGE_MODEL_URL``.
-    ``api_key_env`` (``JUDGE_MODEL_API_KEY``): the variable with the key, read at every request;
-    ``key_required``: it was named, so it must be set.
-    ``use_cache`` (true): equal requests get one score, for ``cache_ttl`` (3600 s), the last
-    ``cache_size`` (5000) of them; those in flight at the same time are asked once.
-    ``max_batch_size`` (16): requests in one HTTP request. ``JUDGE_MAX_BATCH_SIZE``.
-    ``batch_timeout`` (0.05 s): how long the first request of a batch waits for others.
-    ``JUDGE_BATCH_TIMEOUT``.
-    ``max_concurrent_requests`` (32): HTTP requests in flight. ``JUDGE_MAX_CONCURRENT``.
-    ``timeout`` (30 s): from asking for a reward to giving up, waiting and retries included.
-    ``JUDGE_TIMEOUT``.
-    ``fallback_to_rule`` (false): a judge that cannot be reached is replaced by a rule.
-    ``max_retries`` (3): further attempts after a failure that may pass.
-    ``circuit_breaker_threshold`` (10): failures in a row after which nothing is sent for
-    ``circuit_breaker_timeout`` (60 s); ``breaker_waits`` (false): requests wait meanwhile instead
-    of failing at once (no config key).
+    ``judge_url``: the service's address, without ``/judge``.
+    ``api_key_env``: the variable that holds the key, read at every request.
+    ``key_required``: whether that variable was named, so that it must be set (no config key).
+    ``use_cache``: whether equal requests get one score, those in flight included.
+    ``cache_size``: how many scores are kept; the least recently used goes first.
+    ``cache_ttl``: seconds that a score is kept.
+    ``max_batch_size``: requests in one HTTP request, up to 128.
+    ``batch_timeout``: seconds that the first request of a batch waits for others.
+    ``max_concurrent_requests``: HTTP requests in flight.
+    ``timeout``: seconds for one reward, waiting and retries included.
+    ``fallback_to_rule``: whether a rule replaces a judge that cannot be reached.
+    ``max_retries``: further attempts after a failure that may pass.
+    ``circuit_breaker_threshold``: failures in a row after which nothing is sent. Each send counts,
+    retries too.
+    ``circuit_breaker_timeout``: seconds until one request may test the service again.
+    ``breaker_waits``: whether requests wait meanwhile instead of failing at once (no config key).
     """
 
     judge_url: str
@@ -101,7 +101,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_keys(config, _KEYS, f"{_WHERE}: ")
         given = {name: value for name, value in config.items() if value is not None}
         values = _read_key_settings(given.pop("api_key", None), given.pop("api_key_env", None))
-        for name, variable in _VARIABLES.items():
+        for name, variable in VARIABLES.items():
             if name not in given and (value := os.environ.get(variable)):
                 given[name] = value
         for name, value in given.items():

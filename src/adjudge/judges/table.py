@@ -57,7 +57,9 @@ SAMPLING = (
     "reasoning_effort",
     "extra_body",
 )
-_CALL_KEYS = ("api_key_env", "cache", "price", "trust_env", "endpoint")
+_CALL_KEYS = (
+    "api_key_env", "cache", "price", "trust_env", "ca_file", "headers", "endpoint",
+)  # fmt: skip
 NOT_ABOUT_REPLIES = frozenset({*_CALL_KEYS, "cache_sampled", "batch_size", "slots", "threads"})
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
@@ -134,6 +136,10 @@ class JudgeTable(ConfigTable):
     """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     trust_env: bool = True
     """Use the environment's proxies."""
+    ca_file: str | None = None
+    """A PEM file with the authority of the server's certificate, beside the spec or not."""
+    headers: dict[str, str] = Field(default={})
+    """Further headers: each name with the environment variable that has its value."""
     endpoint: dict[str, Any] = Field(default={})
     """Limits, time limits and retries."""
 
@@ -376,8 +382,9 @@ def _http_arguments(
     if own is None and table.cache is not None:
         own = folder / table.cache
     found: dict[str, Any] = {
-        **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env")),
+        **table.chosen(("api_key_env", "base_url", "features", "stream", "trust_env", "headers")),
         "preset": table.type,
+        "ca_file": None if table.ca_file is None else folder / table.ca_file,
         "settings": parse_settings(table.endpoint) if table.endpoint else None,
         "cache": own,
         "price": None if table.price is None else table.price.model_dump(exclude_none=True),

@@ -182,7 +182,8 @@ _LONGEST_S = 60
 class AnswerRate:
     """Answers per second over about the last ten seconds; times are the caller's clock.
 
-    An exponentially decaying count, divided by the time that it has had to build up.
+    An exponentially decaying count, divided by the time that it has had to build up. Time in which
+    nobody asks is left out: it says nothing about how fast a queue moves.
 
     >>> seen = AnswerRate(now=0.0)
     >>> for second in range(1, 61): seen.add(50, now=float(second))
@@ -196,6 +197,10 @@ class AnswerRate:
         self._at = now
         self._count = 0.0
         self._weight = 0.0
+
+    def begin(self, now: float) -> None:
+        """Somebody asks again, after a time without requests."""
+        self._at = now
 
     def add(self, answers: int, now: float) -> None:
         """So many answers were given."""
@@ -327,6 +332,8 @@ class BackendQueue:
         waiting = self.waiting
         if waiting and waiting + len(requests) > self._settings.queue_size:
             raise QueueFull(waiting, self._rate.retry_after(waiting, self._loop.time()))
+        if not self._arrivals:
+            self._rate.begin(self._loop.time())
         arrival = _Arrival(self._loop, requests)
         self._arrivals[arrival] = self._queue[arrival] = None
         self.waiting += len(requests)

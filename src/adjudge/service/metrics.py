@@ -40,10 +40,20 @@ _SECONDS_BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
 )
 _SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
-_UPSTREAM_COUNTERS = (
-    "calls", "answered", "cache_hits", "deduplicated", "sends", "retries", "timeouts", "limit_cuts",
-    "circuit_opened", "input_tokens", "output_tokens", "unpriced",
-)  # fmt: skip
+_UPSTREAM_COUNTERS = {
+    "calls": "questions to a judge's endpoint, answered or not",
+    "answered": "questions that got a reply",
+    "cache_hits": "replies from the cache",
+    "deduplicated": "questions that shared the reply of an equal one in flight",
+    "sends": "requests sent, including those sent again",
+    "retries": "requests sent again after a failure",
+    "timeouts": "requests sent again because no answer came in time",
+    "limit_cuts": "how often the limit of calls in flight was reduced",
+    "circuit_opened": "how often the circuit breaker opened",
+    "input_tokens": "tokens of the questions, as the server counts them",
+    "output_tokens": "tokens of the replies",
+    "unpriced": "replies without a price, which are in no cost",
+}
 
 
 class QueueGauges(Protocol):
@@ -133,19 +143,21 @@ class _ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """What holds now."""
         yield from self._counted()
+        yield GaugeMetricFamily("judge_inflight", "judgements under way now", self._gauges.judging)
         yield GaugeMetricFamily(
-            "judge_inflight", "Judgements in the backend's hands", self._gauges.judging
+            "judge_queue_size", "judgements that wait now", self._gauges.waiting
         )
-        yield GaugeMetricFamily("judge_queue_size", "Judgements that wait", self._gauges.waiting)
         yield from _collect_upstream(open_connections())
 
     def _counted(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
-            "judge_requests", "HTTP requests by route and outcome", labels=("route", "outcome")
+            "judge_requests",
+            f"HTTP requests; outcomes: {', '.join(REQUEST_OUTCOMES)}",
+            labels=("route", "outcome"),
         )
         seconds = HistogramMetricFamily(
             "judge_request_duration_seconds",
-            "From a request's arrival to its answer",
+            "seconds from a request's arrival to its answer",
             labels=("route",),
         )
         for route in self._metrics.routes:
@@ -153,13 +165,13 @@ class _ServiceCollector(Collector):
                 requests.add_metric((route.path, outcome), count)
             seconds.add_metric((route.path,), route.seconds.buckets(), route.seconds.sum)
         failures = CounterMetricFamily(
-            "judge_failures", "Judgements without a score", labels=("kind",)
+            "judge_failures", "judgements that ended without a score", labels=("kind",)
         )
         for kind, count in self._metrics.failures.items():
             failures.add_metric((kind,), count)
         batches = self._metrics.batches
         sizes = HistogramMetricFamily(
-            "judge_batch_size", "Requests that the backend was given at once"
+            "judge_batch_size", "judgements that were begun at once, those of groups left out"
         )
         sizes.add_metric((), batches.buckets(), batches.sum)
         yield from (requests, seconds, failures, sizes)
@@ -170,22 +182,23 @@ def _collect_upstream(connections: Sequence[Connection]) -> Iterator[Metric]:
     cost = sum(one.cost_usd for one in stats)
     # 0 USD where no reply had a price would be a number that nobody knows.
     known = cost if cost or not any(one.unpriced for one in stats) else None
-    yield CounterMetricFamily("judge_cost_usd", "What the judges have cost, in US dollars", known)
-    for name in _UPSTREAM_COUNTERS:
-        family = CounterMetricFamily(
-            f"judge_upstream_{name}", f"{name} of a judge's endpoint", labels=("endpoint",)
-        )
+    what = "what the judges have cost, in US dollars; absent where no reply had a price"
+    yield CounterMetricFamily("judge_cost_usd", what, known)
+    for name, meaning in _UPSTREAM_COUNTERS.items():
+        family = CounterMetricFamily(f"judge_upstream_{name}", meaning, labels=("endpoint",))
         for endpoint, one in _number_endpoints(connections):
             family.add_metric((endpoint,), getattr(one.endpoint.stats, name))
         yield family
     failures = CounterMetricFamily(
-        "judge_upstream_failures", "Calls without a reply", labels=("endpoint", "kind")
+        "judge_upstream_failures", "questions that got no reply", labels=("endpoint", "kind")
     )
     limit = GaugeMetricFamily(
-        "judge_upstream_limit", "Calls that may be in flight now", labels=("endpoint",)
+        "judge_upstream_limit", "limit of calls in flight now", labels=("endpoint",)
     )
     up = GaugeMetricFamily(
-        "judge_upstream_up", "0 while a judge's breakers let nothing through", labels=("endpoint",)
+        "judge_upstream_up",
+        "0 while the circuit breaker lets no request through",
+        labels=("endpoint",),
     )
     for endpoint, one in _number_endpoints(connections):
         up.add_metric((endpoint,), one.endpoint.outage is None)

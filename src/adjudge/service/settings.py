@@ -15,17 +15,18 @@ _LARGEST = 1e6  # seconds, megabytes: what timers and sizes can bear
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the service listens, batches and refuses; ``ConfigError`` on a wrong value.
 
-    ``host`` (127.0.0.1): a public one needs a key. ``port`` (8888): 0 picks a free one.
-    ``api_key_env``: the variable with the key; without a value there, none is asked for.
-    ``max_batch_size`` (16), ``batch_timeout`` (0.01 s): a batch closes when it is full or when its
-    oldest request has waited so long.
-    ``concurrency`` (64): requests in the backend's hands when it takes them one by one.
-    ``queue_size`` (1000): requests that wait; more are refused with 429 and a ``Retry-After``.
-    ``deadline_s`` (60): from a request's arrival to its answer, waiting included; then ``timeout``.
-    ``group_size`` (0: unknown): how many samples a group has where a trainer's format does not say.
-    ``group_timeout_s`` (300): how long the first sample of a group waits for the others.
-    ``max_body_mb`` (16): of a request. One image may have half of it.
-    ``drain_s`` (30): after SIGTERM, for accepted requests to be answered.
+    ``host``: the address to listen on; a public one needs a key.
+    ``port``: 0 picks a free one.
+    ``api_key_env``: the variable that holds the clients' key; without a value, no key is asked for.
+    ``max_batch_size``: requests in one batch, where the judge takes batches.
+    ``batch_timeout``: seconds that the oldest request waits until its batch closes.
+    ``concurrency``: requests that are judged at once, where they are judged one by one.
+    ``queue_size``: requests that may wait, and groups that may be open; more get 429.
+    ``deadline_s``: seconds from a request's arrival to its answer; then the answer is ``timeout``.
+    ``group_size``: samples of a group, where a trainer's format does not say (0: unknown).
+    ``group_timeout_s``: seconds that the first sample of a group waits for the others.
+    ``max_body_mb``: the largest request; one image may have half of it.
+    ``drain_s``: seconds after SIGTERM in which accepted requests are answered.
     """
 
     host: str = "127.0.0.1"

@@ -42,7 +42,9 @@ class EndpointKey:
     ``provider`` is the wire it speaks, ``cache_name`` what replies are kept under (default: the
     first address), ``cache`` an absolute path or an open cache, ``budget`` a ceiling shared with
     other endpoints (a run's; it gets endpoints of its own), ``owner`` the model's name in error
-    messages. ``transport`` opens what sends the bytes, where that is not HTTP to ``base_urls``.
+    messages. ``ca_file`` and ``headers`` (each header's name and variable) are those of
+    :class:`~adjudge.judges.wire.transport.AiohttpTransport`. ``transport`` opens what sends the
+    bytes, where that is not HTTP to ``base_urls``.
     """
 
     provider: str
@@ -52,9 +54,21 @@ class EndpointKey:
     cache: str | ReplyCache | None = None
     cache_name: str | None = None
     trust_env: bool = True
+    ca_file: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
     budget: SpendCeiling | None = None
     owner: str = "?"
     transport: Callable[..., Transport] | None = None
+
+    def open_transport(self) -> Transport:
+        """What sends the bytes."""
+        if self.transport is not None:
+            return self.transport(trust_env=self.trust_env)
+        from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415  (as below)
+
+        return AiohttpTransport(
+            trust_env=self.trust_env, ca_file=self.ca_file, headers=dict(self.headers)
+        )
 
 
 @dataclass(eq=False)
@@ -110,7 +124,8 @@ async def connect(wanted: EndpointKey, key: str | None) -> Connection:
     here = await _loop_connections()
     server = (wanted.provider, wanted.base_urls, hashlib.sha256((key or "").encode()).digest())
     own_cache = None if isinstance(wanted.cache, str | None) else id(wanted.cache)
-    how = (wanted.key_env, wanted.trust_env, id(wanted.budget), own_cache, wanted.transport)
+    way = (wanted.trust_env, wanted.ca_file, wanted.headers, wanted.transport)
+    how = (wanted.key_env, *way, id(wanted.budget), own_cache)
     while (found := here.get((server, how))) is not None:
         problem = _describe_conflict(found.endpoint_key, wanted)
         if problem is None:
@@ -132,14 +147,13 @@ def open_cache(path: Path | str, *, sampled: bool = False) -> ReplyCache:
 def _open_connection(wanted: EndpointKey, server: tuple[Any, ...]) -> Connection:
     # A run without a judge on the network reads none of this.
     from adjudge.judges.endpoint.endpoint import Endpoint  # noqa: PLC0415
-    from adjudge.judges.wire.transport import AiohttpTransport  # noqa: PLC0415
 
     cache, own = wanted.cache, None
     if isinstance(cache, str):
         cache = own = open_cache(cache)
     endpoint = Endpoint(
         wanted.base_urls,
-        (wanted.transport or AiohttpTransport)(trust_env=wanted.trust_env),
+        wanted.open_transport(),
         wanted.settings,
         cache=cache,
         provider=wanted.cache_name,

@@ -39,7 +39,12 @@ from adjudge.judges.base import (
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
-from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
+from adjudge.judges.wire.transport import (
+    check_headers,
+    load_authority,
+    normalize_url,
+    read_headers,
+)
 from adjudge.prompts.fence import PROCESS_KEY
 
 if TYPE_CHECKING:
@@ -140,7 +145,9 @@ class HttpChatModel(ChatModel):
     ``settings``: how calls survive; all models of one address and key must agree. ``cache``: a file
     for replies (mode ``record``), or a ``ReplyCache``; off unless given. ``price``: US dollars per
     million tokens. ``budget``: a ceiling that several models share. ``trust_env``: use the
-    environment's proxies. ``wire``: a format of your own, a class that is made with the key (or
+    environment's proxies. ``ca_file``: a PEM file; the server's certificate must come from an
+    authority in it. ``headers``: further headers, and the environment variable of each value.
+    ``wire``: a format of your own, a class that is made with the key (or
     ``None``) and meets :class:`~adjudge.judges.base.Wire`; it has the features of its attribute
     ``features``, or none. Everything else (``temperature``, ``max_tokens``, ``seed``, ``top_p``,
     ``extra_body``, …) is sent with each call, as the server names it.
@@ -168,6 +175,8 @@ class HttpChatModel(ChatModel):
         cache: str | Path | ReplyCache | None = None,
         price: Price | Mapping[str, float] | None = None,
         trust_env: bool = True,
+        ca_file: str | Path | None = None,
+        headers: Mapping[str, str] | None = None,
         budget: SpendCeiling | None = None,
         wire: type[Any] | None = None,
         **sampling: Any,
@@ -210,9 +219,13 @@ class HttpChatModel(ChatModel):
             if wire is None
             else f"{cache_name} ({_class_path(wire)} {digest_source(wire)[:16]})",
             trust_env=trust_env,
+            ca_file=None if ca_file is None else str(Path(ca_file).expanduser().absolute()),
+            headers=tuple(check_headers(headers or {}).items()),
             budget=budget,
             owner=f"{known.name}:{model}",
         )
+        if self._endpoint_key.ca_file is not None and not self._replays():
+            load_authority(self._endpoint_key.ca_file)
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBinding] = WeakKeyDictionary()
         self._fence_key: bytes | None = None
 
@@ -346,19 +359,21 @@ class HttpChatModel(ChatModel):
         self, seconds: float, on_wait: Callable[[str], None] = lambda _: None
     ) -> None:
         """Wait until its server answers anything; see :func:`wait_for_server`."""
-        transport = AiohttpTransport()
+        transport = self._endpoint_key.open_transport()
         try:
             await wait_for_server(self.base_urls, seconds, transport=transport, on_wait=on_wait)
         finally:
             await transport.aclose()
 
     def check_machine(self) -> None:
-        """The key is in the environment, where one is needed."""
+        """The key, where one is needed, and the headers' values are in the environment."""
         if not self._replays():
             try:
                 self._key()
+                read_headers(dict(self._endpoint_key.headers))
             except GradingFailure as failure:
-                raise ConfigError(f"{failure}. Run: export {self.api_key_env}=…") from None
+                variable = failure.metadata.get("variable", self.api_key_env)
+                raise ConfigError(f"{failure}. Run: export {variable}=…") from None
 
     def _key(self) -> str | None:
         """The key; ``GradingFailure(auth)`` names the variable when it lacks or cannot be one."""

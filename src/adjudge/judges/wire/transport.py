@@ -8,7 +8,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import io
+import os
+import re
+import ssl
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,6 +38,17 @@ _BEFORE_SENDING = (
 """Errors of getting a connection: the request never left."""
 
 _LARGE_REQUEST = 1 << 20
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+_OWN_HEADERS = frozenset(
+    {"authorization", "connection", "content-encoding", "content-length", "content-type", "host",
+     "transfer-encoding"}
+)  # fmt: skip
+"""Headers that only the request itself may set: another value would change what a server reads."""
+
+_REDACTED = b"[redacted]"
+_SHORTEST_SECRET = 8
+"""What is shorter may be a word of a reply, and is not taken out of one."""
+
 _KEEP_ALIVE_S = 15.0
 _DNS_CACHE_S = 300
 
@@ -62,8 +77,13 @@ class _Handler(ResponseHandler):
 class _Connector(aiohttp.TCPConnector):
     """Tells connections when they go back into the pool, which aiohttp has no hook for."""
 
-    def __init__(self) -> None:
-        super().__init__(limit=0, ttl_dns_cache=_DNS_CACHE_S, keepalive_timeout=_KEEP_ALIVE_S)
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(
+            limit=0,
+            ttl_dns_cache=_DNS_CACHE_S,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            ssl=True if context is None else context,
+        )
         handler: type[ResponseHandler] = _Handler
         self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
 
@@ -77,16 +97,27 @@ class AiohttpTransport:
     """One pool of keep-alive connections for each event loop that uses it.
 
     No limit of its own on connections (``Endpoint`` limits calls), no cookies, no redirects, so
-    that no key follows one. TLS verifies against the system's store. ``trust_env`` (true) takes
-    proxies from ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for
-    this machine's own addresses; ``.netrc`` is not read. A connection on which something arrives
-    unasked is closed, so that no reply reaches another request.
+    that no key follows one. TLS verifies against the system's store, or against the certificates
+    of ``ca_file`` alone. ``headers``: the variables of further headers, read at every request; a
+    server that repeats a value does not get it past here. ``trust_env`` (true) takes proxies from
+    ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for this machine's
+    own addresses; ``.netrc`` is not read. A connection on which something arrives unasked is
+    closed, so that no reply reaches another request.
 
     >>> transport = AiohttpTransport(trust_env=False)
     """
 
-    def __init__(self, *, trust_env: bool = True, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        trust_env: bool = True,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        ca_file: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._trust_env = trust_env
+        self._context = None if ca_file is None else load_authority(ca_file)
+        self._variables = dict(headers or {})
         self._max_body_bytes = max_body_bytes
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
             WeakKeyDictionary()
@@ -108,11 +139,12 @@ class AiohttpTransport:
             target = self._target(base_url, request.path)
         url, proxy = target
         body = request.body
+        own = read_headers(self._variables) if self._variables else {}
         try:
             response = await session.post(
                 url,
                 data=body if len(body) < _LARGE_REQUEST else io.BytesIO(body),
-                headers=request.headers,
+                headers=_add_headers(request.headers, own) if own else request.headers,
                 allow_redirects=False,
                 proxy=proxy,
             )
@@ -124,6 +156,12 @@ class AiohttpTransport:
             response.close()
             raise
         headers = {name.lower(): value for name, value in response.headers.items()}
+        for value in own.values():
+            if len(value) >= _SHORTEST_SECRET:
+                content = content.replace(value.encode(), _REDACTED)
+                headers = {
+                    name: said.replace(value, _REDACTED.decode()) for name, said in headers.items()
+                }
         return HttpResponse(status=response.status, headers=headers, body=content, cut=cut)
 
     async def _read(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -149,7 +187,7 @@ class AiohttpTransport:
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
             del self._sessions[loop]
         session = aiohttp.ClientSession(
-            connector=_Connector(),
+            connector=_Connector(self._context),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             auto_decompress=True,
@@ -172,6 +210,57 @@ class AiohttpTransport:
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()
+
+
+def load_authority(path: str) -> ssl.SSLContext:
+    """What verifies a server by the certificates of a PEM file, and by no others."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:  # an SSLError, too, where there is no certificate in it
+        why = "has no certificate" if isinstance(error, ssl.SSLError) else f"{error.strerror}"
+        raise ConfigError(
+            f"ca_file: cannot be used: {why} (found {path!r:.200}). Give a PEM file with the "
+            "certificate authority of the judge's server."
+        ) from None
+
+
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """``headers``, the variable of each header by its name; no value is shown, it may be secret."""
+    for name, variable in headers.items():
+        if not _HEADER_NAME.match(name) or name.lower() in _OWN_HEADERS:
+            listed = ", ".join(sorted(_OWN_HEADERS))
+            raise ConfigError(
+                f"headers: must have names of headers that a request may add (found {name!r:.60}; "
+                f"not allowed: {listed}). A key belongs into the variable of api_key_env."
+            )
+        if not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", str(variable)):
+            raise ConfigError(
+                f"headers.{name}: must be the name of an environment variable, in capital letters, "
+                "digits and '_' (what was found is not shown, since it may be the value itself)"
+            )
+    return dict(headers)
+
+
+def _add_headers(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    replaced = {name.lower() for name in own}
+    kept = {name: value for name, value in headers.items() if name.lower() not in replaced}
+    return kept | dict(own)
+
+
+def read_headers(variables: Mapping[str, str]) -> dict[str, str]:
+    """The values of these variables by header; ``GradingFailure(auth)`` where one lacks."""
+    found = {}
+    for name, variable in variables.items():
+        value = os.environ.get(variable, "").strip()
+        if not value or not value.isascii() or not value.isprintable():
+            problem = "has characters that no header has" if value else "is not set"
+            raise GradingFailure(
+                ErrorKind.AUTH,
+                f"headers.{name}: the environment variable {variable} {problem}",
+                {"sent": False, "variable": variable},
+            )
+        found[name] = value
+    return found
 
 
 def _proxy_for(url: yarl.URL) -> yarl.URL | None:
