@@ -14,8 +14,11 @@ import ast
 import asyncio
 import inspect
 import itertools
+import json
+import random
 import re
 import sys
+import tempfile
 import textwrap
 import tomllib
 import types
@@ -32,7 +35,15 @@ from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from adjudge.cli.graders import SHARED_PARAMETERS, describe, range_text, shipped_families
+from adjudge.audit import CHECKS, audit_run, read_run
+from adjudge.audit.report import effect_text
+from adjudge.audit.steps import LOG_CHECKS
+from adjudge.cli.graders import (
+    SHARED_PARAMETERS,
+    describe,
+    range_text,
+    shipped_families,
+)
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.client import settings as client_settings
@@ -385,8 +396,96 @@ class _Idle:
     waiting = judging = 0
 
 
+_CHECK_NEEDS = {
+    "not_finite": "",
+    "broken_rows": "",
+    "missing": "",
+    "lone_samples": "groups",
+    "dead_groups": "",
+    "recorded_advantages": "the trainer's advantages",
+    "filled_rewards": "two different rewards",
+    "outliers": "20 rewards",
+    "scales": "two sources or groups",
+    "saturation": "a scale without steps",
+    "mixed_prompts": "a group column",
+    "missing_pattern": "10 missing rewards",
+    "stale_rewards": "texts",
+    "repeated_rewards": "many values",
+    "reference_in_prompt": "references",
+    "length": "texts",
+    "format": "texts",
+    "position": "rows in the order of sampling",
+    "components": "two parts of the reward",
+    "phrases": "texts",
+    "reward_jump": "8 steps",
+    "judge_drift": "8 steps, `env_reward`",
+    "duplicates": "texts of 8 words",
+    "degenerate": "texts",
+    "truncation": "texts, some cut off",
+    "tool_loops": "tool calls with results",
+    "judge_errors": "the judge's words",
+    "contradictions": "8 reasons that state a score",
+}
+"""What an audit's check needs beside rewards, in a word: its own refusal says it in full."""
+
+_CHECK_UNITS = {
+    "missing_pattern": "share of the answers with the property",
+    "components": "correlation of the two",
+    "phrases": "advantage with it, minus without it, at equal length",
+    "truncation": "standard deviations of the advantage",
+    "tool_loops": "share of rollouts with tool calls",
+    "judge_errors": "share of samples with a judge's words",
+    "contradictions": "share of reasons that can be read",
+}
+"""Of the checks that do not apply to the run of the table."""
+
+
+def render_checks() -> str:
+    """The table of an audit's checks, with what each would have seen in a run of 576 samples."""
+    if missing := {check.name for check in CHECKS} ^ _CHECK_NEEDS.keys():
+        sys.exit(f"_CHECK_NEEDS: differs from the checks in {sorted(missing)}")
+    seen = {one.name: one.result for one in audit_run(_audited_run())}
+    lines = [
+        "| check | looks for | needs | unit of the effect | seen from |",
+        "|---|---|---|---|---:|",
+    ]
+    for check in CHECKS:
+        unit = seen[check.name].unit or _CHECK_UNITS[check.name]
+        size = effect_text(seen[check.name].detectable, unit)
+        needs = _CHECK_NEEDS[check.name] or "–"
+        lines.append(f"| `{check.name}` | {check.looks_for} | {needs} | {unit} | {size or '–'} |")
+    return "\n".join(lines)
+
+
+def _audited_run() -> Any:
+    """12 steps of 8 groups of 6: answers and rewards by chance, so nothing is there to find."""
+    draw = random.Random(0)  # noqa: S311  (no secret)
+    words = ["so", "we", "add", "two", "and", "get", "the", "sum", "of", "**both**", "numbers"]
+    rows = []
+    for at in range(12 * 8 * 6):
+        step, group = at // 48, at // 6
+        text = " ".join(draw.choices(words, k=draw.randint(20, 60)))
+        rows.append({
+            "prompt": f"What is the answer to question {group}?", "response": f"{text}.",
+            "step": step, "group": str(group), "reward": draw.random(),
+            "env_reward": float(draw.random() < 0.5), "advantage": draw.gauss(0, 1),
+            "reference": f"the answer to {group} is {group + 1}",
+        })  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        dump = Path(folder) / "dump.jsonl"
+        dump.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return read_run([dump])
+
+
+def render_step_rules() -> str:
+    """The table of the rules over steps."""
+    rows = [f"| `{one.name.removeprefix('steps_')}` | {one.looks_for} |" for one in LOG_CHECKS]
+    return "\n".join(["| rule | looks for |", "|---|---|", *rows])
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
 TABLES = {
+    "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
     "grading.md": {"formats": render_formats},
     "judge-service.md": {"client-settings": render_client_settings},
     "many-machines.md": {"service-settings": render_service_settings},

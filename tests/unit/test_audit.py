@@ -638,7 +638,7 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
     assert done.exit_code == 0, done.output
     report = make_audit([run])
     assert (report.count, report.groups, report.input.formats) == (64, 16, {"run folder": 1})
-    assert not report.notes
+    assert not [*report.notes, *report.input.notes]
     assert {one.name: one.state for one in report.outcomes}["duplicates"] != "not_applicable"
     rollouts.unlink()
     assert not make_audit([run]).notes  # the run kept its rollouts
@@ -653,22 +653,9 @@ def test_small_shares_are_not_rounded_away() -> None:
     assert [share_text(x) for x in (0.0, 0.0002, 0.9999)] == ["0%", "< 0.1%", "> 99.9%"]
 
 
-def test_the_page_of_the_documentation_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    write_dump(tmp_path / "dump.jsonl", clean(slow_ones_become_0))
-    block = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    exec(compile(block[1], str(DOCS), "exec"), {})
-    assert capsys.readouterr().out.split() == block[2].split()
-    screen = re.search(r"\$ adjudge audit dump\.jsonl -o out\n(.*?)\n\.\.\.\n", text, re.DOTALL)
-    assert screen is not None
-    shown = " ".join(audit("dump.jsonl", "-o", "out")[1].split())
-    assert shown.startswith(" ".join(screen[1].split()))
-    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+def test_the_page_of_the_documentation_lists_every_check_in_its_order() -> None:
+    table = DOCS.read_text(encoding="utf-8").partition("<!-- made: checks -->")[2]
+    named = re.findall(r"^\| `(\w+)` \|", table.partition("<!-- end")[0], re.MULTILINE)
     assert named == [check.name for check in CHECKS]
 
 

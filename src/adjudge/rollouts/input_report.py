@@ -215,7 +215,8 @@ class InputReport:
                 "the file has rewards and no texts, so that no check of texts can be made. Next "
                 "time, record prompt, response, group and step beside each reward."
             )
-        if self.formats and not self.samples and not self._broken:
+        logs_alone = self.formats and "run folder" not in self.formats
+        if logs_alone and not self.samples and not self._broken:
             notes.append(
                 "a log has means of steps, so that no check of rewards or texts can be made. Next "
                 "time, record the rollouts: trainer.rollout_data_dir in verl, log_completions in "
