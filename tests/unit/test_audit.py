@@ -638,6 +638,7 @@ def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -
     assert done.exit_code == 0, done.output
     report = make_audit([run])
     assert (report.count, report.groups, report.input.formats) == (64, 16, {"run folder": 1})
+    assert report.input.notes == []  # a log has no rollouts; this folder has
     assert not report.notes
     assert {one.name: one.state for one in report.outcomes}["duplicates"] != "not_applicable"
     rollouts.unlink()
