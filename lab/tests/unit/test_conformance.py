@@ -6,7 +6,6 @@ import ast
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
