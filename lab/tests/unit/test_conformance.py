@@ -27,8 +27,6 @@ from adjudge_lab.conformance.reference import MeanFillTrainer, ReferenceTrainer,
 from adjudge_lab.conformance.source import TrainerSource
 from adjudge_lab.conformance.testing import conformance_tests
 
-DOCS = Path(__file__).parents[3] / "docs"
-
 
 def test_an_exact_trainer_passes_every_check() -> None:
     found = run_conformance(ReferenceTrainer())
