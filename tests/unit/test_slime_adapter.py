@@ -172,6 +172,17 @@ def test_a_spec_that_compares_needs_a_whole_group() -> None:
     assert judge(group, centred) == [0.5, -0.5]
 
 
+def test_a_schedule_is_refused_before_a_judge_is_asked() -> None:
+    """The trainer's calls name no step, and what a judge said would be thrown away."""
+    [grader] = ANSWER["graders"]
+    scheduled = {**grader, "weight": {"from": 1.0, "to": 0.5, "steps": 10}}
+    reward = slime.make_reward(spec({**ANSWER, "graders": [scheduled]}))
+    sample = Sample("4", label="4")
+    with pytest.raises(ConfigError, match=r"weight: .* slime .*Give the grader a number"):
+        asyncio.run(reward(arguments(), sample))
+    assert sample.metadata == {}
+
+
 def test_several_samples_of_one_rollout_are_not_judged_apart() -> None:
     with refuses("--custom-generate-function-path"):
         asyncio.run(slime.make_reward(spec())(arguments(), [Sample(), Sample()]))

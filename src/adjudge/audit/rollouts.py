@@ -16,7 +16,7 @@ from adjudge.checks.judges import JudgedRun
 from adjudge.checks.run import NOT_A_NUMBER, REWARD_COPIES, AuditedRollout, AuditedRun
 from adjudge.errors import RunFolderError
 from adjudge.intake.columns import is_reward, read_env_reward
-from adjudge.rollouts.input_report import may_be_score
+from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.judge_findings import MAX_SAMPLES, read_judged
 from adjudge.runs.records import RunRecord, RunRecords
@@ -98,7 +98,7 @@ def _has_own_reward(sample: Sample, reader: SampleReader, mapping: Mapping[str, 
 def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
     """The samples of a run folder; without their texts where the rollouts are gone."""
     records = RunRecords(path)
-    run.input.formats["run folder"] += 1
+    run.input.formats[RUN_FOLDER] += 1
     if dropped := records.count_dropped():
         reasons = ", ".join(f"{why} {count:,}" for why, count in dropped.items())
         run.notes.append(

@@ -40,6 +40,9 @@ _NO_SCORE_ENDS = (
 )
 _SCORE_WORDS = ("reward", "score", "correct", "pass", "success", "acc", "rating", "grade", "label")
 
+RUN_FOLDER = "run folder"
+"""What :attr:`InputReport.formats` counts a run folder as; its samples are not counted."""
+
 
 @lru_cache(maxsize=1024)
 def may_be_score(name: str) -> bool:
@@ -215,8 +218,7 @@ class InputReport:
                 "the file has rewards and no texts, so that no check of texts can be made. Next "
                 "time, record prompt, response, group and step beside each reward."
             )
-        logs_alone = self.formats and "run folder" not in self.formats
-        if logs_alone and not self.samples and not self._broken:
+        if self.formats.keys() - {RUN_FOLDER} and not self.samples and not self._broken:
             notes.append(
                 "a log has means of steps, so that no check of rewards or texts can be made. Next "
                 "time, record the rollouts: trainer.rollout_data_dir in verl, log_completions in "

@@ -168,6 +168,7 @@ class _SlimeAdapter(Adapter):
         return self.make_sample(place, place, sample.prompt, sample.response, fields)
 
     def _check(self, args: Any, given: Any) -> None:
+        self.spec.refuse_schedules("slime (or miles)", "Give the grader a number.")
         if not isinstance(given, list):
             self._check_one_sample()
         elif not args.group_rm or any(isinstance(one, list) for one in given):

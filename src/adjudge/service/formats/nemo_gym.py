@@ -8,7 +8,7 @@ An error's status is raised by Gym's agent; NeMo-RL then runs the rollout again 
 Gym's own collector stops, or notes it beside the results (``route_failures_to_sidecar``). Gym has a
 mark for a failed judge, a row with ``reward`` 0.0 and ``_ng_failure_class``, and its collector
 keeps marked rows out of the results. NeMo-RL masks such a row's loss, but in some of its loops the
-0.0 still counts in the group's mean (docs/wire-formats.md has which). So the mark is only for those
+0.0 still counts in the group's mean (docs/verifiers.md has which). So the mark is only for those
 who ask for it: ``--format nemo-gym-marked``.
 """
 
