@@ -182,8 +182,10 @@ def format_adapters(
                 f"{name.partition(' ')[0]}: {verdict}"
                 for name, verdict in zip(names, verdicts, strict=True)
             ]
-        cells = (one["title"], one.get("version") or "; ".join(versions), one["add"])
-        cells += ("; ".join(verdicts) or "–", one["missing"], one["refused"])
+        cells = (
+            *(one["title"], one.get("version") or "; ".join(versions), one["add"]),
+            *("; ".join(verdicts) or "–", one["missing"], one["refused"]),
+        )
         rows.append(f"| {' | '.join(cells)} |\n")
     return _format_head(_ADAPTER_COLUMNS) + "".join(rows)
 
