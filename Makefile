@@ -132,7 +132,7 @@ test-plugins: env-dev env-torch env-verl061  ## plug-ins in the code of trainers
 	[ -z "$(SOURCES)" ] || PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) $(ENVS)/torch/bin/python -m pytest $(ALONE) tests/contract/plugins
 	[ -z "$(SOURCES)" ] || PYTHONPATH=src:lab/src ADJUDGE_TRAINER_SOURCES=$(SOURCES) ADJUDGE_SERVER_PYTHON=$(BIN)/python $(ENVS)/verl061/bin/python -m pytest $(ALONE) tests/contract/plugins/test_nemo_gym.py tests/contract/plugins/test_tinker_cookbook.py
 
-conformance: env-torch  ## what trainers do with a missing reward: fetch, drive, and write docs/conformance.md (SOURCES=DIR: fetched before)
+conformance: env-torch  ## what trainers do with a missing reward: fetch, drive, and write docs/trainers.md and results/conformance.md (SOURCES=DIR: fetched before)
 	PYTHONPATH=src:lab/src $(ENVS)/torch/bin/python docs/generate_conformance.py $(if $(SOURCES),--sources $(SOURCES))
 
 test-verifiers: env-verifiers  ## a reward spec as judge of the real verifiers

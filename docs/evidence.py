@@ -38,7 +38,7 @@ def on_post_build(config: Any) -> None:
         text = page.read_text(encoding="utf-8")
         html = markdown.markdown(text, extensions=["tables", "fenced_code", "toc"])
         html = _SITE.sub(r'href="../\1/', _INNER.sub(r"\1.html", html))
-        html = html.replace("../docs/assets/", "../assets/")
+        html = html.replace("../docs/", "../")  # assets, data
         head = (
             f'<!doctype html><meta charset="utf-8"><title>{page.stem}</title>'
             f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'

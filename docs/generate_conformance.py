@@ -1,12 +1,15 @@
-"""Write ``docs/conformance/results.json`` and the table of ``docs/conformance.md``.
+"""Write ``docs/conformance/results.json``, and the tables of trainers that are made of it.
 
     python docs/generate_conformance.py [--sources DIR] [--only NAME] [--table]
+
+The tables are in ``docs/trainers.md`` (a row an adapter: what its trainer does by itself, and what
+it does with adjudge) and in ``results/conformance.md`` (a row a trainer that was driven).
 
 Each trainer of ``docs/conformance/trainers.toml`` is fetched (its release by pip, its commit from
 GitHub, both without dependencies) and driven by ``adjudge conformance`` in a process of its own,
 which needs torch. A folder of its name in ``--sources`` is used as it is. Where a source cannot be
 had, the trainer keeps the results that it has, and the command says so and goes on. It names the
-rows that are older than a month. ``--table`` writes the table from the results that are there.
+rows that are older than a month. ``--table`` writes the tables from the results that are there.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import tarfile
 import tempfile
 import tomllib
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,8 @@ from adjudge_lab.conformance.checks import (
 ROOT = Path(__file__).parents[1]
 TRAINERS = ROOT / "docs" / "conformance" / "trainers.toml"
 RESULTS = ROOT / "docs" / "conformance" / "results.json"
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "trainers.md"
+EVIDENCE = ROOT / "results" / "conformance.md"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 _MONTH = datetime.timedelta(days=31)
@@ -47,12 +51,12 @@ _ARCHIVE = "https://github.com/{name}/archive/{commit}.tar.gz"
 _COLUMNS: tuple[str, ...] = (
     "trainer",
     "version, run on",
-    '"missing" is said by',
+    "how you mark it missing",
     "verdict",
     "with two functions",
 )
 _COLUMNS += ("what fails", "decided at", "other ways")
-_HEAD = f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n"
+_ADAPTER_COLUMNS = ("trainer", "tested", "you add", "alone", "with adjudge", "refused")
 
 
 def fetch_trainer(trainer: Mapping[str, Any], folder: Path) -> None:
@@ -159,7 +163,42 @@ def format_table(results: Mapping[str, Mapping[str, Any]]) -> str:
             *(_show_failures(found), f"`{one['decided at']}`", _show_ways(others)),
         )
         rows.append(f"| {' | '.join(cells)} |\n")
-    return _HEAD + "".join(rows)
+    return _format_head(_COLUMNS) + "".join(rows)
+
+
+def format_adapters(
+    adapters: Iterable[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """The table of ``docs/trainers.md``: a row an adapter, in the order of ``adapters``."""
+    rows = []
+    for one in adapters:
+        driven = [results[name] for name in one.get("alone", ())]
+        several = len({result["title"] for result in driven}) > 1
+        names = [result["title" if several else "version"] for result in driven]
+        versions = [result["version"] for result in driven][: None if several else 1]
+        verdicts = [_show_default(result) for result in driven]
+        if len(driven) > 1:
+            verdicts = [
+                f"{name.partition(' ')[0]}: {verdict}"
+                for name, verdict in zip(names, verdicts, strict=True)
+            ]
+        cells = (
+            *(one["title"], one.get("version") or "; ".join(versions), one["add"]),
+            *("; ".join(verdicts) or "–", one["missing"], one["refused"]),
+        )
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return _format_head(_ADAPTER_COLUMNS) + "".join(rows)
+
+
+def _format_head(columns: Sequence[str]) -> str:
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
+
+
+def _show_default(result: Mapping[str, Any]) -> str:
+    """The verdicts of a trainer's best way with one function, its default setting's first."""
+    alone = [way for way in result["ways"].items() if way[1]["functions"] == 1]
+    _, found = min(alone, key=_rank_way)
+    return " or ".join(dict.fromkeys(map(_mark, found["settings"].values())))
 
 
 def insert_table(page: str, table: str) -> str:
@@ -239,13 +278,14 @@ def _quote(names: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Drive the trainers that can be had, and write both files."""
+    """Drive the trainers that can be had, and write the results and both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sources", type=Path, help="a folder with trainers, by their names")
     parser.add_argument("--only", action="append", help="the name of a trainer; may be repeated")
-    parser.add_argument("--table", action="store_true", help="write the table only")
+    parser.add_argument("--table", action="store_true", help="write the tables only")
     options = parser.parse_args()
-    trainers = tomllib.loads(TRAINERS.read_text(encoding="utf-8"))["trainer"]
+    declared = tomllib.loads(TRAINERS.read_text(encoding="utf-8"))
+    trainers = declared["trainer"]
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     results: dict[str, Any] = {}
     for trainer in trainers:
@@ -272,8 +312,10 @@ def main() -> None:
     for sentence in find_old_rows(results, datetime.datetime.now(datetime.UTC).date()):
         sys.stdout.write(f"{sentence}\n")
     RESULTS.write_text(format_results(results), encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(insert_table(page, format_table(results)), encoding="utf-8")
+    tables = {PAGE: format_adapters(declared["adapter"], results), EVIDENCE: format_table(results)}
+    for page, table in tables.items():
+        text = page.read_text(encoding="utf-8")
+        page.write_text(insert_table(text, table), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -355,6 +355,38 @@ def test_a_trainers_author_has_a_test_for_each_way_setting_and_check(tmp_path: P
     assert "gradients of the others are" in said
 
 
+CENTRED = """
+from adjudge_lab.conformance.driver import StepResult, Way
+
+class CentredTrainer:
+    name, version, decided_at = "centred", "1", "train.py:1"
+    ways, settings, batch_wide = (Way("None"),), ("centre",), frozenset()
+
+    def run_step(self, batch, way, setting):
+        advantages = []
+        for group in batch.groups:
+            filled = [reward or 0.0 for reward in group]
+            mean = sum(filled) / len(filled)
+            advantages.append([reward - mean for reward in filled])
+        return StepResult(advantages=advantages)
+"""
+
+
+@pytest.mark.slow  # a run of pytest
+def test_a_driver_of_ones_own_has_a_test_for_each_check(tmp_path: Path) -> None:
+    (tmp_path / "my_driver.py").write_text(CENTRED)
+    said = run_pytest(
+        tmp_path,
+        "from adjudge_lab.conformance.testing import conformance_tests\n"
+        "from my_driver import CentredTrainer\n"
+        "test_missing_rewards = conformance_tests(\n"
+        '    CentredTrainer, known_failures=["advantages", "NaN"]\n'
+        ")\n",
+    )
+    assert "[None-centre-missing answer] - Failed: [–, –, 1, –] gives [-0.25, -0.25, 0.7" in said
+    assert "2 failed, 2 passed, 4 skipped, 2 xfailed" in said
+
+
 def test_a_way_and_a_check_that_do_not_exist_are_named() -> None:
     with pytest.raises(ValueError, match=r"unknown 'NaN' \(allowed: None\)"):
         conformance_tests(ReferenceTrainer, ways=["NaN"])

@@ -1,4 +1,4 @@
-"""The table of the conformance page: it is that of the results, and they are made from sources."""
+"""The tables of trainers: they are those of the results, and these are made from sources."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from adjudge.trainers import SHIPPED_TRAINERS
 from adjudge_lab.conformance.drivers import DRIVERS
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -28,16 +29,44 @@ def generator() -> Any:
     return module
 
 
-def test_the_table_is_that_of_the_results(generator: Any) -> None:
-    page = (DOCS / "conformance.md").read_text(encoding="utf-8")
+def declare(generator: Any) -> Any:
+    """The declaration of all trainers."""
+    return tomllib.loads(generator.TRAINERS.read_text(encoding="utf-8"))
+
+
+def test_the_tables_are_those_of_the_results(generator: Any) -> None:
     results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
-    assert generator.insert_table(page, generator.format_table(results)) == page
+    adapters = generator.format_adapters(declare(generator)["adapter"], results)
+    tables = {generator.PAGE: adapters, generator.EVIDENCE: generator.format_table(results)}
+    for page, table in tables.items():
+        text = page.read_text(encoding="utf-8")
+        assert table in text
+        assert generator.insert_table(text, table) == text
     assert generator.format_results(results) == generator.RESULTS.read_text(encoding="utf-8")
+
+
+def test_every_adapter_has_a_row_that_says_whether_it_sees_groups(generator: Any) -> None:
+    """What refuses specs about whole groups is in the adapter's code (``call_holds``)."""
+    rows = declare(generator)["adapter"]
+    named = {name: row for row in rows for name in row.get("names", [])}
+    assert set(named) == set(SHIPPED_TRAINERS)
+    for name, row in named.items():
+        module = SHIPPED_TRAINERS[name].partition(":")[0].removeprefix("adjudge.trainers.")
+        file = generator.ROOT / "src" / "adjudge" / "trainers" / f"{module.replace('.', '/')}.py"
+        alone = 'call_holds = "one sample"' in file.read_text(encoding="utf-8")
+        said = row["refused"].startswith("whole-group specs")
+        assert said == alone or name in {"openrlhf", "verl"}, name  # which have ways of both kinds
+
+
+def test_every_result_is_in_the_row_of_an_adapter(generator: Any) -> None:
+    declared = declare(generator)
+    shown = {name for row in declared["adapter"] for name in row.get("alone", [])}
+    assert shown == {one["name"] for one in declared["trainer"]}
 
 
 def test_every_trainer_that_has_a_driver_has_a_row(generator: Any) -> None:
     results = json.loads(generator.RESULTS.read_text(encoding="utf-8"))
-    trainers = tomllib.loads(generator.TRAINERS.read_text(encoding="utf-8"))["trainer"]
+    trainers = declare(generator)["trainer"]
     assert list(results) == [one["name"] for one in trainers]
     assert {one["driver"] for one in trainers} == set(DRIVERS) - NO_TRAINERS
 

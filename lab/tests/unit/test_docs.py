@@ -113,7 +113,7 @@ def test_the_readme_says_of_each_trainer_what_its_page_says() -> None:
     told = dict(
         re.findall(r"^\| \W*(unbiased|drops|wrong|stops)\b[^|]*\| (.*) \|$", readme, re.MULTILINE)
     )
-    page = (ROOT / "docs" / "conformance.md").read_text()
+    page = (ROOT / "results" / "conformance.md").read_text()
     rows = page.partition("<!-- results -->")[2].partition("<!-- end of results -->")[0]
     for row in rows.strip().splitlines()[2:]:
         trainer, version, _, verdict = (cell.strip() for cell in row.split("|")[1:5])
