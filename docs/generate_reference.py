@@ -15,7 +15,7 @@ import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from adjudge.cli.graders import describe, range_text, shipped_families, short_ty
 from adjudge.cli.main import CORE_COMMANDS, CORE_GROUPS, command_line
 from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.graders.registry import SHIPPED
+from adjudge.intake.columns import REWARD_COLUMNS
+from adjudge.rollouts.formats.columns import NAMES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -214,7 +216,26 @@ def _help(program: typer.Typer, words: str) -> str:
     return re.sub(r"[ \t]+$", "", done.output, flags=re.MULTILINE)
 
 
+def render_columns() -> str:
+    """The usual names of each field's column, as readers of rollouts know them."""
+    rows = []
+    for field, usual in {**NAMES, "env_reward": REWARD_COLUMNS}.items():
+        columns = dict.fromkeys((field, *usual))
+        rows.append(f"| `{field}` | {', '.join(f'`{column}`' for column in columns)} |")
+    return "\n".join(("| field | columns that are found |", "| --- | --- |", *rows))
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
+TABLES = {"start/install.md": {"columns": render_columns}}
+"""The tables in pages that are written by hand: each is between ``made`` and ``end of``."""
+
+
+def _with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    for name, render in tables.items():
+        first, last = f"<!-- made: {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(first)
+        text = f"{before}{first}\n{render()}\n\n{last}{rest.partition(last)[2]}"
+    return text
 
 
 def main() -> None:
@@ -222,8 +243,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail where a page is old")
     check = parser.parse_args().check
-    for name, render in PAGES.items():
-        page, text = DOCS / name, render()
+    pages = {name: render() for name, render in PAGES.items()}
+    for name, tables in TABLES.items():
+        pages[name] = _with_tables((DOCS / name).read_text(encoding="utf-8"), tables)
+    for name, text in pages.items():
+        page = DOCS / name
         if not check:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
