@@ -38,7 +38,7 @@ def weigh(extra: str) -> tuple[int, int, bool]:
     try:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "v"], check=True)
         python = folder / "v" / "bin" / "python"
-        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
         subprocess.run([*command, "--no-compile", *needs], cwd=ROOT, check=True)
         [site] = (folder / "v" / "lib").glob("python*/site-packages")
         files = [file for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc"]
