@@ -49,6 +49,7 @@ from adjudge.cli.plugins import LAB_COMMANDS
 from adjudge.client import settings as client_settings
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
+from adjudge.intake.columns import REWARD_COLUMNS
 from adjudge.judges.table import JudgeTable
 from adjudge.rewards.spec import (
     GraderEntry,
@@ -58,6 +59,7 @@ from adjudge.rewards.spec import (
 )
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
 from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.columns import NAMES
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
 from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
@@ -483,6 +485,15 @@ def render_step_rules() -> str:
     return "\n".join(["| rule | looks for |", "|---|---|", *rows])
 
 
+def render_columns() -> str:
+    """The usual names of each field's column, as readers of rollouts know them."""
+    rows = []
+    for field, usual in {**NAMES, "env_reward": REWARD_COLUMNS}.items():
+        columns = dict.fromkeys((field, *usual))
+        rows.append(f"| `{field}` | {', '.join(f'`{column}`' for column in columns)} |")
+    return "\n".join(("| field | columns that are found |", "| --- | --- |", *rows))
+
+
 PAGES = {"grader-reference.md": render_graders, "cli.md": render_commands}
 TABLES = {
     "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
@@ -490,6 +501,7 @@ TABLES = {
     "judge-service.md": {"client-settings": render_client_settings},
     "many-machines.md": {"service-settings": render_service_settings},
     "metrics.md": {"service-metrics": render_service_metrics},
+    "start/install.md": {"columns": render_columns},
     "spec.md": {
         "keys of a grader": lambda: render_keys(GraderEntry),
         "keys of a panel": lambda: render_keys(PanelSettings),

@@ -28,16 +28,21 @@ def test_pages_install_by_the_same_line() -> None:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """The clone, and the environment of a shell before anything is installed."""
+    """The archive of a clone, and the environment of a shell before anything is installed."""
     folder = tmp_path_factory.mktemp("machine")
     environment = bare_environment(folder)
     reach_index(folder, environment)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [archive] = folder.glob("*.tar.gz")
+    return archive, environment
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """A clone in ``folder`` in which no other page has written."""
     with tarfile.open(archive) as opened:
         opened.extractall(folder, filter="data")
-    return folder / archive.name.removesuffix(".tar.gz"), environment
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 def reach_index(folder: Path, environment: dict[str, str]) -> None:
@@ -55,19 +60,21 @@ def reach_index(folder: Path, environment: dict[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(machine: tuple[Path, dict[str, str]]) -> dict[str, str]:
+def installed(
+    machine: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """The environment of a shell in which the page "Install" was pasted."""
-    clone, bare = machine
+    archive, bare = machine
     environment = dict(bare)
-    run_page(_INSTALL, clone, environment)
+    run_page(_INSTALL, unpack(archive, tmp_path_factory.mktemp("install")), environment)
     return environment
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(_PIP_TIMEOUT_S)
-def test_readme(machine: tuple[Path, dict[str, str]]) -> None:
-    clone, bare = machine
-    run_page(_README, clone, dict(bare))
+def test_readme(machine: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+    archive, bare = machine
+    run_page(_README, unpack(archive, tmp_path), dict(bare))
 
 
 @pytest.mark.slow

@@ -129,11 +129,13 @@ def test_an_audit(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_terminal(tmp_path: Path) -> None:
-    """What ``adjudge demo`` prints, as the picture on the first page of the docs."""
-    done = run_process("demo", "-o", "runs/demo", folder=tmp_path, FORCE_COLOR="1", COLUMNS="104")
+    """The group that ``adjudge demo`` shows, as the picture of README and of the first page."""
+    done = run_process("demo", "-o", "runs/demo", folder=tmp_path, FORCE_COLOR="1", COLUMNS="84")
     assert done.returncode == 0
-    lines = done.stdout.split("\n\nTo grade your own")[0]
-    console = Console(record=True, width=104, file=StringIO())
+    lines = done.stdout.partition("\n\n")[0]
+    assert "turned" in lines
+    assert "64 samples" not in lines
+    console = Console(record=True, width=84, file=StringIO())
     console.print(Text.assemble(("$ ", "dim"), "adjudge demo\n", Text.from_ansi(lines)))
     # No font from elsewhere: a page that shows the picture asks nobody.
     frame = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
