@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import typer
+from tests.refusals import refuses
 from typer.testing import CliRunner
 
 from adjudge.cli.grade import check_budget
 from adjudge.cli.main import command_line
 from adjudge.rewards.spec import RewardSpec
-from tests.refusals import refuses
 
 SPEC = """
 [[graders]]

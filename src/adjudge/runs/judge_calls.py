@@ -464,7 +464,11 @@ def estimate_times(
             "requests_per_minute": (counted, limits.requests_per_minute),
             "tokens_per_minute": (tokens[name] * share, limits.tokens_per_minute),
         }
-        least = [max(0.0, 60 * many / rate - BURST_S) for many, rate in rates.values() if rate is not None]
+        least = [
+            max(0.0, 60 * many / rate - BURST_S)
+            for many, rate in rates.values()
+            if rate is not None
+        ]
         found[name] = {
             "calls": round(counted),
             "max_concurrency": limits.max_concurrency,
