@@ -19,8 +19,8 @@ _TEXTS = {
     "port": "The port; 0 picks a free one.",
     "host": "The address to listen on; a public one needs --require-key.",
     "model": "The model's name in replies.",
-    "behaviour": "fixed, scripted, rubric (counts keywords), criteria (marks a rubric's criteria by "
-    "the words that they quote), length (favours long candidates) or echo [default: as the other "
+    "behaviour": "fixed, scripted, rubric (counts keywords), criteria (marks a rubric's criteria "
+    "by the words that they quote), length (favours long candidates) or echo [default: as the other "
     "options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
     "reasoning": "fixed: reasoning, sent in its own field.",
