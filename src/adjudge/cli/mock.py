@@ -20,8 +20,8 @@ _TEXTS = {
     "host": "The address to listen on; a public one needs --require-key.",
     "model": "The model's name in replies.",
     "behaviour": "fixed, scripted, rubric (counts keywords), criteria (marks a rubric's criteria "
-    "by the words that they quote), length (favours long candidates) or echo [default: as the other "
-    "options imply].",
+    "by the words that they quote), length (favours long candidates) or echo [default: as the "
+    "other options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
     "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
