@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from tests.refusals import refuses
 from typer.testing import CliRunner
 
+from adjudge.cli.grade import check_budget
 from adjudge.cli.main import command_line
+from adjudge.rewards.spec import RewardSpec
 
 SPEC = """
 [[graders]]
@@ -115,3 +119,37 @@ def test_an_equal_beginning_is_new_once(folder: Path) -> None:
     _, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
     read, new = (found["graders"]["quality"][f"{key}input_tokens"] for key in ("", "new_"))
     assert read / 8 < new < read / 3
+
+
+def test_a_grading_says_how_long_its_judge_takes(folder: Path) -> None:
+    limits = "[judges.main.endpoint]\nmax_concurrency = 4\nrequests_per_minute = 30"
+    spec = folder / "scores.toml"
+    spec.write_text(spec.read_text() + limits)
+    code, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
+    assert code == 0
+    assert found["times"] == {
+        "main": {"calls": 6, "max_concurrency": 4, "rounds": 2, "least_s": pytest.approx(6.0)}
+    }
+    words = ["grade", "rollouts.jsonl", "--spec", "scores.toml", "--dry-run"]
+    shown = CliRunner().invoke(command_line(), words).stdout
+    assert "main: 6 calls, at most 4 at a time: 2 s where a reply takes 1 s" in shown
+    assert "at least 6 s by its rates per minute" in shown
+
+
+def test_a_budget_of_a_judge_needs_its_price(folder: Path) -> None:
+    spec = folder / "pairs.toml"
+    spec.write_text(spec.read_text() + "[judges.main.endpoint]\nbudget_usd = 1.0")
+    with refuses("judges.main.price"):
+        RewardSpec.load(spec).build_judges()
+
+
+def test_a_spent_budget_of_a_service_ends_a_grading_with_4(tmp_path: Path) -> None:
+    summary = {
+        "endpoints": [{"failures": {}}],
+        "missing": {"by_kind": {"budget": 2}},
+        "reward": {"missing": 2, "not_sampled": 0},
+        "samples": 9,
+    }
+    with pytest.raises(typer.Exit) as ended:
+        check_budget(summary, tmp_path)
+    assert ended.value.exit_code == 4

@@ -46,6 +46,7 @@ from adjudge.report.elements import format_sample_rate
 from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
+from adjudge.runner.progress import format_duration
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
 from adjudge.runs.judge_calls import (
@@ -55,6 +56,7 @@ from adjudge.runs.judge_calls import (
     endpoint_tables,
     estimate_calls,
     estimate_scenarios,
+    estimate_times,
     hedge_note,
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
@@ -74,13 +76,16 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
     asked = estimate_calls(job.spec, samples, groups, job.draws)
     unknown = {name: one.why for name, one in asked.items() if one.why}
-    found = list(estimate_scenarios(job.spec, asked, len(samples))) if asked and not unknown else []
+    is_known = bool(asked and not unknown)
+    found = list(estimate_scenarios(job.spec, asked, len(samples))) if is_known else []
+    times = estimate_times(job.spec, asked, len(samples), rows) if is_known else {}
     if as_json:
         report = {
             "rows": rows,
             "looked_at": len(samples),
             "graders": {name: asdict(one) for name, one in asked.items()},
             "scenarios": found,
+            "times": times,
         }
         print_json(report)
         return
@@ -102,6 +107,19 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
     for name, one in asked.items():
         per = one.calls / len(samples)
         console.print(f"[dim]{clean(name)} ({one.scope}): {per:.2f} calls a sample[/]")
+    for name, time in times.items():
+        console.print(_describe_time(name, time), soft_wrap=True)
+
+
+def _describe_time(name: str, time: Mapping[str, Any]) -> str:
+    """How long a judge takes, by how long one reply takes: a dry run has seen none."""
+    fast, slow = (format_duration(time["rounds"] * reply_s) for reply_s in (1, 10))
+    least = time["least_s"]
+    return (
+        f"{clean(name)}: {time['calls']:,} calls, at most {time['max_concurrency']:,} at a time: "
+        f"{fast} where a reply takes 1 s, {slow} where it takes 10 s"
+        + (f"; at least {format_duration(least)} by its rates per minute" if least else "")
+    )
 
 
 def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
@@ -379,6 +397,7 @@ def _too_many_missing(summary: Mapping[str, Any], max_missing: float) -> bool:
 def check_budget(summary: Mapping[str, Any], folder: Path) -> None:
     """End with exit code 4 where money was not enough for a call, and say how to go on."""
     unpaid = sum(one["failures"].get(ErrorKind.BUDGET, 0) for one in summary["endpoints"])
+    unpaid = unpaid or summary["missing"]["by_kind"].get(ErrorKind.BUDGET, 0)  # a service's budget
     if not unpaid:
         return
     reward = summary["reward"]

@@ -19,8 +19,9 @@ _TEXTS = {
     "port": "The port; 0 picks a free one.",
     "host": "The address to listen on; a public one needs --require-key.",
     "model": "The model's name in replies.",
-    "behaviour": "fixed, scripted, rubric, criteria, length or echo [default: as the other "
-    "options imply].",
+    "behaviour": "fixed, scripted, rubric (counts keywords), criteria (marks a rubric's criteria "
+    "by the words that they quote), length (favours long candidates) or echo [default: as the "
+    "other options imply].",
     "reply": "fixed: the reply's text, sent unchanged.",
     "reasoning": "fixed: reasoning, sent in its own field.",
     "script": "scripted: a JSONL file of texts or {reply, when, reasoning}.",
@@ -30,7 +31,8 @@ _TEXTS = {
     "fail": "A fault: NAME[=VALUE]:PROBABILITY. Can be repeated; --faults lists the names.",
     "outage": "Be away from START to END seconds: START,END resets connections, START,END,503 "
     "answers 503. Can be repeated.",
-    "seed": "Make faults and latencies repeat [default: random; it is printed].",
+    "seed": "Each request number gets the same fault and latency again [default: random; it is "
+    "printed].",
     "stream_only": "Refuse requests that do not stream, with status 400.",
     "rpm": "The most requests per minute; more get status 429.",
     "require_key": "The variable with the key that requests must send.",
@@ -56,8 +58,13 @@ def mock(
 
     Example: adjudge mock --latency lognormal:0.2,1.288 --fail 429:0.05
 
-    Serves /v1/chat/completions, /v1/messages, /v1/models, /health, and /stats with the counts. By
-    default every chat request gets the reply {"score": 1, "reason": "mock"}. Ctrl-C stops it.
+    Serves /v1/chat/completions, /v1/messages, /v1/models, /classify (a scalar judge: its output
+    grows with the length), /health, and /stats with the counts. The first line that it prints is
+    the base URL: give it to a judge in a spec (base_url), or to a client (OPENAI_BASE_URL). By
+    default every chat request gets the reply {"score": 1, "reason": "mock"}. A reply that the mock
+    makes follows the JSON Schema or choices of the request, or the form that adjudge's prompt
+    states, so it plays every shipped grader. It needs no key and no network. Ctrl-C stops it and
+    prints the counts. In Python: adjudge.mock.serve (on a running loop) and start_mock (a process).
     """
     if faults:
         _list_faults(as_json)

@@ -382,8 +382,9 @@ class RewardSpec(ConfigFile):
         together, beside each endpoint's own ceiling; paid judges then need a price.
         """
         is_bounded = budget is not None and budget.ceiling is not None
-        for name, table in self.judges.items() if is_bounded else ():
-            if table.may_cost and table.price is None:
+        for name, table in self.judges.items():
+            bounded = is_bounded or table.endpoint.get("budget_usd") is not None
+            if bounded and table.may_cost and table.price is None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."

@@ -6,15 +6,17 @@ calls, tokens and money, with nothing sent.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
+from adjudge.judges.table import parse_settings
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
@@ -276,7 +278,8 @@ class JudgeCallEstimate:
 
     ``new_input_tokens``: what a server must read that knows each beginning from the calls before.
     ``cost_usd`` is ``None`` without a price; it assumes replies of full length and no cache. Where
-    nothing could be asked, ``why`` says so, and the rest is not known, not 0.
+    nothing could be asked, ``why`` says so, and the rest is not known, not 0. ``judge_calls`` and
+    ``judge_tokens`` are the calls and all their tokens, in and out, by judge.
     """
 
     scope: str
@@ -286,10 +289,14 @@ class JudgeCallEstimate:
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     why: str = ""
+    judge_calls: dict[str, int] = field(default_factory=dict)
+    judge_tokens: dict[str, int] = field(default_factory=dict)
 
-    def add(self, reads: int, writes: int, price: Price | None, new: float) -> None:
+    def add(self, judge: str, reads: int, writes: int, price: Price | None, new: float) -> None:
         """One call was asked for, of whose prompt the share ``new`` was in none before."""
         self.calls += 1
+        _count(self.judge_calls, {judge: 1})
+        _count(self.judge_tokens, {judge: reads + writes})
         self.input_tokens += reads
         self.new_input_tokens += round(reads * new)
         self.output_tokens += writes
@@ -304,6 +311,8 @@ class JudgeCallEstimate:
         self.input_tokens += round(other.input_tokens * times)
         self.new_input_tokens += round(other.new_input_tokens * times)
         self.output_tokens += round(other.output_tokens * times)
+        _count(self.judge_calls, other.judge_calls, times)
+        _count(self.judge_tokens, other.judge_tokens, times)
         self.why = self.why or other.why
         if other.cost_usd is None:
             self.cost_usd = None
@@ -311,12 +320,20 @@ class JudgeCallEstimate:
             self.cost_usd += other.cost_usd * times
 
 
+def _count(total: dict[str, int], more: Mapping[str, int], times: float = 1.0) -> None:
+    for name, number in more.items():
+        total[name] = total.get(name, 0) + round(number * times)
+
+
 class _CallMeter(ChatModel):
     """Stands in for a judge: counts what it is asked and says nothing."""
 
     kind = "scripted"
 
-    def __init__(self, model: ChatModel, asked: JudgeCallEstimate, prompts: PromptTree) -> None:
+    def __init__(
+        self, name: str, model: ChatModel, asked: JudgeCallEstimate, prompts: PromptTree
+    ) -> None:
+        self._name = name
         self.model, self.features = model.model, model.features
         self._asked, self._prompts = asked, prompts
         self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
@@ -333,7 +350,7 @@ class _CallMeter(ChatModel):
         sampling = {**self._sampling, **asked}
         price = Price(input=0.0, output=0.0) if self._free else self._price
         tokens = estimate_tokens(messages, sampling)
-        self._asked.add(*tokens, price, self._prompts.add(messages))
+        self._asked.add(self._name, *tokens, price, self._prompts.add(messages))
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 
@@ -342,7 +359,7 @@ def build_call_meters(
 ) -> dict[str, ChatModel]:
     """Stand-ins for ``judges``, which count in ``asked`` what they are asked, and say nothing."""
     prompts = PromptTree()
-    return {name: _CallMeter(judge, asked, prompts) for name, judge in judges.items()}
+    return {name: _CallMeter(name, judge, asked, prompts) for name, judge in judges.items()}
 
 
 def estimate_calls(
@@ -419,6 +436,46 @@ def estimate_scenarios(
             yield _scenario_row(f"{scope} only", of_scope, samples, 1.0)
     if rate == 1.0:
         yield _scenario_row(f"{both}, sample_rate 0.5", asked.values(), samples, 0.5)
+
+
+def estimate_times(
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int, rows: int
+) -> dict[str, dict[str, Any]]:
+    """How long each judge behind a server takes for ``rows`` rows, where nothing fails.
+
+    ``rounds`` is the calls over ``max_concurrency``, rounded up: the run takes so many times the
+    time of one reply. ``least_s`` is what the table's own rates allow, ``None`` without one.
+    """
+    from adjudge.judges.endpoint.limits import BURST_S  # noqa: PLC0415  (a dry run's alone)
+
+    calls: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    for one in asked.values():
+        _count(calls, one.judge_calls)
+        _count(tokens, one.judge_tokens)
+    share = spec.reward.sample_rate * rows / samples
+    found = {}
+    for name, table in spec.judges.items():
+        if not (name in calls and table.may_cost):
+            continue
+        limits = parse_settings(table.endpoint)
+        counted = calls[name] * share
+        rates = {
+            "requests_per_minute": (counted, limits.requests_per_minute),
+            "tokens_per_minute": (tokens[name] * share, limits.tokens_per_minute),
+        }
+        least = [
+            max(0.0, 60 * many / rate - BURST_S)
+            for many, rate in rates.values()
+            if rate is not None
+        ]
+        found[name] = {
+            "calls": round(counted),
+            "max_concurrency": limits.max_concurrency,
+            "rounds": math.ceil(counted / limits.max_concurrency),
+            "least_s": max(least, default=None),
+        }
+    return found
 
 
 def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[str, Any]:

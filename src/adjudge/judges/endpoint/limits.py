@@ -134,6 +134,10 @@ class AdaptiveLimit:
 # ── rates and money ──────────────────────────────────────────────────────────────────────────────
 
 
+BURST_S = 6.0
+"""For so many seconds' worth of a rate nobody waits."""
+
+
 class RateBucket:
     """So many units (requests or tokens) a minute, of which ``burst_s`` seconds' worth at once.
 
@@ -141,7 +145,7 @@ class RateBucket:
     burst: a call larger than the whole bucket goes when the bucket is full and leaves it in debt.
     """
 
-    def __init__(self, per_minute: float, burst_s: float = 6.0) -> None:
+    def __init__(self, per_minute: float, burst_s: float = BURST_S) -> None:
         self._rate = per_minute / 60.0
         self._capacity = max(self._rate * burst_s, 1.0)
         self._level = self._capacity
