@@ -68,6 +68,14 @@ def test_every_grader_type_is_documented() -> None:
     assert [name for name in SHIPPED if f"`{name}`" not in text] == []
 
 
+def test_every_page_of_evidence_is_listed() -> None:
+    listed = (ROOT / "results" / "README.md").read_text()
+    linked = (ROOT / "docs" / "design.md").read_text()
+    for page in {one.name for one in (ROOT / "results").glob("*.md")} - {"README.md"}:
+        assert f"]({page})" in listed, page
+        assert f"](../results/{page}" in linked, page
+
+
 def test_the_python_api_names_what_there_is() -> None:
     page = (ROOT / "docs" / "reference.md").read_text()
     entries = re.findall(r"^::: (\S+)(?:\n +options: \{ members: \[(.*)\] \})?", page, re.MULTILINE)
