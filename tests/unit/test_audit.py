@@ -655,7 +655,7 @@ def test_small_shares_are_not_rounded_away() -> None:
 
 def test_the_page_of_the_documentation_lists_every_check_in_its_order() -> None:
     table = DOCS.read_text(encoding="utf-8").partition("<!-- made: checks -->")[2]
-    named = re.findall(r"^\| `(\w+)` \|", table.partition("<!-- end")[0], re.MULTILINE)
+    named = re.findall(r"^\|`(\w+)`\|", table.partition("<!-- end")[0], re.MULTILINE)
     assert named == [check.name for check in CHECKS]
 
 

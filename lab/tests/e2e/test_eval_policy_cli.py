@@ -217,26 +217,3 @@ def test_a_dataset_has_only_its_rows(work: Path, servers: dict[str, str]) -> Non
     summary = json.loads(done.stdout)
     assert summary["models"][0]["official"]["value"] == 1.0
     assert "exact" not in summary["models"][0]["scores"]  # it is the official score
-
-
-def test_the_example_of_the_docs_comes_out_as_printed(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "eval.md").read_text()
-    part = page.split("## An example without a model")[1].split("```")
-    files, printed = part[1].removeprefix("sh\n"), part[5]
-    subprocess.run(["bash", "-ec", files], cwd=tmp_path, check=True)
-    with (
-        start_mock(behaviour="scripted", script=str(tmp_path / "policy.jsonl")) as new,
-        start_mock(behaviour="scripted", script=str(tmp_path / "worse.jsonl")) as old,
-    ):
-        done = adjudge(
-            "eval", "eval.toml", "--model", f"{new}#new", "--against", f"{old}#old",
-            "--seeds", "0-7", "-o", "out", folder=tmp_path,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in printed.splitlines()]
-    wanted = [line for line in lines if line and line[0] in {"official", "quality", "reward"}]
-    assert len(wanted) == 9
-    found = [line.split() for line in done.stdout.splitlines()]
-    assert [
-        line for line in found if line and line[0] in {"official", "quality", "reward"}
-    ] == wanted

@@ -1,6 +1,7 @@
 """What the documentation shows works, and every type and option it names exists."""
 
 import inspect
+import pkgutil
 import re
 import tomllib
 from functools import cache
@@ -65,6 +66,23 @@ def test_the_study_in_the_docs_is_valid() -> None:
 def test_every_grader_type_is_documented() -> None:
     text = (ROOT / "docs" / "graders.md").read_text()
     assert [name for name in SHIPPED if f"`{name}`" not in text] == []
+
+
+def test_every_page_of_evidence_is_listed() -> None:
+    listed = (ROOT / "results" / "README.md").read_text()
+    linked = (ROOT / "docs" / "design.md").read_text()
+    for page in {one.name for one in (ROOT / "results").glob("*.md")} - {"README.md"}:
+        assert f"]({page})" in listed, page
+        assert f"](../results/{page}" in linked, page
+
+
+def test_the_python_api_names_what_there_is() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text()
+    entries = re.findall(r"^::: (\S+)(?:\n +options: \{ members: \[(.*)\] \})?", page, re.MULTILINE)
+    assert len(entries) > 20
+    for path, members in entries:
+        owner = pkgutil.resolve_name(path)
+        assert [one for one in members.split(", ") if one and not hasattr(owner, one)] == [], path
 
 
 def test_every_grader_says_what_it_reads() -> None:

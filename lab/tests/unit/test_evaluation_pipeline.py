@@ -1,4 +1,4 @@
-"""The commands of the evaluation pipeline's page, run as they stand there; and those refused."""
+"""The commands of the page on evaluation that need servers, run as printed; and those refused."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from adjudge_lab.evaluation.targets import find_shards, merge_checkpoint
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
 
-PAGE = (Path(__file__).parents[3] / "docs" / "evaluation-pipeline.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-PIPELINE, CHECKPOINT, _, REPLAY = (block.replace("\\\n", " ") for block in BLOCKS)
+PAGE = (Path(__file__).parents[3] / "docs" / "eval.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"<!-- not run: [^>]*-->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+_, PIPELINE, CHECKPOINT, _, REPLAY = BLOCKS
 JUDGE = '{"reason": "fair", "score": 4}'
 
 
@@ -53,8 +53,11 @@ def run(line: str) -> Result:
     return CliRunner().invoke(command_line(COMMANDS), arguments)
 
 
+PLAIN = "adjudge eval ifeval --data input_data.jsonl"
+
+
 def write_specs(judge: str) -> None:
-    [spec] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    [spec] = re.findall(r'```toml title="held_out.toml"\n(.*?)```', PAGE, re.DOTALL)
     for name, model in (("held_out", "JUDGE"), ("reward", "other")):
         text = spec.replace("http://HOST/v1", judge).replace("JUDGE", model)
         Path(f"{name}.toml").write_text(text)
@@ -62,7 +65,8 @@ def write_specs(judge: str) -> None:
 
 def test_the_pipeline_of_the_page(policy: str, judge: str) -> None:
     write_specs(judge)
-    for line in PIPELINE.splitlines():
+    stored = f"{PLAIN} --responses gen.parquet -o runs/ifeval"  # scored without generating
+    for line in (*PIPELINE.splitlines(), stored):
         done = run(line.replace("http://HOST/v1", policy))
         assert done.exit_code == 0, (line, done.output)
     for folder in ("generated", "ifeval"):
@@ -203,9 +207,6 @@ def refused(line: str) -> str:
     return " ".join(done.stderr.split())
 
 
-PLAIN = "adjudge eval ifeval --data input_data.jsonl "
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -214,7 +215,7 @@ PLAIN = "adjudge eval ifeval --data input_data.jsonl "
     ],
 )
 def test_options_of_a_merge_that_cannot_be_meant(options: str, said: str) -> None:
-    assert said in refused(PLAIN + options)
+    assert said in refused(f"{PLAIN} {options}")
 
 
 @pytest.mark.parametrize(
