@@ -155,6 +155,17 @@ def test_the_page_of_what_is_stable_names_every_command() -> None:
     assert [name for name in names if not re.search(rf"`{name}[ `]", text)] == []
 
 
+def test_a_page_has_the_title_of_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    titles = dict(re.findall(r"- \"?(.+?)\"?: (\S+\.md)$", nav, re.MULTILINE))
+    wrong = {
+        path: title
+        for title, path in titles.items()
+        if f"\n# {title}\n" not in "\n" + (ROOT / "docs" / path).read_text()
+    }
+    assert wrong == {}
+
+
 def test_links_inside_the_docs_lead_somewhere() -> None:
     for page in PAGES:
         for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
