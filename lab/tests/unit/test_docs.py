@@ -25,7 +25,6 @@ from adjudge.rewards.spec import (
 from adjudge.service import metrics as service_metrics
 from adjudge.trainers import metrics
 from adjudge_lab.rl import trl_backend
-from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -34,26 +33,19 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "results").glob("*.md")),
 ]
-BLOCKS = [
+SPECS = [
     (page.name, block)
     for page in PAGES
     for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
     if "[[graders]]" in block  # other tools' files are TOML too
 ]
-SPECS = [(page, block) for page, block in BLOCKS if "[algorithm]" not in block]
 METRIC_KEYS = re.compile(r'^ {8}"(\w+)":', re.MULTILINE)
-RUNS = [(page, block) for page, block in BLOCKS if "[algorithm]" in block]
 
 
 @pytest.mark.parametrize(("page", "block"), SPECS, ids=[page for page, _ in SPECS])
 def test_specs_in_the_docs_are_valid(page: str, block: str) -> None:
     spec = RewardSpec.from_dict(tomllib.loads(block), where=page)
     SpecRewardFunction(spec, graders=spec.build_graders())
-
-
-@pytest.mark.parametrize(("page", "block"), RUNS, ids=[page for page, _ in RUNS])
-def test_run_files_in_the_docs_are_valid(page: str, block: str) -> None:
-    resolve_run_file(tomllib.loads(block), where=page)
 
 
 def test_the_study_in_the_docs_is_valid() -> None:
