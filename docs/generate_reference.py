@@ -50,6 +50,7 @@ from adjudge.client import settings as client_settings
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.intake.columns import REWARD_COLUMNS
+from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.table import JudgeTable
 from adjudge.rewards.spec import (
     GraderEntry,
@@ -373,6 +374,18 @@ def render_client_settings() -> str:
     )
 
 
+def render_endpoint_settings() -> str:
+    """The keys of ``[judges.NAME.endpoint]``."""
+    settings = _documented_settings(EndpointSettings)
+    return _compact_table(
+        ("key", "default", "meaning"),
+        *(
+            (f"`{name}`", "none" if default is None else _default_text(default), meaning)
+            for name, (default, meaning) in settings.items()
+        ),
+    )
+
+
 def render_service_metrics() -> str:
     """What ``/metrics`` of a judge service has."""
 
@@ -499,6 +512,7 @@ TABLES = {
     "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
     "grading.md": {"formats": render_formats},
     "judge-service.md": {"client-settings": render_client_settings},
+    "judges.md": {"endpoint-settings": render_endpoint_settings},
     "many-machines.md": {"service-settings": render_service_settings},
     "metrics.md": {"service-metrics": render_service_metrics},
     "start/install.md": {"columns": render_columns},

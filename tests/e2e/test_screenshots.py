@@ -9,14 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import random
 import re
-from collections.abc import Iterator
 from contextlib import chdir
 from io import StringIO
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks.judge_bugs import chosen_runs, judge_server, make_run
@@ -86,46 +82,6 @@ def test_labels(browser: Browser, runs: dict[str, Path]) -> None:
         expect(progress).to_contain_text("4 of ")
         page.locator("#story-title").evaluate("one => { one.blur(); one.scrollIntoView(); }")
         keep("labels", page)
-
-
-_SENTENCES = (
-    "First I read the question again and name what is asked.",
-    "A short example makes the rule clear.",
-    "The rule has one exception, which I check next.",
-    "With numbers: 12 times 4 is 48, and 48 less 6 is 42.",
-    "That agrees with the definition.",
-    "I check the result by going backwards.",
-    "A common mistake here is to stop one step early.",
-    "Written out, the steps are these three.",
-    "So the answer follows from the two steps above.",
-)
-
-
-def _dump_with_filled_failures() -> Iterator[dict[str, Any]]:
-    """A dump of verl: the longer an answer, the more often its judge timed out and gave 0."""
-    rng = random.Random(7)
-    topics = ("a leap year", "the median", "a palindrome", "the tide", "compound interest")
-    for step, topic, _ in product(range(1, 13), topics, range(8)):
-        length = rng.randint(2, len(_SENTENCES))
-        right = rng.random() < 0.5
-        score = rng.gauss(0.75 if right else 0.45, 0.08) - 0.02 * length
-        timed_out = length > 7 and rng.random() < 0.7
-        yield {
-            "input": f"Explain {topic} to a pupil of twelve. (Task {step})",
-            "output": f"{' '.join(rng.sample(_SENTENCES, length))} ({rng.randint(100, 999)})",
-            "score": 0.0 if timed_out else round(min(0.98, max(0.1, score)), 3),
-            "step": step,
-        }
-
-
-def test_an_audit(browser: Browser, tmp_path: Path) -> None:
-    lines = "".join(json.dumps(row) + "\n" for row in _dump_with_filled_failures())
-    (tmp_path / "dump.jsonl").write_text(lines)
-    done = run_here("audit", "dump.jsonl", "-o", "audit", folder=tmp_path)
-    assert done.returncode == 0
-    url = (tmp_path / "audit" / "audit.html").as_uri()
-    with opened(browser, url, viewport={"width": 1100, "height": 1000}) as watched:
-        keep("audit", watched.page)
 
 
 def test_the_terminal(tmp_path: Path) -> None:
