@@ -32,6 +32,7 @@ from adjudge.client import settings as client_settings
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.intake.columns import REWARD_COLUMNS
+from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.table import JudgeTable
 from adjudge.rewards.spec import (
     GraderEntry,
@@ -182,6 +183,17 @@ def render_service_settings() -> str:
     )
 
 
+def render_endpoint_settings() -> str:
+    """The keys of ``[judges.NAME.endpoint]``."""
+    return compact_table(
+        ("key", "default", "meaning"),
+        *(
+            (f"`{name}`", "none" if default is None else _default_text(default), meaning)
+            for name, (default, meaning) in _documented_settings(EndpointSettings).items()
+        ),
+    )
+
+
 def render_client_settings() -> str:
     """The keys of a client's configuration."""
     settings = _documented_settings(ClientSettings)
@@ -318,6 +330,7 @@ def render_columns() -> str:
 TABLES = {
     "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
     "grading.md": {"formats": render_formats},
+    "judges.md": {"endpoint-settings": render_endpoint_settings},
     "judge-service.md": {"client-settings": render_client_settings},
     "many-machines.md": {"service-settings": render_service_settings},
     "metrics.md": {"service-metrics": render_service_metrics},

@@ -23,27 +23,29 @@ _ABOVE_0 = ("deadline_s", "breaker_cooldown_s", "requests_per_minute", "tokens_p
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How calls to one provider survive. All times in seconds; ``ConfigError`` on a wrong value.
 
-    ``max_concurrency`` (256): calls in flight, never more, hedges included. High enough for a
+    ``max_concurrency``: calls in flight, never more, hedges included. High enough for a
     local server with continuous batching; the limit finds its own level below.
-    ``start_concurrency`` (20): the limit at the start and after an outage; it doubles every round.
-    ``requests_per_minute``, ``tokens_per_minute`` (none): the account's rates, if known. Without
-    them the provider's refusals set the pace.
-    ``max_attempts`` (5): sends per call, hedges apart. Four retries outlast what passes.
-    ``deadline_s`` (120): from asking to giving up, waiting for a slot included. Only this ends a
+    ``start_concurrency``: the limit at the start and after an outage; it doubles every round.
+    ``requests_per_minute``: the account's rate, if known. Without it the provider's
+    refusals set the pace.
+    ``tokens_per_minute``: the same in tokens, of prompts and replies.
+    ``max_attempts``: sends per call, hedges apart.
+    ``deadline_s``: from asking to giving up, waiting for a slot included. Only this ends a
     call as ``timeout``. Raise it for judges that think for minutes.
-    ``timeout_factor`` (1.3): a send that is silent for longer than the factor times the 98th
+    ``timeout_factor``: a send that is silent for longer than the factor times the 98th
     percentile (at least 1 s, 3 medians and 1.7 times the 95th), twice as long after each such
     re-send, is cancelled and sent again; ``inf``: never.
-    ``hedge`` (true), ``hedge_budget`` (0.15): a call slower than 75 % of all (and than 1.5 medians
-    and 0.05 s) is sent a second time while a tenth of the slots is free, at most so often per
-    completed call; less where hedges rarely win. Never for 15 s after a refusal for load.
-    ``budget_usd`` (none): no send that could pass it; needs a price.
-    ``breaker_failures`` (8): failures in a row that stop all sending to a server. A burst of
+    ``hedge``: a call slower than 75 % of all (and than 1.5 medians and 0.05 s) is sent a
+    second time while a tenth of the slots is free. Never for 15 s after a refusal for load.
+    ``hedge_budget``: the most such second sends per completed call; fewer where they rarely
+    win.
+    ``budget_usd``: no send that could pass it; needs a price.
+    ``breaker_failures``: failures in a row that stop all sending to a server. A burst of
     resets or a restart reaches it; one failure in ten practically never does.
-    ``breaker_cooldown_s`` (1): before one call may probe, doubling up to 10 s.
-    ``breaker_waits`` (true): calls wait meanwhile, up to their deadline; else they end at once as
+    ``breaker_cooldown_s``: before one call may probe, doubling up to 10 s.
+    ``breaker_waits``: calls wait meanwhile, up to their deadline; else they end at once as
     ``circuit_open``.
-    ``dedupe`` (true): equal calls in flight at temperature 0 share one reply.
+    ``dedupe``: equal calls in flight at temperature 0 share one reply.
     """
 
     max_concurrency: int = 256
