@@ -22,12 +22,6 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.files import read_rows
-from adjudge.datasets.readers import (
-    holds_preferences,
-    read_comparisons,
-    read_preferences,
-    read_ratings,
-)
 from adjudge.datasets.rows import (
     BrokenRow,
     Comparison,
@@ -58,6 +52,12 @@ from adjudge_lab.judge_training.dataset import (
     synthetic_dataset,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.row_files import (
+    holds_preferences,
+    read_comparisons,
+    read_preferences,
+    read_ratings,
+)
 from adjudge_lab.synthetic import gold_explanation
 
 
