@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adjudge.graders.instructions import text_analysis
 from adjudge.graders.instructions.grader import (
     InstructionCheck,
     follows,
@@ -165,7 +164,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def loosely(text: str, check: InstructionCheck) -> object:
-    text_analysis._answer_for_words.cache_clear()
+    detect_language.cache_clear()
     return follows(text, [check], "loose")
 
 

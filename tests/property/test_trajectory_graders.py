@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.rules import similarity as set_similarity
 from adjudge.graders.rules.redundancy import (
     ActionLoopDetectionGrader,
     ObservationInformationGainGrader,
@@ -152,60 +151,25 @@ SIMILARITIES = [("jaccard", jaccard), ("ordered", shingle_jaccard)]
 
 
 @pytest.mark.parametrize(("similarity", "definition"), SIMILARITIES)
-@given(texts=st.lists(observations, max_size=25), lanes=st.sampled_from([1, 2, 5, 448]))
+@given(texts=st.lists(observations, max_size=25))
 def test_nearest_earlier_is_a_comparison_of_all_pairs(
-    similarity: Any, definition: Callable[[str, str], float], texts: list[str], lanes: int
+    similarity: Any, definition: Callable[[str, str], float], texts: list[str]
 ) -> None:
     expected = [
         max((definition(text, earlier) for earlier in texts[:position]), default=0.0)
         for position, text in enumerate(texts)
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(set_similarity, "_MAX_LANES", lanes)
-        assert nearest_earlier_similarities(texts, similarity) == expected
+    assert nearest_earlier_similarities(texts, similarity) == expected
 
 
-@given(
-    texts=st.lists(observations, max_size=25),
-    threshold=thresholds,
-    lanes=st.sampled_from([1, 3, 448]),
-)
-def test_similar_pairs_is_a_comparison_of_all_pairs(
-    texts: list[str], threshold: float, lanes: int
-) -> None:
+@given(texts=st.lists(observations, max_size=25), threshold=thresholds)
+def test_similar_pairs_is_a_comparison_of_all_pairs(texts: list[str], threshold: float) -> None:
     groups: dict[frozenset[Any], int] = {}
     for text in texts:
         words = frozenset(text.lower().split())
         groups[words] = groups.get(words, 0) + 1
     expected = sum(jaccard(a, b) >= threshold for i, a in enumerate(texts) for b in texts[i + 1 :])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(set_similarity, "_MAX_LANES", lanes)
-        assert count_similar_pairs(groups, threshold) == expected
-
-
-@given(
-    sizes=st.lists(st.integers(1, 700), min_size=2, max_size=8),
-    offsets=st.lists(st.integers(0, 300), min_size=8, max_size=8),
-    threshold=thresholds,
-)
-@settings(max_examples=30)
-def test_sets_of_any_size_share_a_block(
-    sizes: list[int], offsets: list[int], threshold: float
-) -> None:
-    sets = [
-        {f"w{number}" for number in range(offset, offset + size)}
-        for size, offset in zip(sizes, offsets, strict=False)
-    ]
-    index = [[len(a & b) / len(a | b) for b in sets] for a in sets]
-    expected = [max(row[:position], default=0.0) for position, row in enumerate(index)]
-    assert (
-        nearest_earlier_similarities([" ".join(members) for members in sets], "jaccard") == expected
-    )
-    groups: dict[frozenset[Any], int] = {}
-    for members in sets:
-        groups[frozenset(members)] = groups.get(frozenset(members), 0) + 1
-    pairs = sum(row[i] >= threshold for k, row in enumerate(index) for i in range(k))
-    assert count_similar_pairs(groups, threshold) == pairs
+    assert count_similar_pairs(groups, threshold) == expected
 
 
 @given(st.text('[]{}":, 0123456789eE+-.\\ualsNIfyt\x00\ud800é', max_size=30))
@@ -328,54 +292,6 @@ def test_messages_are_left_as_they_were(made: list[tuple[str, Any, str]]) -> Non
 
 
 # Growth: work is counted, not timed.
-
-
-def count_calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
-    """How many sets the lanes are asked about, for ``steps`` texts that are all different."""
-    asked = 0
-    overlaps = set_similarity._Lanes.overlaps
-
-    def counting(lanes: Any, tokens: frozenset[int]) -> Any:
-        nonlocal asked
-        asked += 1
-        return overlaps(lanes, tokens)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(set_similarity._Lanes, "overlaps", counting)
-        nearest_earlier_similarities(
-            [f"w{n} w{n + 1} w{n * 7 % 50}" for n in range(steps)], "jaccard"
-        )
-    return asked
-
-
-def test_one_question_per_text_and_block_not_per_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert count_calls(monkeypatch, 100) == 100
-    assert count_calls(monkeypatch, 400) == 400
-    # Five blocks of 448: text n is asked of every block up to its own.
-    assert count_calls(monkeypatch, 2240) == 448 * (5 + 4 + 3 + 2 + 1)
-
-
-def test_equal_texts_are_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    compare = set_similarity._compare_with_block
-
-    def noting(sets: Any, *rest: Any) -> None:
-        sizes.append(len(sets))
-        compare(sets, *rest)
-
-    monkeypatch.setattr(set_similarity, "_compare_with_block", noting)
-    nearest_earlier_similarities(["the same text", "another text"] * 5000, "jaccard")
-    assert sizes == [2]
-
-
-def test_masks_of_long_texts_stay_small() -> None:
-    sets = [frozenset(range(n * 9000, (n + 1) * 9000)) for n in range(100)]
-    blocks = list(set_similarity._blocks(sets))
-    assert [start for start, _ in blocks[1:]] == [end for _, end in blocks[:-1]]
-    assert blocks[-1][1] == 100
-    for start, end in blocks:
-        tokens = sum(len(members) for members in sets[start:end])
-        assert tokens * (end - start) * 2 <= 1 << 24
 
 
 def test_pairing_reads_every_message_once() -> None:

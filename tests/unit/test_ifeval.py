@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from typing import Any
 
 import pytest
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader
-from adjudge.graders.instructions import text_analysis
+from adjudge.graders.base import BaseGrader, require_package
 from adjudge.graders.instructions.grader import (
     IFEvalGrader,
     follows,
@@ -103,34 +99,11 @@ def test_grader_refusals() -> None:
 
 
 def test_without_the_language_package_a_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(name)
-
-    text_analysis._loaded.cache_clear()
-    text_analysis._answer_for_words.cache_clear()
-    monkeypatch.setattr(text_analysis, "import_module", missing)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    require_package.cache_clear()
     with pytest.raises(ConfigError, match=r"package langdetect. Run: .*\[full\]"):
         IFEvalGrader().evaluate("so be it", ["change_case:english_lowercase"], [{}])
     assert IFEvalGrader().evaluate("So be it", [NO_COMMA], [{}]).score == 1.0
-
-
-def test_threads_that_ask_at_once_share_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = []
-
-    def slow(name: str) -> Any:
-        loaded.append(name)
-        time.sleep(0.05)
-        return import_module(name)
-
-    text_analysis._loaded.cache_clear()
-    text_analysis._answer_for_words.cache_clear()
-    monkeypatch.setattr(text_analysis, "import_module", slow)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(
-            pool.map(text_analysis.detect_language, ["one river", "two rivers", "three", "four"])
-        )
-    assert len(found) == 4
-    assert len(loaded) == len(set(loaded))
 
 
 def test_from_a_spec_through_the_runner() -> None:

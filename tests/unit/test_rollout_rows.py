@@ -1,9 +1,8 @@
-"""Files of other programs: read at once, or by the options that the refusal prints."""
+"""Files of other programs: read at once, or refused with their columns and read by options."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from adjudge.rollouts.samples import SampleReader
 Q, A, B = "What is 2 + 2?", "It is 4.", "It is 5."
 ASK = [{"role": "user", "content": Q}]
 TALK = [*ASK, {"role": "assistant", "content": A}]
-_OPTIONS = re.compile(r"(?:(?:--rows|-m) [^\s:]+(?= |$) ?)+")
 
 
 def read(path: Path, options: str = "") -> SampleReader:
@@ -40,23 +38,23 @@ def write(folder: Path, records: Any) -> Path:
     return path
 
 
-def printed_options(path: Path, options: str = "") -> str:
-    with pytest.raises(ConfigError) as refusal:
+def refusal(path: Path, options: str = "") -> str:
+    with pytest.raises(ConfigError) as refused:
         list(read(path, options))
-    found = [one.strip() for one in _OPTIONS.findall(str(refusal.value)) if "COLUMN" not in one]
-    return found[-1] if found else ""
+    return str(refused.value)
 
 
-# What each program writes, cut down; the options that its refusal prints; prompt, response, reward.
+# What each program writes, cut down; the options that it needs; prompt, response, reward.
 OF_PROGRAMS = json.loads((DATA.parent / "rollout_programs.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("program", OF_PROGRAMS)
-def test_is_read_at_once_or_by_the_printed_options(program: str, tmp_path: Path) -> None:
+def test_is_read_at_once_or_refused_and_read_by_options(program: str, tmp_path: Path) -> None:
     case = OF_PROGRAMS[program]
     path, options = write(tmp_path, case["records"]), case["options"]
     if options:
-        assert printed_options(path) == options
+        first = case["records"] if isinstance(case["records"], dict) else case["records"][0]
+        assert next(iter(first)) in refusal(path)
     samples = list(read(path, options))
     found = [[one.prompt, one.response, one.env_reward] for one in samples]
     assert found == case["samples"]
@@ -83,6 +81,11 @@ BESIDE: dict[str, tuple[Any, str, list[tuple[Any, str | None]]]] = {
         [{"prompt": Q, "response": A, "label": "FALSE"}],
         "",
         [(None, None)],
+    ),
+    "lists of conversations": (
+        [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
+        "--rows . -m env_reward=scores",
+        [(None, "row 0"), (None, "row 0"), (None, "row 1"), (None, "row 1")],
     ),
     "a task without a prompt": (
         [{"task_id": "a", "code": A}, {"task_id": "a", "code": B}],
@@ -114,64 +117,20 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize(
-    ("given", "printed"),
+    ("given", "named"),
     [
         ("-m prompt=ask -m response=runs.text", "--rows runs -m response=text"),
-        ("-m prompt=ask -m response=runs", "--rows runs -m response=text"),
-        ("-m prompt=ask -m messages=runs", "--rows runs -m response=text"),
-        ("--rows results -m prompt=ask", "--rows runs -m response=text"),
-        ("-m response=textt", ""),
+        ("-m prompt=ask -m response=runs", "text, ok"),
+        ("-m prompt=ask -m messages=runs", "text, ok"),
+        ("--rows results -m prompt=ask", "ask, gold"),
+        ("-m response=textt", "text"),
         ("-m response=texts", "--rows texts -m response=texts"),
     ],
 )
-def test_a_mapped_list_of_objects_is_refused_with_the_way_out(
-    given: str, printed: str, tmp_path: Path
+def test_a_mapped_list_of_objects_is_refused_with_what_it_has(
+    given: str, named: str, tmp_path: Path
 ) -> None:
-    assert printed_options(write(tmp_path, [ATTEMPTS]), given) == printed
-
-
-REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "the place of a file": (
-        [{"task_id": 1, "response_meta": {"trace_ref": "runs/model-a/2026/trace-of-it.json"}}],
-        "",
-    ),
-    "what judges explain": (
-        [{"final_response": A, "meta": {"explanations": {"task_completion": "It was all done."}}}],
-        "-m response=final_response",
-    ),
-    "lists that are as long by chance": (
-        [
-            {"name": Q, "stops": ["\n\n", "def"], "tries": ["is no", "is not"], "fix": A},
-            {"name": Q, "stops": ["\n\n", "def"], "tries": [], "fix": A},
-        ],
-        "",
-    ),
-    "lists of conversations": (
-        [{"messages": [TALK, TALK], "scores": [1.0, 0.0], "seed": 1}] * 2,
-        "--rows . -m env_reward=scores",
-    ),
-    "transitions": (
-        [{"step": 0, "obs": {"slots": [{"a": 1}]}, "action": {"b": 1}, "reward": 1}],
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_a_refusal_proposes_no_column_that_is_about_something_else(
-    kind: str, tmp_path: Path
-) -> None:
-    records, options = REFUSED[kind]
-    path = write(tmp_path, records)
-    assert printed_options(path) == options
-    with pytest.raises(ConfigError) as refusal:
-        list(read(path))
-    assert ("--rows" in str(refusal.value)) == ("--rows" in options)
-    if options:
-        samples = list(read(path, options))
-        assert {one.response for one in samples} == {A}
-        if kind == "lists of conversations":
-            assert [one.group for one in samples] == ["row 0", "row 0", "row 1", "row 1"]
+    assert named in refusal(write(tmp_path, [ATTEMPTS]), given)
 
 
 def test_attempts_inherit_the_question_and_are_one_group(tmp_path: Path) -> None:
@@ -197,6 +156,12 @@ def test_rows_with_questions_of_their_own_inherit_no_other(tmp_path: Path) -> No
 
 # Nobody's responses: what a reading would take for them is something else.
 NOT_READ: dict[str, Any] = {
+    "the place of a file": [{"task_id": 1, "meta": {"trace_ref": "runs/a/2026/trace-of-it.json"}}],
+    "lists that are as long by chance": [
+        {"name": Q, "stops": ["\n\n", "def"], "tries": ["is no", "is not"], "fix": A},
+        {"name": Q, "stops": ["\n\n", "def"], "tries": [], "fix": A},
+    ],
+    "transitions": [{"step": 0, "obs": {"slots": [{"a": 1}]}, "action": {"b": 1}, "reward": 1}],
     "a data set": [{"question": Q, "answer": "4", "solution": "2 + 2 = 4"}],
     "references of a benchmark": [{"index": 0, "input": Q, "outputs": ["4"], "length": 4}],
     "scores beside what was answered": [
@@ -254,8 +219,8 @@ NOT_READ: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", NOT_READ)
 def test_what_holds_no_response_is_refused_with_its_columns(kind: str, tmp_path: Path) -> None:
-    path = write(tmp_path, NOT_READ[kind])
-    assert printed_options(path) == ""
+    first = NOT_READ[kind] if isinstance(NOT_READ[kind], dict) else NOT_READ[kind][0]
+    assert next(iter(first)) in refusal(write(tmp_path, NOT_READ[kind]))
 
 
 def test_init_prints_the_command_with_the_rows(

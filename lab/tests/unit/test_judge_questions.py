@@ -18,6 +18,7 @@ from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import (
     FENCE_KEY_FILE,
     JudgeQuestion,
+    judge_form,
     load_fence_key,
     load_labelled,
     make_demonstrations,
@@ -46,7 +47,7 @@ def rated(label: int = 3, text: str = "three") -> Rating:
 
 def test_a_comparison_is_asked_in_both_orders_next_to_each_other() -> None:
     rows = [compared("A"), compared("B")]
-    form = JudgementForm.of("pairwise", rows)
+    form = judge_form("pairwise", rows)
     questions, problems = make_questions(rows, form, SECRET)
     assert not problems
     assert [(one.row, one.swapped, one.label) for one in questions] == [
@@ -60,18 +61,18 @@ def test_a_comparison_is_asked_in_both_orders_next_to_each_other() -> None:
 
 def test_a_tie_is_offered_only_where_the_data_has_one() -> None:
     without, with_one = (
-        JudgementForm.of("pairwise", [compared()]),
-        JudgementForm.of("pairwise", [compared("tie")]),
+        judge_form("pairwise", [compared()]),
+        judge_form("pairwise", [compared("tie")]),
     )
     assert (without.ties, with_one.ties) == (False, True)
     assert without.template != with_one.template
-    assert not JudgementForm.of("pointwise", [rated()]).ties
+    assert not judge_form("pointwise", [rated()]).ties
     [_, swapped], _ = make_questions([compared("tie")], with_one, SECRET)
     assert swapped.label == "tie"
 
 
 def test_the_same_key_asks_the_same_and_another_one_does_not() -> None:
-    form = JudgementForm.of("pointwise", [rated()])
+    form = judge_form("pointwise", [rated()])
     one, again, other = (
         make_questions([rated()], form, key)[0] for key in (SECRET, SECRET, b"x" * 32)
     )
@@ -80,7 +81,7 @@ def test_the_same_key_asks_the_same_and_another_one_does_not() -> None:
 
 def test_a_request_that_recurs_has_another_tag_in_each_row() -> None:
     rows = [rated(), rated()]
-    (first, second), _ = make_questions(rows, JudgementForm.of("pointwise", rows), SECRET)
+    (first, second), _ = make_questions(rows, judge_form("pointwise", rows), SECRET)
     assert first.messages != second.messages
     assert first.messages[0] == second.messages[0]
 
@@ -200,7 +201,7 @@ def test_swapped_reasons_are_about_the_swapped_answers() -> None:
 
 def test_reasons_known_in_one_order_are_shown_in_that_one() -> None:
     rows = [compared(where="f:1"), compared(where="f:2"), compared(where="f:3")]
-    form = JudgementForm.of("pairwise", rows)
+    form = judge_form("pairwise", rows)
     questions, _ = make_questions(rows, form, SECRET)
     known: dict[str, tuple[str, str | None]] = {
         "f:1": ("A counts.", None),

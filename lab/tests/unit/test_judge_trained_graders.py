@@ -32,7 +32,7 @@ from adjudge.stats.agreement import calibrate_ratings
 from adjudge.types import GraderError, GraderRank
 from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
-from adjudge_lab.judge_training.judge_questions import make_questions
+from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
 
 ASKED = [{"role": "user", "content": "What is the capital of Peru?"}]
 TALK = [
@@ -42,7 +42,7 @@ TALK = [
     {"role": "user", "content": "What is the capital of Peru?"},
 ]
 A3 = "<think>Right, but curt.</think>\n<score>3</score>"
-POINTWISE, PAIRWISE = JudgementForm.of("pointwise", []), JudgementForm.of("pairwise", [])
+POINTWISE, PAIRWISE = judge_form("pointwise", []), judge_form("pairwise", [])
 TIED = JudgementForm(mode="pairwise", ties=True)
 
 

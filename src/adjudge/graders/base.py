@@ -56,37 +56,6 @@ def view_text(response: str, view: View) -> str | None:
     return None if text is None else strip_end_tokens(text)
 
 
-def check_choice(owner: str, parameter: str, value: Any, literal: Any) -> None:
-    """``value`` is one of the strings of ``literal``, a ``Literal`` type."""
-    allowed = get_args(literal)
-    if not isinstance(value, str) or value not in allowed:
-        raise parameter_error(owner, parameter, value, "one of " + ", ".join(map(repr, allowed)))
-
-
-def check_flag(owner: str, parameter: str, value: Any) -> None:
-    """``value`` is true or false."""
-    if not isinstance(value, bool):
-        raise parameter_error(owner, parameter, value, "true or false")
-
-
-def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
-    """``value`` is a whole number from ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise parameter_error(owner, parameter, value, f"a whole number from {low} to {high}")
-
-
-def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
-    """``value`` is a finite number from ``low`` to ``high``."""
-    fits = (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and low <= value <= high
-    )
-    if not fits:
-        raise parameter_error(owner, parameter, value, f"a number from {low:g} to {high:g}")
-
-
 class Between(NamedTuple):
     """Which numbers a parameter may be, both ends included: ``Annotated[int, Between(1, 9)]``."""
 
@@ -98,44 +67,60 @@ UnitNumber = Annotated[float, Between(0, 1)]
 """A parameter from 0 to 1."""
 
 
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import ConfigDict, Field, TypeAdapter  # noqa: PLC0415  (who builds no grader)
+
+    if get_origin(kind) is Annotated:
+        low, high = kind.__metadata__[0]
+        kind = Annotated[kind.__origin__, Field(ge=low, le=high)]
+    return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+def check_value(owner: str, parameter: str, value: Any, kind: Any) -> None:
+    """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
+    try:
+        _adapter(kind).validate_python(value)
+    except ValueError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Input should ")  # type: ignore[attr-defined]
+        raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
+
+
+check_choice = check_value
+"""``kind`` is a ``Literal``."""
+
+
+def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
+    """``value`` is a whole number from ``low`` to ``high``."""
+    check_value(owner, parameter, value, Annotated[int, Between(low, high)])
+
+
+def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
+    """``value`` is a finite number from ``low`` to ``high``."""
+    check_value(owner, parameter, value, Annotated[float, Between(low, high)])
+
+
+def check_flag(owner: str, parameter: str, value: Any) -> None:
+    """``value`` is true or false."""
+    check_value(owner, parameter, value, bool)
+
+
 def check_parameters(owner: str, grader: Any) -> None:
-    """The fields of a dataclass are what their types say; ``None`` is where its type has it."""
-    for name, hint, bounds in _declared_parameters(grader.__class__):
-        value = getattr(grader, name)
-        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
-        kind = kinds[0] if kinds and type(None) in get_args(hint) else hint
-        if value is None and kind is not hint:
-            continue
-        if get_origin(kind) is Literal:
-            check_choice(owner, name, value, kind)
-        elif kind is bool:
-            check_flag(owner, name, value)
-        elif bounds is not None:
-            check = check_integer if kind is int else check_number
-            check(owner, name, value, *bounds)
+    """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
+    declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
+    for name, kind in _declared_parameters(declaring):
+        check_value(owner, name, getattr(grader, name), kind)
 
 
 @cache
-def _declared_parameters(cls: Any) -> list[tuple[str, Any, Any]]:
-    """Name, type and bounds of each field, as the class that declares them says."""
-    declaring = next(one for one in cls.__mro__ if "__dataclass_fields__" in vars(one))
+def _declared_parameters(declaring: Any) -> list[tuple[str, Any]]:
     hints = get_type_hints(declaring, include_extras=True)
     found = [(one.name, hints[one.name]) for one in fields(declaring)]
-    return [
-        (name, hint.__origin__, hint.__metadata__[0])
-        if get_origin(hint) is Annotated
-        else (name, hint, None)
-        for name, hint in found
-    ]
+    return [(name, kind) for name, kind in found if any(map(_is_checked, (kind, *get_args(kind))))]
 
 
-def check_tag_name(owner: str, parameter: str, value: Any) -> None:
-    """``value`` is the bare name of a tag, such as ``think``: letters, digits, ``_`` and ``-``."""
-    plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
-    if not plain:
-        raise parameter_error(
-            owner, parameter, value, "a tag name without brackets, such as 'think'"
-        )
+def _is_checked(kind: Any) -> bool:
+    return kind is bool or get_origin(kind) is Literal or isinstance(kind, Between)
 
 
 @cache
@@ -143,11 +128,6 @@ def require_package(owner: str, module: str, extra: str = "full") -> None:
     """``module`` of an extra is installed; once found, it is not looked for again."""
     if importlib.util.find_spec(module) is None:
         raise ConfigError(f"{owner} needs the package {module}. Run: {install_command(extra)}")
-
-
-def parameter_error(owner: str, parameter: str, value: Any, allowed: str) -> ConfigError:
-    """The refusal of a parameter's ``value``, which must be what ``allowed`` says."""
-    return ConfigError(f"{owner}: {parameter} must be {allowed} (found {value!r})")
 
 
 NO_FINAL_TEXT = "no final text: <think> was never closed"

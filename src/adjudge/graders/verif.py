@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import check_flag, check_integer, check_number, text_in_view
+from adjudge.graders.base import Between, check_integer, check_value, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
@@ -396,15 +396,16 @@ class VerIFGrader(JudgeGrader):
         name: str = "",
     ) -> None:
         super().__init__(model, name, language=language)
-        check_flag(self.type_name, "skip_rules", skip_rules)
-        check_flag(self.type_name, "ignore_rules", ignore_rules)
+        for flag, value in {"skip_rules": skip_rules, "ignore_rules": ignore_rules}.items():
+            check_value(self.type_name, flag, value, bool)
         if skip_rules and ignore_rules:
             raise ConfigError(
                 "verif: skip_rules gives the rules to the judge, but ignore_rules leaves them out. "
                 "Set one of them."
             )
-        check_number(self.type_name, "deadline_s", deadline_s, 0.1, 600)
-        check_number(self.type_name, "check_deadline_s", check_deadline_s, 0.1, 600)
+        limits = {"deadline_s": deadline_s, "check_deadline_s": check_deadline_s}
+        for limit, seconds in limits.items():
+            check_value(self.type_name, limit, seconds, Annotated[float, Between(0.1, 600)])
         check_integer(self.type_name, "memory_mb", memory_mb, 64, 65536)
         self.field, self.skip_rules, self.ignore_rules = field, skip_rules, ignore_rules
         self.limits = CheckLimits(deadline_s, check_deadline_s, memory_mb)

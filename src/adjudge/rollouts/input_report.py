@@ -11,7 +11,6 @@ from typing import Any
 
 from adjudge.intake.columns import REFERENCE_COLUMNS
 from adjudge.rollouts.formats.columns import fits_field
-from adjudge.rollouts.formats.proposals import find_likely
 from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.types import Sample
 
@@ -79,7 +78,6 @@ class InputReport:
         self._columns: dict[str, dict[str, None]] = {name: {} for name in (*_FIELDS, "group")}
         self._others: dict[str, None] = {}
         self._numbers: dict[str, set[Any]] = {}
-        self._first: list[Mapping[str, Any]] = []
         self._heard: dict[str, None] = {}
 
     def hear(self, note: str) -> None:
@@ -113,7 +111,6 @@ class InputReport:
         return self._groups.name(sample)
 
     def _look_at(self, extra: Mapping[str, Any]) -> None:
-        self._first += [extra] if len(self._first) < _SHOWN else []
         for name, value in islice(extra.items(), 100):
             if name in _TAKEN:
                 continue
@@ -231,10 +228,9 @@ class InputReport:
                 "another column, name it: -m response=COLUMN, or -m messages=COLUMN."
             )
         if self.samples and not (self._have["prompt"] or self._textless):
-            column = shlex.quote(f"prompt={find_likely(self._first, 'prompt') or 'COLUMN'}")
             notes.append(
                 "no prompt in this file: graders that ask about a question will see none. "
-                f"If a column has it, name it: -m {column}"
+                "If a column has it, name it: -m prompt=COLUMN"
             )
         scores = self.score_columns
         if scores and not any(note.startswith("reward:") for note in self._heard):

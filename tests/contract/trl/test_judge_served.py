@@ -29,12 +29,11 @@ import transformers
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
 from adjudge.judges.models import LocalScalarModel
 from adjudge.service.server import start_service
 from adjudge.stats.agreement import calibrate_scores
 from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
-from adjudge_lab.judge_training.judge_questions import make_questions
+from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer
 
 QUESTION = "What is the capital of Peru?"
@@ -89,7 +88,7 @@ def rating(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         Rating(messages=[turn, {"role": "assistant", "content": text}], label=3) for text in ANSWERS
     ]
-    form = JudgementForm.of("pointwise", rows)
+    form = judge_form("pointwise", rows)
     questions = [one.messages for key in KEYS for one in make_questions(rows, form, key)[0]]
     return finish(
         tmp_path_factory.mktemp("rating"), *learn(questions, RATED), kind="generative",
@@ -104,7 +103,7 @@ def preferring(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Comparison(prompt=[{"role": "user", "content": QUESTION}], a=a, b=b, label="A")
         for a, b in itertools.pairwise(ANSWERS)
     ]
-    form = JudgementForm.of("pairwise", rows)
+    form = judge_form("pairwise", rows)
     questions = [one.messages for key in KEYS for one in make_questions(rows, form, key)[0]]
     return finish(
         tmp_path_factory.mktemp("preferring"), *learn(questions, PREFERRED), kind="generative",

@@ -22,8 +22,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge import read_prompt_config
 from adjudge.graders.llm.trained_judge_card import read_card
-from adjudge.graders.llm.trained_judge_prompts import JudgementForm
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.judge_questions import judge_form
 from adjudge_lab.judge_training.judgement_rewards import consistent_pair_reward
 from adjudge_lab.judge_training.report import judge_summary_lines
 from adjudge_lab.judge_training.verl import register
@@ -299,5 +299,5 @@ def test_verl_trains_on_our_rewards_and_leaves_a_judges_folder(tmp_path: Path) -
     trained = AutoModelForCausalLM.from_pretrained(out).state_dict()
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     assert any((trained[name] != base[name]).any() for name in trained)
-    assert read_prompt_config(out, "pairwise").form == JudgementForm.of("pairwise", [])
+    assert read_prompt_config(out, "pairwise").form == judge_form("pairwise", [])
     assert any(line.startswith("consistency") for line in judge_summary_lines(summary))

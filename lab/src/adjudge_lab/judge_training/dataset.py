@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from adjudge.datasets.files import hash_content
-from adjudge.datasets.readers import read_demonstrations, read_preferences
 from adjudge.datasets.rows import (
     ChatMessages,
     Comparison,
@@ -41,6 +40,7 @@ from adjudge.text import encode_exactly
 from adjudge_lab import synthetic
 from adjudge_lab.judge_training.judge_file import JudgeFile, Truncation
 from adjudge_lab.judge_training.repeated_rows import drop_repeated_rows, rows_seen_in
+from adjudge_lab.judge_training.row_files import read_demonstrations, read_preferences
 
 EncodeMessages = Callable[[ChatMessages], Sequence[Hashable]]
 """A conversation as what a model counts: the ids that ``apply_chat_template`` gives, say."""

@@ -22,12 +22,6 @@ from typing import Any
 import msgspec
 
 from adjudge.datasets.files import read_rows
-from adjudge.datasets.readers import (
-    holds_preferences,
-    read_comparisons,
-    read_preferences,
-    read_ratings,
-)
 from adjudge.datasets.rows import (
     BrokenRow,
     Comparison,
@@ -41,9 +35,10 @@ from adjudge.datasets.rows import (
 )
 from adjudge.errors import ConfigError, GradingFailure, RolloutError, RunFolderError
 from adjudge.graders.llm.trained_judge_prompts import (
+    TIE_VERDICT,
     JudgementForm,
     JudgeMode,
-    judge_prompt,
+    judge_prompt_template,
 )
 from adjudge.judge_evaluation.benchmarks.items import flip_verdict
 from adjudge.messages import content_text
@@ -58,6 +53,12 @@ from adjudge_lab.judge_training.dataset import (
     synthetic_dataset,
 )
 from adjudge_lab.judge_training.judge_file import JudgeFile
+from adjudge_lab.judge_training.row_files import (
+    holds_preferences,
+    read_comparisons,
+    read_preferences,
+    read_ratings,
+)
 from adjudge_lab.synthetic import gold_explanation
 
 
@@ -163,7 +164,7 @@ def make_questions(
     """The questions about ``rows`` in their order, comparisons in both orders.
 
     ``key`` (at most 64 bytes) makes the fences' tags, for each row its own; see
-    :func:`judge_prompt`. What cannot be shown to a judge is among the problems. Raises
+    :func:`judge_messages`. What cannot be shown to a judge is among the problems. Raises
     :class:`ConfigError` for rows that are not of the form's mode.
     """
     questions: list[JudgeQuestion] = []
@@ -174,6 +175,30 @@ def make_questions(
         except GradingFailure as failure:
             problems.add(RowProblem(row.where, "messages", str(failure), "text or chat messages"))
     return questions, problems
+
+
+def judge_form(mode: JudgeMode, rows: Sequence[Rating | Comparison]) -> JudgementForm:
+    """The form that ``rows`` need, in today's wording."""
+    ties = mode == "pairwise" and any(row.label == TIE_VERDICT for row in rows)
+    return JudgementForm(mode=mode, ties=ties, template=judge_prompt_template(mode, ties=ties).hash)
+
+
+def judge_messages(
+    form: JudgementForm, request: Any, answers: Sequence[Any], key: bytes
+) -> Sequence[Any]:
+    """The question about one answer or two, each a text or the messages that answer."""
+    names = ("response",) if form.mode == "pointwise" else ("response_a", "response_b")
+    given = dict(zip(("request", *names), (request, *answers), strict=True))
+    template = judge_prompt_template(form.mode, ties=form.ties)
+    values = {name: _shown_value(value) for name, value in given.items()}
+    return template.render(values, form.language, key=key).messages
+
+
+def _shown_value(value: Any) -> Any:
+    """One message that says something as its text."""
+    only = value[0] if isinstance(value, list) and len(value) == 1 else {}
+    says = isinstance(only.get("content"), str) and not only.get("tool_calls")
+    return only["content"] if says else value
 
 
 def _row_key(key: bytes, place: int) -> bytes:
@@ -200,12 +225,7 @@ def _row_questions(
         ]
     return [
         JudgeQuestion(
-            messages=[
-                dict(one)
-                for one in judge_prompt(
-                    form.mode, request, *answers, ties=form.ties, language=form.language, key=key
-                ).messages
-            ],
+            messages=[dict(one) for one in judge_messages(form, request, answers, key)],
             label=label,
             row=place,
             swapped=is_swapped,
@@ -262,7 +282,7 @@ def load_labelled(judge: JudgeFile, *, reasons: bool = False) -> LabelledDataset
         )
         material = load_dataset_files(judge, read)
         why = _reasons(judge, {row.where: row for row in _all_rows(material)}) if reasons else {}
-    return LabelledDataset(material, JudgementForm.of(mode, _all_rows(material)), why)
+    return LabelledDataset(material, judge_form(mode, _all_rows(material)), why)
 
 
 def _all_rows(material: JudgeDataset[Any]) -> list[Any]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from adjudge.engine.sandbox import check_sandbox
-from adjudge.errors import LACKED, CandidateLimitExceeded, Cause, ErrorKind, GradingFailure
+from adjudge.errors import (
+    LACKED,
+    CandidateLimitExceeded,
+    Cause,
+    ConfigError,
+    ErrorKind,
+    GradingFailure,
+)
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
+    Between,
     ParametricRule,
-    RuleGrader,
+    UnitNumber,
     View,
-    check_choice,
-    check_integer,
-    check_number,
-    parameter_error,
     text_in_view,
 )
 from adjudge.graders.code.analysis import parse_python
@@ -84,7 +88,8 @@ def _has_statements(source: str) -> bool:
     return any(line and not line.startswith("#") for line in lines)
 
 
-class CodeExecutionGrader(RuleGrader):
+@dataclass(eq=False, repr=False)
+class CodeExecutionGrader(ParametricRule):
     """The share of test cases that the code in the response passes, run in a sandbox.
 
     Fields: ``response``; ``test_cases``, or ``reference`` where the row has no ``test_cases``;
@@ -135,36 +140,24 @@ class CodeExecutionGrader(RuleGrader):
     type_name = "code_execution"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        score: Literal["fraction", "all"] = "fraction",
-        prelude: str | None = None,
-        function: str = "",
-        deadline_s: float = 30.0,
-        test_deadline_s: float = 5.0,
-        memory_mb: int = 512,
-        tolerance: float = 1e-9,
-        view: View = "final",
-        untrusted_tests: UntrustedTests = "refuse",
-        *,
-        name: str = "",
-    ) -> None:
-        super().__init__(name)
-        check_choice(self.type_name, "untrusted_tests", untrusted_tests, UntrustedTests)
-        check_choice(self.type_name, "score", score, Literal["fraction", "all"])
-        check_choice(self.type_name, "view", view, View)
-        check_number(self.type_name, "deadline_s", deadline_s, 0.1, 3600)
-        check_number(self.type_name, "test_deadline_s", test_deadline_s, 0.1, 3600)
-        check_integer(self.type_name, "memory_mb", memory_mb, 64, 1 << 20)
-        check_number(self.type_name, "tolerance", tolerance, 0, 1)
-        self.score = score
-        self.prelude = PRELUDE if prelude is None else prelude
-        if isinstance(parse_python(self.prelude), str):
-            raise parameter_error(self.type_name, "prelude", prelude, "Python statements")
-        self.function = function
-        self.budget = CaseBudget(deadline_s, test_deadline_s, memory_mb, tolerance)
-        self.view: View = view
-        self.untrusted_tests: UntrustedTests = untrusted_tests
+    score: Literal["fraction", "all"] = "fraction"
+    prelude: str | None = None
+    function: str = ""
+    deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
+    test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
+    memory_mb: Annotated[int, Between(64, 1 << 20)] = 512
+    tolerance: UnitNumber = 1e-9
+    view: View = "final"
+    untrusted_tests: UntrustedTests = "refuse"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._prelude = PRELUDE if self.prelude is None else self.prelude
+        if isinstance(fault := parse_python(self._prelude), str):
+            raise ConfigError(f"{self.type_name}: prelude must be Python statements ({fault})")
+        self.budget = CaseBudget(
+            self.deadline_s, self.test_deadline_s, self.memory_mb, self.tolerance
+        )
 
     def check_machine(self) -> None:
         """There is a sandbox."""
@@ -185,7 +178,7 @@ class CodeExecutionGrader(RuleGrader):
         if len(text) > _MAX_CODE:
             return self._none_passed(cases, _TOO_LONG)
         try:
-            source = await extract_solution(text, self.prelude, called_names(cases))
+            source = await extract_solution(text, self._prelude, called_names(cases))
             fault = await find_syntax_fault(source)
         except CandidateLimitExceeded as excess:
             return self._none_passed(cases, str(excess))

@@ -22,11 +22,11 @@ Every accepted reply should be read alike once the judge serves, by
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -34,12 +34,9 @@ from adjudge.config import check_allowed
 from adjudge.datasets.rows import (
     PREFERENCE_LABELS,
     RATINGS,
-    Comparison,
-    Rating,
 )
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate, RenderedPrompt
-from adjudge.prompts.fence import PROCESS_KEY
+from adjudge.errors import ConfigError, ErrorKind
+from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge.verdicts.strict import strip_invisible
@@ -56,12 +53,6 @@ class JudgementForm(msgspec.Struct, frozen=True, kw_only=True):
     ties: bool = False
     language: LanguageEnum = LanguageEnum.EN
     template: str = ""
-
-    @classmethod
-    def of(cls, mode: JudgeMode, rows: Sequence[Rating | Comparison]) -> JudgementForm:
-        """The form that ``rows`` need, in today's wording."""
-        ties = mode == "pairwise" and any(row.label == TIE_VERDICT for row in rows)
-        return cls(mode=mode, ties=ties, template=judge_prompt_template(mode, ties=ties).hash)
 
     @property
     def verdict(self) -> str:
@@ -233,8 +224,6 @@ def _unread_reply(fault: ReplyFault, *, cut: bool, content: str | None = None) -
 
 JudgeMode = Literal["pointwise", "pairwise"]
 
-_FIELDS = {"pointwise": ("response",), "pairwise": ("response_a", "response_b")}
-
 _POINTWISE = """\
 You rate how well a response helps with the request that it answers, on a scale from 0 to 4:
 
@@ -338,51 +327,18 @@ Give your reasons, then the better response, in the form above.""",
 }
 
 
-def judge_prompt(
-    mode: JudgeMode,
-    request: Any,
-    *answers: Any,
-    ties: bool = False,
-    language: LanguageEnum | str = LanguageEnum.EN,
-    key: bytes = PROCESS_KEY,
-) -> RenderedPrompt:
-    """The question to a judge: rate one answer, or name the better of two.
-
-    ``request``: text, or the conversation before the answer as chat messages. ``answers``: one for
-    ``pointwise``, two in the order A, B for ``pairwise``; texts, or the messages that answer.
-    ``ties``: a tie is offered; the reader must be told the same. All of it is hostile: it stands in
-    the user's message behind fences whose tags it cannot know (:mod:`adjudge.prompts`), cleaned of
-    invisible characters and of what a chat template takes for a turn's end.
-
-    ``key`` makes the tags: secret bytes, drawn once and kept with the run. The default is another
-    in every process, so a run that goes on would go on with other prompts.
-
-    Raises :class:`~adjudge.errors.ConfigError` for another mode or language, or another number of
-    answers, ``GradingFailure(invalid_input)`` for what is no text and no messages.
-
-    >>> [one["role"] for one in judge_prompt("pointwise", "2 + 2?", "4").messages]
-    ['system', 'user']
-    """
-    template = judge_prompt_template(mode, ties=ties)
-    names = _FIELDS[mode]
-    if len(answers) != len(names):
-        raise ConfigError(f"answers: {mode} needs {len(names)} (found {len(answers)})")
-    values = {"request": _prompt_value("request", request)}
-    values |= {name: _prompt_value(name, one) for name, one in zip(names, answers, strict=True)}
-    return template.render(values, language, key=key)
-
-
 def _system_text(mode: JudgeMode, language: LanguageEnum, ties: bool) -> str:
     return f"{_task_text(mode, language, ties)}\n\n{_reply_form_text(mode, language, ties)}"
 
 
 @cache
 def judge_prompt_template(mode: JudgeMode, *, ties: bool = False) -> PromptTemplate:
-    """The wording of :func:`judge_prompt` in English and Chinese; its ``hash`` names it.
+    """The question to a judge in English and Chinese: rate one answer, or name the better of two.
 
-    Fields: ``request``, and ``response`` or ``response_a`` and ``response_b``.
+    Its ``hash`` names it. Fields: ``request``, and ``response`` or ``response_a`` and
+    ``response_b``; all of it is hostile, and stands in the user's message behind fences.
     """
-    check_allowed("mode", mode, _FIELDS, "is not allowed")
+    check_allowed("mode", mode, get_args(JudgeMode), "is not allowed")
     if ties and mode == "pointwise":
         raise ConfigError(
             "ties: pointwise judges one answer, so there is no tie (found true). Leave it out."
@@ -417,18 +373,3 @@ def _reply_form_text(mode: JudgeMode, language: LanguageEnum, ties: bool) -> str
         offered = [*PREFERENCE_VERDICTS, *((TIE_VERDICT,) if ties else ())]
         where = f"X is {' or '.join(offered)}" if english else f"X 是 {' 或 '.join(offered)}"
     return _REPLY_FORM_TEXT[language].format(verdict=verdict, where=where)
-
-
-def _prompt_value(name: str, value: Any) -> Any:
-    """``value`` as a judge reads it: one message that says something as its text."""
-    if isinstance(value, str):
-        return value
-    if not (isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)):
-        raise GradingFailure(
-            ErrorKind.INVALID_INPUT,
-            f"{name}: found a {type(value).__name__}, must be text or chat messages",
-        )
-    only = value[0] if len(value) == 1 else {}
-    if isinstance(only.get("content"), str) and not only.get("tool_calls"):
-        return only["content"]
-    return value

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,7 @@ from adjudge.graders.rules.json_validation import (
     decode_strict_json,
     find_first_fault,
     is_too_deep,
+    normalize_numbers,
 )
 from adjudge.text import compose_letters, encode_exactly, shorten_text
 from adjudge.types import GraderScore
@@ -319,11 +320,11 @@ class JsonMatchGrader(_JsonGrader):
         return self._share(value, wanted) if self.measure == "share" else self._exact(value, wanted)
 
     def _exact(self, value: Any, wanted: Any) -> GraderScore:
-        if self.strict_order:
-            path = _first_difference(value, wanted, self.ignore_extra_keys)
-            fault = "" if path is None else f"differs at {_format_path(path)}"
-        else:
-            fault = "" if _digest(value) == _digest(wanted) else "differs"
+        if not self.strict_order:
+            value, wanted = _unordered(value), _unordered(wanted)
+        path = _first_difference(value, wanted, self.ignore_extra_keys)
+        at = f" at {_format_path(path or ())}" if self.strict_order else ""
+        fault = "" if path is None else f"differs{at}"
         return self._score(0.0 if fault else 1.0, fault or "equal")
 
     def _share(self, value: Any, wanted: Any) -> GraderScore:
@@ -413,27 +414,17 @@ def _first_difference(value: Any, wanted: Any, ignore_extra: bool) -> _Path | No
     return None
 
 
-def _digest(value: Any) -> bytes:
-    """128 bits that equal values share, lists taken as multisets; depth is bounded by decode."""
-    kind = _kind(value)
-    if kind == "object":
-        parts = sorted(_digest(key) + _digest(child) for key, child in value.items())
-    elif kind == "array":
-        parts = sorted(_digest(child) for child in value)
-    elif kind == "text":
-        parts = [encode_exactly(value)]
-    else:
-        parts = [_canonical(value).encode()]
-    return blake2b(kind.encode() + b"".join(parts), digest_size=16).digest()
+def _unordered(value: Any) -> Any:
+    """``value`` with its lists sorted: equal for equal values, lists taken as multisets."""
+    if isinstance(value, dict):
+        return {key: _unordered(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return sorted(map(_unordered, value), key=_sort_key)
+    return value
 
 
-def _canonical(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value)
-    if isinstance(value, float) and not value.is_integer():
-        return str(value)
-    # Hexadecimal, because decimal text of a long integer takes quadratic time.
-    return f"{int(value):x}"
+def _sort_key(value: Any) -> str:
+    return json.dumps(normalize_numbers(value), sort_keys=True)
 
 
 def _format_path(path: _Path) -> str:

@@ -18,7 +18,6 @@ from adjudge.graders.base import (
     UnitNumber,
     View,
     check_integer,
-    check_tag_name,
     locate_words,
     require_package,
     require_text,
@@ -190,12 +189,16 @@ def _says_nothing(text: str) -> bool:
 
 
 def _check_tags(owner: str, tags: Any) -> None:
-    if not isinstance(tags, list) or not tags:
-        raise ConfigError(f"{owner}: tags must be a list of tag names (found {tags!r})")
-    for tag in tags:
-        check_tag_name(owner, "each tag", tag)
-    if len(set(tags)) < len(tags):
-        raise ConfigError(f"{owner}: tags must differ from each other (found {tags!r})")
+    listed = tags if isinstance(tags, list) else []
+    names = {tag for tag in listed if isinstance(tag, str) and _TAG_NAME.fullmatch(tag)}
+    if not listed or len(names) < len(listed):
+        raise ConfigError(
+            f"{owner}: tags must be a list of different names of tags, without brackets, such as "
+            f"'think' (found {tags!r})"
+        )
+
+
+_TAG_NAME = re.compile(r"[\w-]*\w[\w-]*")
 
 
 def _count_fault(text: str, tag: str) -> str:

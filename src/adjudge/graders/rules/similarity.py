@@ -1,6 +1,6 @@
 """How similar texts are.
 
-As sets of tokens, without comparing all pairs; and to a reference: BLEU, chrF, ROUGE-L, edit, F1,
+As sets of tokens, and to a reference: BLEU, chrF, ROUGE-L, edit, F1,
 Jaccard, matching.
 """
 
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import string
-import sys
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import count, pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from itertools import combinations, count, pairwise
+from typing import Annotated, Any, Literal
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
@@ -37,13 +35,6 @@ from adjudge.types import GraderScore
 SetSimilarity = Literal["jaccard", "ordered"]
 """``jaccard``: sets of lower-case words. ``ordered``: sets of adjacent pairs of words."""
 
-_MAX_LANES = 448  # masks of one-byte lanes then fit Python's small-object allocator
-_MAX_BLOCK_BYTES = 1 << 24
-
-_BELOW = [bytes(range(k)) for k in range(257)]
-
-_Overlaps: TypeAlias = "bytes | array[int]"  # a string: array takes no [] before Python 3.12
-
 
 def overlap_tokens(text: str, similarity: SetSimilarity) -> Iterable[Hashable]:
     """The tokens whose set stands for a text.
@@ -64,32 +55,26 @@ def overlap_tokens(text: str, similarity: SetSimilarity) -> Iterable[Hashable]:
 def nearest_earlier_similarities(texts: Iterable[str], similarity: SetSimilarity) -> list[float]:
     """For each text the highest Jaccard index |A ∩ B| / |A ∪ B| with any text before it.
 
-    0.0 for the first; a text without words is similar to nothing, not even to itself. Exactly the
-    maximum over all earlier texts: one integer addition per token compares a text with up to 448
-    others at once, so ordinary trajectories cost little more than reading them.
+    0.0 for the first; a text without words is similar to nothing, not even to itself.
 
     >>> nearest_earlier_similarities(["a b c", "c B a", "a b d"], "jaccard")
     [0.0, 1.0, 0.5]
     >>> nearest_earlier_similarities(["a b c", "c B a", "a b d"], "ordered")
     [0.0, 0.0, 0.3333333333333333]
     """
-    numbers = _Numbers()
-    known: dict[str, frozenset[int]] = {}
-    first: dict[frozenset[int], int] = {}
+    numbers = _number_tokens()
+    earlier: dict[int, int] = {}
     nearest = []
     for text in texts:
-        tokens = known.get(text)
-        if tokens is None:
-            tokens = known[text] = numbers.of(overlap_tokens(text, similarity))
-        nearest.append(1.0 if tokens in first else 0.0)
-        if tokens:
-            first.setdefault(tokens, len(nearest) - 1)
-    distinct = list(first)
-    values = [0.0] * len(distinct)
-    for start, end in _blocks(distinct):
-        _compare_with_block(distinct, start, end, numbers.used, values)
-    for position, value in zip(first.values(), values, strict=True):
-        nearest[position] = value
+        mask = _mask(overlap_tokens(text, similarity), numbers)
+        best, size = float(mask in earlier), mask.bit_count()
+        for other, its_size in earlier.items() if best < 1 else ():
+            # |A ∩ B| / |A ∪ B| is at most the smaller size by the larger.
+            if min(size, its_size) > best * max(size, its_size):
+                best = max(best, _jaccard(mask, other))
+        nearest.append(best)
+        if mask:
+            earlier[mask] = size
     return nearest
 
 
@@ -104,140 +89,30 @@ def count_similar_pairs(groups: Mapping[frozenset[Hashable], int], threshold: fl
     if threshold <= 0.0:
         total = sum(groups.values())
         return total * (total - 1) // 2
+    equal = sum(own * (own - 1) for tokens, own in groups.items() if tokens) // 2
     if threshold >= 1.0:
-        return sum(own * (own - 1) for tokens, own in groups.items() if tokens) // 2
-    ranked = sorted(filter(None, groups), key=len)
-    members = [groups[tokens] for tokens in ranked]
-    numbers = _Numbers()
-    sets = [numbers.of(tokens) for tokens in ranked]
-    ordered_pairs = -sum(members)  # each text is similar to itself
-    for start, end in _blocks(sets):
-        lanes = _Lanes(sets[start:end], numbers.used)
-        for lane in range(end - start):
-            lanes.fill(lane)
-        for tokens, own in zip(sets, members, strict=True):
-            similar = lanes.similar(tokens, threshold)
-            ordered_pairs += own * sum(members[start + lane] for lane in similar)
-    return ordered_pairs // 2
+        return equal
+    numbers = _number_tokens()
+    masks = [(_mask(tokens, numbers), own) for tokens, own in groups.items() if tokens]
+    return equal + sum(
+        own * others
+        for (mask, own), (other, others) in combinations(masks, 2)
+        if _jaccard(mask, other) >= threshold
+    )
 
 
-class _Numbers:
-    """Tokens by number, from 0."""
-
-    def __init__(self) -> None:
-        # A missing key takes the next number, all in C.
-        self._numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
-        self._number = self._numbers.__getitem__
-
-    def of(self, tokens: Iterable[Hashable]) -> frozenset[int]:
-        return frozenset(map(self._number, tokens))
-
-    @property
-    def used(self) -> int:
-        return len(self._numbers)
+def _number_tokens() -> defaultdict[Hashable, int]:
+    """Tokens by number: a token that lacks one takes the next."""
+    return defaultdict(count().__next__)
 
 
-class _Lanes:
-    """|A ∩ B| of one set A with many sets B at once, by one integer addition per token of A.
-
-    Every token has an integer with a 1 in the lane of each set that contains it. The sum of these
-    integers over the tokens of A holds |A ∩ B| in the lane of B: a lane is as wide as the largest
-    set needs, so nothing carries over. Lanes are ordered by size of set: of all sets with an equal
-    overlap, the first has the highest Jaccard index. A lane counts 0 until it is filled.
-    """
-
-    def __init__(self, sets: Sequence[frozenset[int]], vocabulary: int) -> None:
-        self._sets = sets
-        self._sizes = [len(tokens) for tokens in sets]
-        self._width = 1 if self._sizes[-1] < 1 << 8 else 2 if self._sizes[-1] < 1 << 16 else 4
-        self._masks = [0] * vocabulary
-
-    def fill(self, lane: int) -> None:
-        bit = 1 << 8 * self._width * lane
-        masks = self._masks
-        for token in self._sets[lane]:
-            masks[token] |= bit
-
-    def overlaps(self, tokens: frozenset[int]) -> _Overlaps | None:
-        """|A ∩ B| by lane; ``None`` when all are 0."""
-        total = sum(filter(None, map(self._masks.__getitem__, tokens)))
-        if not total:
-            return None
-        packed = total.to_bytes(len(self._sets) * self._width, "little")
-        if self._width == 1:
-            return packed
-        wide = array("H" if self._width == 2 else "I", packed)
-        if sys.byteorder == "big":
-            wide.byteswap()
-        return wide
-
-    def nearest(self, tokens: frozenset[int], floor: float) -> float:
-        """The highest Jaccard index of ``tokens`` with a filled lane, or ``floor`` if higher."""
-        overlaps = self.overlaps(tokens)
-        if overlaps is None:
-            return floor
-        top = _largest(overlaps)
-        best = max(floor, self._jaccard(len(tokens), overlaps, top))
-        if self._bound(len(tokens), top - 1) > best:
-            for overlap in sorted(set(overlaps) - {0, top}, reverse=True):
-                if self._bound(len(tokens), overlap) <= best:
-                    break
-                best = max(best, self._jaccard(len(tokens), overlaps, overlap))
-        return best
-
-    def similar(self, tokens: frozenset[int], threshold: float) -> list[int]:
-        """The filled lanes whose Jaccard index with ``tokens`` is at least ``threshold``."""
-        size, overlaps = len(tokens), self.overlaps(tokens) or b""
-        pairs = enumerate(zip(overlaps, self._sizes, strict=False))
-        return [lane for lane, (n, other) in pairs if n / (size + other - n) >= threshold]
-
-    def _jaccard(self, size: int, overlaps: _Overlaps, overlap: int) -> float:
-        other = self._sizes[overlaps.index(overlap)]
-        return overlap / (size + other - overlap)
-
-    def _bound(self, size: int, overlap: int) -> float:
-        """No set with this overlap or a smaller one comes nearer."""
-        return overlap / (size + max(self._sizes[0], overlap) - overlap)
+def _mask(tokens: Iterable[Hashable], numbers: defaultdict[Hashable, int]) -> int:
+    """A set of tokens as an integer with a bit for each: an intersection is one operation in C."""
+    return sum(1 << numbers[token] for token in set(tokens))
 
 
-def _compare_with_block(
-    sets: list[frozenset[int]], start: int, end: int, vocabulary: int, nearest: list[float]
-) -> None:
-    """Raise ``nearest`` of every set by comparing it with earlier ones in ``start``…``end``."""
-    ranked = sorted(range(start, end), key=lambda position: len(sets[position]))
-    lane_of = {position: lane for lane, position in enumerate(ranked)}
-    lanes = _Lanes([sets[position] for position in ranked], vocabulary)
-    for position in range(start, len(sets)):
-        nearest[position] = lanes.nearest(sets[position], nearest[position])
-        if position < end:
-            lanes.fill(lane_of[position])
-
-
-def _blocks(sets: Sequence[frozenset[int]]) -> Iterator[tuple[int, int]]:
-    """Start and end of runs of sets that are compared with at once; they keep the masks small."""
-    start = tokens = 0
-    for position, members in enumerate(sets):
-        lanes = position - start
-        tokens += len(members)
-        # Every token may need a mask of a lane per set, up to four bytes wide.
-        too_big = tokens * (lanes + 1) * (1 if len(members) < 256 else 4) > _MAX_BLOCK_BYTES
-        if lanes == _MAX_LANES or (lanes and too_big):
-            yield start, position
-            start, tokens = position, len(members)
-    if sets:
-        yield start, len(sets)
-
-
-def _largest(overlaps: _Overlaps) -> int:
-    """``max(overlaps)``; bytes are sieved in C, which leaves larger ones each time."""
-    if not isinstance(overlaps, bytes):
-        return max(overlaps)
-    rest = overlaps
-    while True:
-        largest = rest[0]
-        rest = rest.translate(None, _BELOW[largest + 1])
-        if not rest:
-            return largest
+def _jaccard(one: int, other: int) -> float:
+    return (one & other).bit_count() / (one | other).bit_count()
 
 
 _Metric = Literal["bleu", "chrf", "rouge_l", "edit", "f1", "jaccard"]

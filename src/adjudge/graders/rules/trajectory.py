@@ -7,7 +7,7 @@ order.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -100,7 +100,7 @@ def parse_trajectory(messages: Any) -> Trajectory:
                 text = content if type(content) is str else _observation(content, position)
                 call, made, number = answered
                 steps.append(ToolStep(call, text, made, number, position))
-    return Trajectory(steps, open_calls.count, orphans)
+    return Trajectory(steps, len(open_calls), orphans)
 
 
 def calls_by_turn(messages: Any) -> list[list[ToolCall]]:
@@ -181,56 +181,26 @@ class _OpenCalls:
     """Calls that still wait for a result, by the order in which they were made."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._calls: list[_MadeCall | None] = []  # None: answered
-        self._latest: dict[str | int, int] = {}  # of each id
-        self._before: list[int] = []  # the call of the same id before this one, or -1
-        self._without_id: deque[int] = deque()
-        self._oldest = 0
+        self._made = 0
+        self._open: OrderedDict[int, _MadeCall] = OrderedDict()
+        self._by_id: dict[_CallId, deque[int]] = defaultdict(deque)
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     def add(self, call: _MadeCall, call_id: _CallId) -> None:
-        number = len(self._calls)
-        self._calls.append(call)
-        self.count += 1
-        if call_id is None:
-            self._before.append(-1)
-            self._without_id.append(number)
-        else:
-            self._before.append(self._latest.get(call_id, -1))
-            self._latest[call_id] = number
+        self._made += 1
+        self._open[self._made] = call
+        self._by_id[call_id].append(self._made)
 
     def take(self, call_id: _CallId) -> _MadeCall | None:
         """Remove and return the call that a result with this id answers."""
-        if call_id is None:
-            return self._take_oldest()
-        number = self._latest.get(call_id, -1)
-        while number >= 0:
-            call = self._calls[number]
-            before = self._before[number]
-            self._latest[call_id] = before
-            if call is not None:
-                self._calls[number] = None
-                self.count -= 1
-                return call
-            number = before
-        return None
-
-    def _take_oldest(self) -> _MadeCall | None:
-        if self._without_id:
-            return self._take(self._without_id.popleft())
-        while self._oldest < len(self._calls):
-            call = self._take(self._oldest)
-            self._oldest += 1
+        same = self._by_id[call_id]
+        while same:
+            call = self._open.pop(same.popleft() if call_id is None else same.pop(), None)
             if call is not None:
                 return call
-        return None
-
-    def _take(self, number: int) -> _MadeCall | None:
-        call = self._calls[number]
-        if call is not None:
-            self._calls[number] = None
-            self.count -= 1
-        return call
+        return self._open.popitem(last=False)[1] if call_id is None and self._open else None
 
 
 def _listed(messages: Any) -> Sequence[Any]:

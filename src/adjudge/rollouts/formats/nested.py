@@ -8,7 +8,6 @@ texts) is not said of each row.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -31,7 +30,7 @@ OF_ATTEMPTS = ("text", "content", "message", "code")
 
 _NOT_SHARED = frozenset(NAMES["messages"] + NAMES["response"][:-1] + REWARD_COLUMNS)
 """Columns that a row does not inherit; ``answer``, the last of the responses, is a reference."""
-_MOST_CHILDREN, _MOST_DEPTH, _MOST_VALUES = 200, 4, 5000
+_MOST_CHILDREN, _MOST_DEPTH = 200, 2
 
 _Parents = tuple[tuple[Mapping[str, Any], str], ...]
 """The objects above a place, from the record on, each with the key that leads down."""
@@ -249,52 +248,10 @@ def _are_attempts(value: Any, path: str) -> bool:
     return not others and (made or not path.endswith("choices"))
 
 
-def find_row_paths(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """Paths of the first records under which rows may lie, and how many objects are there."""
-    found = Counter[str]()
-    left = iter(range(_MOST_VALUES))
-    by_column = all(_columns_of(one)[0] or _by_id(one) for one in records[:5])
-    for record in records[:5]:
-        here = Counter[str]()
-        _look(record, "", 0, here, left)
-        if not by_column:  # lists that are as long as others by chance
-            here.pop(".", None)
-        for path, count in here.items():
-            found[path] = max(found[path], count)
-    return sorted(found.items(), key=lambda one: (one[0].count("."), -one[1]))
-
-
-def _look(value: Any, path: str, depth: int, found: Counter[str], left: Iterator[int]) -> None:
-    if depth > _MOST_DEPTH or len(found) > _MOST_CHILDREN or next(left, None) is None:
-        return
-    if isinstance(value, list):
-        objects = [one for one in value[:_MOST_CHILDREN] if isinstance(one, Mapping)]
-        whole = bool(objects) and len(objects) == len(value[:_MOST_CHILDREN])
-        parts = all("type" in one and ("text" in one or "content" in one) for one in objects)
-        if whole and not parts and not looks_like_messages(value):
-            found[path] += len(value)
-            for one in objects[:3]:
-                _look_into(one, path, depth, found, left)
-        return
-    if not isinstance(value, Mapping):
-        return
-    columns, _ = _columns_of(value)
-    count = len(next(iter(columns.values()), ()))
-    if len(columns) > 1 and (count > 1 or is_table_by_column(value)):
-        found[path or "."] = count
-    elif (
-        len(value) > 1
-        and (items := _by_id(value))
-        and all(one.keys() == items[0].keys() for one in items)
-    ):
-        found[path or "."] = len(items)
-        return
-    _look_into(value, path, depth, found, left)
-
-
-def _look_into(
-    value: Mapping[str, Any], path: str, depth: int, found: Counter[str], left: Iterator[int]
-) -> None:
-    for key, one in list(value.items())[:_MOST_CHILDREN]:
-        if "." not in key:
-            _look(one, f"{path}.{key}" if path else key, depth + 1, found, left)
+def list_row_paths(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of a record under which a list of objects lies that is no conversation."""
+    if _are_objects(value):
+        yield path
+    elif isinstance(value, Mapping) and path.count(".") < _MOST_DEPTH:
+        for key, one in islice(value.items(), _MOST_CHILDREN):
+            yield from list_row_paths(one, f"{path}.{key}" if path else str(key))

@@ -40,11 +40,11 @@ from adjudge.rollouts.formats.nested import (
     has_conversations,
     head_rows,
     is_table_by_row,
+    list_row_paths,
     rows_at,
 )
 from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
-from adjudge.rollouts.formats.proposals import propose_options
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.types import MISSING, get_path
@@ -265,8 +265,17 @@ def find_reading(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, str
         lack = "has a column 'messages' with a list of conversations in each row"
     elif has_own_columns(records):
         lack = "has a column 'prompt' that is neither text nor a conversation"
-    out = propose_options(records, mapping, _find_reading)
-    raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {out}")
+    raise ConfigError(f"{lack} (columns: {list_columns(columns)}). {_remedy(records)}")
+
+
+def _remedy(records: Sequence[Mapping[str, Any]]) -> str:
+    """What to do with records in which neither conversation nor response was found."""
+    paths = list_columns(dict.fromkeys(path for one in records for path in list_row_paths(one)))
+    inside = f" Objects inside the records are rows with --rows PATH (found {paths})."
+    return (
+        "Name them with -m messages=COLUMN, or with -m prompt=COLUMN -m response=COLUMN; the "
+        f"dump's own reward with -m env_reward=COLUMN.{inside if paths else ''}"
+    )
 
 
 def _read_rewards(
@@ -296,10 +305,10 @@ def _find_nested(
 ) -> FileReading:
     rows = head_rows(records, path, mapping)
     if records and not rows:
-        out = propose_options(records, mapping, _find_reading)
         columns = list_columns(dict.fromkeys(str(name) for one in records for name in one))
         raise ConfigError(
-            f"--rows {path}: leads to no objects in the first records (columns: {columns}). {out}"
+            f"--rows {path}: leads to no objects in the first records (columns: {columns}). "
+            f"{_remedy(records)}"
         )
     found = None
     if rows and find_column(rows[0], "prompt") is not None:
@@ -396,15 +405,12 @@ def _check_columns(records: Sequence[Mapping[str, Any]], mapping: Mapping[str, s
                     f"--map {name}={path}: is a list of {len(value)} texts, and each is a row. Use "
                     f"--rows {path} -m {name}={path.rpartition('.')[2]}"
                 )
-            kind = "an object" if isinstance(value, Mapping) else "a list of objects"
-            inside: Any = value
-            within = None if isinstance(value, Mapping) else path
-            inside = inside if within is None else inside[0]
-            rest = {key: one for key, one in mapping.items() if key not in CONTENT_FIELDS}
+            inside = value if isinstance(value, Mapping) else value[0]
             raise ConfigError(
-                f"--map {name}={path}: is {kind} with {list_columns(inside)}, and no "
-                f"{'conversation' if name == 'messages' else 'text'}. Without this option: "
-                + propose_options([record], rest, _find_reading, within)
+                f"--map {name}={path}: is no {'conversation' if name == 'messages' else 'text'} "
+                f"(found {'an object' if inside is value else 'a list of objects'} with "
+                f"{list_columns(inside)}). Name a column inside of an object: -m {name}="
+                f"{path}.COLUMN; each object of a list is a row: --rows {path} -m {name}=COLUMN."
             )
 
 

@@ -9,12 +9,6 @@ import msgspec
 import pytest
 
 from adjudge.datasets.columns import MAX_MESSAGES
-from adjudge.datasets.readers import (
-    read_comparisons,
-    read_demonstrations,
-    read_preferences,
-    read_ratings,
-)
 from adjudge.datasets.rows import (
     BrokenRow,
     Comparison,
@@ -28,6 +22,12 @@ from adjudge.datasets.rows import (
     split_answers,
 )
 from adjudge.errors import ConfigError
+from adjudge_lab.judge_training.row_files import (
+    read_comparisons,
+    read_demonstrations,
+    read_preferences,
+    read_ratings,
+)
 
 ASKED = {"role": "user", "content": "Is exercise good for me?"}
 GOOD = {"role": "assistant", "content": "Yes: it helps heart, sleep and mood."}
@@ -92,11 +92,11 @@ def test_an_empty_list_of_tool_calls_is_none(tmp_path: Path) -> None:
     assert [problem.found for problem in found.problems.first] == ["no text"]
 
 
-def test_preferences_with_margin_and_names_of_columns(tmp_path: Path) -> None:
-    first = {"win": CHOSEN, "lose": json.dumps(REJECTED), "by": 2, "subset": "s"}
-    second = {"win": CHOSEN, "lose": REJECTED, "by": None}
+def test_preferences_with_margin(tmp_path: Path) -> None:
+    first = {"chosen": CHOSEN, "rejected": json.dumps(REJECTED), "margin": 2, "subset": "s"}
+    second = {"chosen": CHOSEN, "rejected": REJECTED, "margin": None}
     paths = lines(tmp_path, first, second)
-    found = read_preferences(paths, chosen_key="win", rejected_key="lose", margin_key="by")
+    found = read_preferences(paths)
     one, two = found.require_usable()
     assert (one.margin, one.subset) == (2.0, "s")
     assert (two.margin, two.subset) == (None, None)
@@ -111,8 +111,8 @@ def test_ratings_as_messages_or_prompt_and_response(tmp_path: Path) -> None:
         {"role": "assistant", "content": "It is."},
     ]
     assert (row.label, type(row.label)) == (3, int)
-    paths = lines(tmp_path, {"messages": json.dumps(CHOSEN), "score": 0})
-    [row] = read_ratings(paths, label_key="score").require_usable()
+    paths = lines(tmp_path, {"messages": json.dumps(CHOSEN), "rating": 0})
+    [row] = read_ratings(paths).require_usable()
     assert (row.messages, row.label) == (CHOSEN, 0)
 
 
@@ -242,10 +242,8 @@ def test_texts_of_the_data_are_not_in_messages_of_errors(tmp_path: Path) -> None
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     paths = lines(tmp_path, {"mesages": CHOSEN, "label": 1})
-    with pytest.raises(
-        ConfigError, match="no column 'messages' for messages; did you mean 'mesages'"
-    ):
-        read_demonstrations(paths, messages_key="messages")
+    with pytest.raises(ConfigError, match="no column for turns"):
+        read_demonstrations(paths, messages_key="turns")
     with pytest.raises(
         ConfigError, match=r"no column for messages .columns: mesages, label.. Rename the one"
     ):
@@ -260,8 +258,6 @@ def test_two_usual_columns_are_ambiguous(tmp_path: Path) -> None:
         ConfigError, match="may be prompt .found question, query.. Rename the one .* prompt"
     ):
         read_comparisons(lines(tmp_path, row))
-    [read] = read_comparisons(lines(tmp_path, row), prompt_key="query").require_usable()
-    assert read.prompt[0]["content"] == "q"
 
 
 def test_json_arrays_and_several_files_count_rows_apart(tmp_path: Path) -> None:

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 from tests.recorded import find_recorded
+from tests.rows import DATA
 
-from adjudge.datasets.readers import (
-    MAX_PAIRS_PER_PROMPT,
+from adjudge.datasets.readers import MAX_PAIRS_PER_PROMPT
+from adjudge.datasets.rows import Preference, render_transcript, split_answers
+from adjudge.errors import ConfigError
+from adjudge.judge_evaluation.benchmarks.items import BestOfItem, PairItem
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
+from adjudge_lab.judge_training.row_files import (
     find_format,
     holds_preferences,
     read_comparisons,
     read_preferences,
     read_ratings,
 )
-from adjudge.datasets.rows import Preference, render_transcript, split_answers
-from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.benchmarks.items import BestOfItem, PairItem
-from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 
 
 def lines(folder: Path, *rows: Any) -> list[Path]:
@@ -274,7 +275,7 @@ def test_llmbar_itself(subset: str, ones: int, twos: int) -> None:
     assert len(read_preferences([path]).require_usable()) == ones + twos
 
 
-SAMPLES = Path(__file__).parents[1] / "data" / "rollouts"
+SAMPLES = DATA
 
 
 @pytest.mark.parametrize(
