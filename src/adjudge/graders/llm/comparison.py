@@ -38,11 +38,7 @@ from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Provenance
 from adjudge.verdicts import (
-    Menu,
-    UnreadableReply,
-    Verdict,
     places_in,
-    read_ranking,
 )
 
 OrderMode = Literal["both", "one"]
@@ -97,7 +93,7 @@ class PairJudge(JudgeGrader):
 
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
     ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
-    ("Output (a)", "[[B]]", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
+    ("[[B]]", "Verdict: Output (b)", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
     choice stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
     classes.
     """
@@ -128,9 +124,8 @@ class PairJudge(JudgeGrader):
         self.template = resolve_template(template, "pairwise", ("response_a", "response_b"))
         self.fingerprint = self.template.hash
         self._showing = CandidateView(view, truncated)
-        menu = Menu.pair(tie="tie" if ties else None)
         labels = ["A", "B", *(["tie"] if ties else [])]
-        self._form = ChoiceForm(menu, labels, ending=parse_ending(verdict, self.template))
+        self._form = ChoiceForm(labels, ending=parse_ending(verdict, self.template))
 
     async def compare(
         self,
@@ -549,10 +544,6 @@ class _PlacesForm(KeyForm):
         named = isinstance(given, dict) and given.keys() == set(self._names)
         places = places_in([given[name] for name in self._names] if named else None, self.n)
         return NO_RANKING if places is None else places
-
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`~adjudge.graders.llm.reply_forms.FreeTextForm`."""
-        return read_ranking(text, self.n, keys=("places",), quoted=quoted, cut=cut)
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:
