@@ -76,7 +76,7 @@ SHIPPED: Mapping[str, str] = {
 }
 """``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
 
-ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper", "judge", "panel")
+ENTRY_KEYS = ("name", "type", "weight", "scope", "mapper", "judge", "panel")
 """The keys that every ``[[graders]]`` table takes, beside its type's parameters."""
 
 

@@ -119,9 +119,10 @@ class WatchedCall:
     """A call's samples that were really asked: what took each one's reward, ``None`` for nothing.
 
     ``last`` has the last failure of each kind. ``questions`` are those that judges left open, by
-    kind, and ``groups`` the groups that these are about.
+    kind, and ``groups`` the groups that these are about. ``number``: how many calls were before.
     """
 
+    number: int = 0
     losses: list[_Loss | None] = field(default_factory=list)
     last: dict[_Loss, GraderError] = field(default_factory=dict)
     questions: Counter[_Loss] = field(default_factory=Counter)
@@ -169,6 +170,7 @@ class JudgeWatch:
         self._columns = columns
         self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
         self._calls: deque[WatchedCall] = deque()
+        self._begun = 0
 
     # --- fields ---------------------------------------------------------------------------------
 
@@ -279,7 +281,8 @@ class JudgeWatch:
 
     def begin_call(self, asked: Sequence[GradedSample], counting: Collection[str]) -> WatchedCall:
         """Note samples that were asked once; ``counting`` are the graders that make rewards."""
-        call = WatchedCall()
+        self._begun += 1
+        call = WatchedCall(self._begun)
         self._calls.append(call)
         self.update(call, asked, counting)
         kept = sum(len(one.losses) for one in self._calls)
@@ -307,7 +310,7 @@ class JudgeWatch:
                 questions[one.group if is_listwise(self._graders[name]) else place] = loss
         call.questions = Counter(questions.values())
         # Other calls may use the same names for other groups, but where each has one sample.
-        call.groups = {one.group if len(asked) == 1 else (id(call), one.group) for one in asked}
+        call.groups = {one.group if len(asked) == 1 else (call.number, one.group) for one in asked}
 
     def lacks_verdict(self, grader: str, error: GraderError) -> bool:
         """Whether a judge may give the verdict that it did not give, when it works again."""

@@ -137,8 +137,6 @@ class GraderEntry(ConfigTable):
     """A shipped type, ``module:Class`` of your own, or a name that an installed package brings."""
     weight: float | WeightSchedule = 1.0
     """The grader's weight; 0: its score is reported and never needed. Or a schedule."""
-    essential: bool = False
-    """Under ``aggregate = "min"`` only essential graders count; without any, all do."""
     scope: GraderScope = "outcome"
     """``outcome`` judges the whole response, ``event`` each event of it."""
     mapper: dict[str, str] | None = None
@@ -345,6 +343,11 @@ class RewardSpec(ConfigFile):
         """The weights that change with the training step, by grader."""
         return {g.name: g.weight for g in self.graders if isinstance(g.weight, WeightSchedule)}
 
+    @property
+    def schedule_ends(self) -> list[int]:
+        """The steps at which a line begins or ends: a weight is 0 there, or at no step."""
+        return sorted({0, *(one.steps for one in self.schedules.values())})
+
     def at_step(self, step: int) -> Self:
         """The spec with the numbers that its schedules come to at a training step."""
         if not self.schedules:
@@ -366,12 +369,8 @@ class RewardSpec(ConfigFile):
             raise ConfigError(f"{self.where}: reward.sample_rate: {problem}")
 
     def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
-        """Names, weights and essentials of the graders of one scope at a training step."""
-        return [
-            AggregateTerm(g.name, g.weight_at(step), g.essential)
-            for g in self.graders
-            if g.scope == scope
-        ]
+        """Names and weights of the graders of one scope at a training step."""
+        return [AggregateTerm(g.name, g.weight_at(step)) for g in self.graders if g.scope == scope]
 
     def build_judges(
         self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None
@@ -444,29 +443,26 @@ class RewardSpec(ConfigFile):
             )
         self._check_weights()
         self._check_scopes()
-        self._check_schedules()
         self._check_fallback(counts)
         self._check_judges()
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
-        for entry in self.graders:
-            if entry.essential and (method != "min" or not entry.counts):
-                raise ConfigError(
-                    f"{self.where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
-                    "weight. Leave it out."
-                )
-        if method == "points":
-            return
-        for entry in self.graders:
+        for entry in self.graders if method != "points" else ():
             if (lowest := min(entry.weights)) < 0:
                 raise ConfigError(
                     f"{self.where}: graders.{entry.name}.weight: must be at least 0 with "
                     f"aggregate = {method!r} (found {lowest}). Use aggregate = 'points' for "
                     "signed points. Give a penalty grader a positive weight; its score is negative."
                 )
+            if method == "min" and entry.name in self.schedules:
+                raise ConfigError(
+                    f"{self.where}: graders.{entry.name}.weight: is a schedule, but "
+                    "aggregate = 'min' compares scores and weighs none. Use a number."
+                )
 
     def _check_scopes(self) -> None:
+        """Each scope that has a weight has a grader with one, at both ends of each schedule."""
         for scope, weight in (
             ("event", self.reward.event_weight),
             ("outcome", self.reward.outcome_weight),
@@ -483,21 +479,10 @@ class RewardSpec(ConfigFile):
                     f"{self.where}: reward.{scope}_weight: is {weight}, but no grader has "
                     f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
                 )
-
-    def _check_schedules(self) -> None:
-        schedules = self.schedules
-        if schedules and self.reward.aggregate == "min":
-            raise ConfigError(
-                f"{self.where}: graders.{next(iter(schedules))}.weight: is a schedule, but "
-                "aggregate = 'min' compares scores and weighs none. Use a number."
-            )
-        # A weight is 0 at the ends of its line only, so no other step need be looked at.
-        for step in sorted({0, *(one.steps for one in schedules.values())} if schedules else ()):
-            for scope in ("outcome", "event"):
-                of_scope = [one for one in self.graders if one.scope == scope and one.counts]
-                if of_scope and not any(one.weight_at(step) for one in of_scope):
+            for step in self.schedule_ends if counting else ():
+                if not any(one.weight_at(step) for one in counting):
                     raise ConfigError(
-                        f"{self.where}: graders.{of_scope[0].name}.weight: at step {step} no "
+                        f"{self.where}: graders.{counting[0].name}.weight: at step {step} no "
                         f"grader of scope = {scope!r} has a weight, so there is no reward. Let one "
                         "keep a weight above 0."
                     )
@@ -716,9 +701,8 @@ def _check_role(grader: Any, where: str) -> Role:
 
 
 def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    essential = {entry.name for entry in spec.graders if entry.essential}
     for name, beside in find_unscaled(spec, graders).items():
-        if beside and (not essential or (name in essential and essential.intersection(beside))):
+        if beside:
             raise ConfigError(
                 f"{spec.where}: graders.{name}.score_range: is required by aggregate = 'min', "
                 f"which compares its scores with those of {beside[0]} in [0, 1]. Give [low, high]."
@@ -726,8 +710,7 @@ def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 
 
 def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    steps = {0, *(one.steps for one in spec.schedules.values())}
-    for scope, step in product(("outcome", "event"), sorted(steps)):
+    for scope, step in product(("outcome", "event"), spec.schedule_ends):
         scores = [
             entry.weight_at(step)
             for entry in spec.graders

@@ -22,9 +22,10 @@ from adjudge.text import SURROGATES, has_surrogates, replace_surrogates, separat
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one verdict that a reply gives.
 
-    ``value``: a number, a label, marks by item, a list of places or the object itself. ``reason``: the judge's own words for it, as far as the
-    reply parts them. ``form``: the shape it was read from (``json``, ``tag``,
-    ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole object where it was JSON.
+    ``value``: a number, a label, marks by item, a list of places or the object itself. ``reason``:
+    the judge's own words for it, as far as the reply parts them. ``form``: the shape it was read
+    from (``json``, ``tag``, ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole
+    object where it was JSON.
     """
 
     value: Any

@@ -93,8 +93,8 @@ class PairJudge(JudgeGrader):
 
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
     ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
-    ("[[B]]", "Verdict: Output (b)", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
-    choice stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
+    ("[[B]]", "Verdict: Output (b)", ``{"winner": "A"}``); ``verdict`` may then say where the choice
+    stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
     classes.
     """
 
