@@ -69,7 +69,7 @@ def aggregate(
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
         total = _METHODS[method](scores) if scores else float(bool(gates))
         if gates or penalties:
-            total = gate(total, gates, penalties)
+            total = apply_gates(total, gates, penalties)
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
@@ -77,7 +77,7 @@ def aggregate(
     return total
 
 
-def gate(total: float, gates: Sequence[float], penalties: _TermValues) -> float:
+def apply_gates(total: float, gates: Sequence[float], penalties: _TermValues) -> float:
     """Total · Π gates + Σ w · penalty."""
     return total * math.prod(gates) + math.fsum([term.weight * one for term, one in penalties])
 

@@ -1,13 +1,14 @@
 """From what the graders said to rewards, in one pass of named steps.
 
-Each step is a function over plain numbers, in this order; ``missing`` goes through all of them:
+Each step is a function over plain numbers, in this order:
 
-1. ``normalise``, ``aggregate``, ``gate``: O = method(w, s) · Π gates + Σ penalties
+1. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
    (:mod:`~adjudge.rewards.aggregate`), and E = Σ or mean over events;
-2. ``leave_out_idle``: which graders do not count, for a whole group (:func:`find_idle_graders`);
-3. ``missing``: what becomes of a group in which O is missing (:mod:`~adjudge.rewards.groups`);
-4. ``group``: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
-5. ``environment``: R = env and s · (w_E·E + w_O·O) by ``combine_mode``.
+2. leave out idle graders: those that had nothing to judge in a whole group
+   (:func:`find_idle_graders`);
+3. missing: what becomes of a group in which O is missing (:mod:`~adjudge.rewards.groups`);
+4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
+5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``.
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
 :meth:`RewardReducer.explain` gives the chain of numbers that made each reward. Lines

@@ -10,22 +10,20 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import View
+from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
+from adjudge.graders.base import Between
 from adjudge.graders.llm.asking import RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
-    CandidateView,
-    JudgeGrader,
     JudgeOutcome,
-    TruncationMode,
+    ParametricJudgeGrader,
     get_group_name,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -44,7 +42,6 @@ from adjudge.graders.llm.rubric_question import (
     read_material,
 )
 from adjudge.judges.ask import asking
-from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
@@ -319,7 +316,8 @@ _EMPTY_REASONS = {
 }
 
 
-class RubricGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class RubricGrader(ParametricJudgeGrader):
     """Has a judge mark each criterion of a rubric, and scores the marks.
 
     Fields: ``response`` or ``messages``, and what they answer; the rubric's column ``field``, where
@@ -370,40 +368,33 @@ class RubricGrader(JudgeGrader):
 
     type_name = "rubric"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        rubric: Path | None = None,
-        rubric_id: str | None = None,
-        rubric_dir: Path = Path("rubrics"),
-        criteria: Any = None,
-        part: RubricPart = "outcome",
-        field: str = "rubric",
-        scheme: Scheme = "auto",
-        clip: bool = False,
-        ask: AskMode = "all",
-        chunk_size: int = 10,
-        show: ShowMode = "auto",
-        axis: str = "axis",
-        language: LanguageEnum | str = LanguageEnum.EN,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-        name: str = "",
-    ) -> None:
-        super().__init__(model, name, language=language)
+    rubric: Path | None = None
+    rubric_id: str | None = None
+    rubric_dir: Path = Path("rubrics")
+    criteria: Any = None
+    part: RubricPart = "outcome"
+    field: str = "rubric"
+    scheme: Scheme = "auto"
+    clip: bool = False
+    ask: AskMode = "all"
+    chunk_size: Annotated[int, Between(1)] = 10
+    show: ShowMode = "auto"
+    axis: str = "axis"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.source = RubricSource(
-            rubric, rubric_id, rubric_dir, criteria, part, field, scheme, clip
+            self.rubric,
+            self.rubric_id,
+            self.rubric_dir,
+            self.criteria,
+            self.part,
+            self.field,
+            self.scheme,
+            self.clip,
         )
-        self.ask: AskMode = check_allowed("ask", ask, ("all", "chunks", "each"), "is not allowed")
-        self.show: ShowMode = check_allowed(
-            "show", show, ("auto", "response", "trajectory", "event"), "is not allowed"
-        )
-        if chunk_size < 1:
-            raise ConfigError(f"chunk_size: must be at least 1 (found {chunk_size})")
-        self.chunk_size, self.axis = chunk_size, axis
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
-        self._showing = CandidateView(view, truncated)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of a sample's fields by its rubric."""
