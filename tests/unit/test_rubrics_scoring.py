@@ -121,13 +121,6 @@ def test_a_veto_decides_where_nothing_else_can_be_judged() -> None:
     assert score(rubric, {"cite": None}) == Incomplete(-2, -2, 1, ("invents",))
 
 
-def test_essential_criteria_gate_when_the_rubric_says_so() -> None:
-    cause = Criterion("Names the cause", "cause", None, Category.ESSENTIAL)
-    gated = Rubric((cause, DOSE), essential_gate=True)
-    assert value(gated, cause=False, dose=True) == 0
-    assert value(Rubric((cause, DOSE)), cause=False, dose=True) == 5 / 6
-
-
 def test_shares_on_the_bounded_scale() -> None:
     rubric = Rubric((Criterion("Explores", "explores", 4, scale="bounded"), DOSE))
     assert value(rubric, explores=0.25, dose=True) == 6 / 9

@@ -152,7 +152,7 @@ AnyRubric = Rubric | GlobalRubric | RubricBundle
 
 _LISTS = ("criteria", "rubrics", "rubric", "checklist")
 _NAMES = ("id", "version", "description", "goal_text", "examples")
-_RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score", "essential_gate")
+_RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score")
 _GLOBAL = (*_LISTS, *_NAMES, "scoring_guide")
 _PARTS = ("global_rubric", "outcome", "events", "event")
 _TEXTS = ("criterion", "text", "description")
@@ -277,7 +277,6 @@ class _Parser:
             **_names(found, where),
             "scheme": _read_scheme(found, where),
             "clip": _read_flag(found, "clip", where),
-            "essential_gate": _read_flag(found, "essential_gate", where),
         }
         if "veto_score" in found:
             settings["veto_score"] = found["veto_score"]

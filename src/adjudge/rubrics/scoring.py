@@ -130,7 +130,7 @@ def subscores(rubric: Rubric, marks: MarkMapping, tag: str) -> dict[str, Outcome
     _check_marks(rubric, marks)
     outcomes = {}
     for value, criteria in groups.items():
-        part = msgspec.structs.replace(rubric, criteria=tuple(criteria), essential_gate=False)
+        part = msgspec.structs.replace(rubric, criteria=tuple(criteria))
         outcomes[value] = score(part, {c.id: marks[c.id] for c in criteria if c.id in marks})
     return outcomes
 
@@ -182,7 +182,7 @@ def _final(
             earned.append(term.weight * (mark if term.credited else 1 - mark))
             possible.append(max(term.weight, 0.0))
     total = math.fsum(possible)
-    vetoes = tuple(c.id for c in rubric.criteria if rubric.is_gate(c) and _fails(c, marks[c.id]))
+    vetoes = tuple(c.id for c in rubric.criteria if c.veto and _fails(c, marks[c.id]))
     if total == 0 and not vetoes:
         return NotEvaluable(_not_applicable(marks))
     sum_earned = math.fsum(earned)
