@@ -25,9 +25,8 @@ def of(mode: Any, *answers: Any, **more: Any) -> list[dict[str, Any]]:
     return judge_prompt(mode, "What is 2 + 2?", *answers, **more).messages
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_reply_in_the_form_that_is_asked_for_is_read(language: str) -> None:
-    system = of("pointwise", "4", language=language)[0]["content"]
+def test_a_reply_in_the_form_that_is_asked_for_is_read() -> None:
+    system = of("pointwise", "4")[0]["content"]
     form = re.search(r"<think>[^<]*</think>\n<score>N</score>", system)
     assert form is not None
     for rating in range(5):
@@ -38,9 +37,8 @@ def test_a_reply_in_the_form_that_is_asked_for_is_read(language: str) -> None:
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_preference_in_the_form_that_is_asked_for_is_read(language: str, ties: bool) -> None:
-    system = of("pairwise", "4", "5", language=language, ties=ties)[0]["content"]
+def test_a_preference_in_the_form_that_is_asked_for_is_read(ties: bool) -> None:
+    system = of("pairwise", "4", "5", ties=ties)[0]["content"]
     form = re.search(r"<think>[^<]*</think>\n<better>X</better>", system)
     assert form is not None
     assert (" tie" in system) is ties
@@ -146,7 +144,6 @@ def test_the_wording_has_a_name() -> None:
         ("pair", ("4",), {}, "(found 'pair'; allowed: pointwise, pairwise)"),
         ("pointwize", ("4",), {}, "did you mean 'pointwise'"),
         ("pointwise", ("4",), {"ties": True}, "there is no tie (found true)"),
-        ("pointwise", ("4",), {"language": "fr"}, "language"),
     ],
 )
 def test_a_wrong_question_is_named(mode: Any, answers: Any, more: Any, message: str) -> None:

@@ -203,7 +203,7 @@ def _row_questions(
             messages=[
                 dict(one)
                 for one in judge_prompt(
-                    form.mode, request, *answers, ties=form.ties, language=form.language, key=key
+                    form.mode, request, *answers, ties=form.ties, key=key
                 ).messages
             ],
             label=label,

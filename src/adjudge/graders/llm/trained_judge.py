@@ -128,8 +128,6 @@ def _checked_template(
     if template.fields != today.fields or template.exposed:
         names = ", ".join(sorted(today.fields))
         raise ConfigError(f"{folder}: prompt: its fields must be {names}, in the user's message")
-    if form.language not in template.languages:
-        raise ConfigError(f"{folder}: prompt: has no texts in its language ({form.language})")
     return template
 
 
@@ -147,7 +145,7 @@ class _TrainedGrader(ParametricJudgeGrader):
 
     def __post_init__(self) -> None:
         asked = read_prompt_config(self.card or _card_folder(self.model), self.trained_mode)
-        self._prompt_config, self.language = asked, asked.form.language
+        self._prompt_config = asked
         if self.trained_mode == "pairwise":
             self.ties, self.template = asked.form.ties, asked.template
         super().__post_init__()
