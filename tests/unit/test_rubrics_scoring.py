@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import GradingFailure
 from adjudge.rubrics import (
     Category,
     Criterion,
@@ -171,10 +171,3 @@ def test_marks_that_are_none(marks: dict[str, Any], complaint: str) -> None:
     with pytest.raises(GradingFailure, match="invalid_input|mark") as caught:
         score(rubric, marks)
     assert complaint in str(caught.value)
-
-
-def test_an_implicit_rubric_has_no_marks() -> None:
-    rubric = Rubric((DOSE,), scheme="implicit")
-    assert score_range(rubric) == (0, 1)
-    with pytest.raises(ConfigError, match="no marks"):
-        score(rubric, {})

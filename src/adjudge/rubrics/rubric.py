@@ -190,7 +190,7 @@ def check_text(text: object, what: str, limit: int = MAX_TEXT) -> None:
 MAX_CRITERIA = 200
 """Criteria that a rubric may have."""
 
-Scheme = Literal["auto", "points", "weights", "categories", "implicit"]
+Scheme = Literal["auto", "points", "weights", "categories"]
 SCHEMES = get_args(Scheme)
 
 
@@ -203,7 +203,6 @@ class Rubric(msgspec.Struct, frozen=True):
     * ``weights``: Σ w·met / Σ w, none negative (Rubrics as Rewards, equation 1);
     * ``categories``: the same with each category's weight, whatever the points say; a criterion
       with negative points is then credited when it is *not* met;
-    * ``implicit``: a judge sees all criteria and gives one score; there are no marks;
     * ``auto``: ``points`` where any are negative, else ``weights``.
 
     ``clip``: a negative score becomes 0. ``veto_score``: a failed veto caps the score there; a

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rubrics.rubric import CATEGORY_WEIGHTS, Category, Criterion, Mark, Rubric
 
 MarkMapping = Mapping[str, Mark]
@@ -81,8 +81,7 @@ def score(rubric: Rubric, marks: MarkMapping) -> Outcome:
     score does not depend on how good it is; ``low == high`` tells.
 
     Raises ``GradingFailure(invalid_input)`` for marks of unknown criteria, for ``None`` where
-    ``na_allowed`` is false and for shares where the scale is binary, and :class:`ConfigError` for
-    an ``implicit`` rubric.
+    ``na_allowed`` is false and for shares where the scale is binary.
 
     >>> rubric = Rubric((Criterion("Names a dose", "dose", 5), Criterion("Alarms", "alarm", -3)))
     >>> score(rubric, {"dose": True, "alarm": True}).score
@@ -106,13 +105,11 @@ def score(rubric: Rubric, marks: MarkMapping) -> Outcome:
 def score_range(rubric: Rubric) -> tuple[float, float] | None:
     """Lowest and highest score that any marks can give, both reached; ``None``: there is none.
 
-    An implicit rubric's is (0, 1). The lowest of signed points depends on the criteria.
+    The lowest of signed points depends on the criteria.
 
     >>> score_range(Rubric((Criterion("a", points=2), Criterion("b", points=-5))))
     (-2.5, 1.0)
     """
-    if rubric.scheme == "implicit":
-        return 0.0, 1.0
     outcome = score(rubric, {})
     return (outcome.low, outcome.high) if isinstance(outcome, Incomplete) else None
 
@@ -136,10 +133,6 @@ def subscores(rubric: Rubric, marks: MarkMapping, tag: str) -> dict[str, Outcome
 
 
 def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
-    if rubric.scheme == "implicit":
-        raise ConfigError(
-            "scheme 'implicit' has one score for the whole rubric, so it takes no marks"
-        )
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
     for name, mark in marks.items():
         criterion = criteria.get(name)
