@@ -27,7 +27,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from adjudge.errors import LACKED, LOST, ErrorKind
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
     aggregate,
@@ -485,12 +485,13 @@ _UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample
 
 def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | None:
     """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
-    role = getattr(grader, "role", Role.SCORE)
+    traits = GraderTraits.of(grader)
+    role = traits.role
     if is_listwise(grader):
         return None  # a failed ranking is of the whole group, and blames nobody
     if role == Role.GATE:
         return 0.0
-    ends = getattr(grader, "score_range", None) or (None, None)
+    ends = traits.score_range or (None, None)
     if role == Role.SCORE and normalise and finite_range(ends):
         ends = (0.0, 1.0)
     end = ends[weight < 0]

@@ -30,7 +30,7 @@ from pydantic import (
 from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
@@ -584,14 +584,14 @@ def _short_digest(said: Sequence[str]) -> str:
 
 
 def _grader_fingerprints(name: str, grader: Any) -> list[str]:
-    own = [name, str(getattr(grader, "fingerprint", "")), digest_source(type(grader))]
+    own = [name, str(GraderTraits.of(grader).fingerprint), digest_source(type(grader))]
     return own + _judge_fingerprints(grader)
 
 
 def _judge_fingerprints(grader: Any) -> list[str]:
     """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
-    members = getattr(grader, "members", ())
-    models = [getattr(one, "model", None) for one in (grader, *members)]
+    several = (grader, *GraderTraits.of(grader).members)
+    models = [GraderTraits.of(one).model for one in several]
     return [
         # What ships has a fingerprint of its own, which a class derived from it may not know of.
         str(getattr(model, "fingerprint", "")) + digest_source(type(model))
@@ -653,7 +653,7 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: st
             f"{where}: signed points have no finite score_range to normalise by. Set clip = "
             "true, so that a negative sum counts as 0, or [reward] normalise = false."
         )
-    worst = (getattr(grader, "score_range", None) or (None, None))[min(entry.weights) < 0]
+    worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
     why = None
     if entry.name == spec.missing.fallback:
         why = "missing.fallback, whose scores take the place of rewards"
@@ -665,12 +665,9 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: st
 
 def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
     """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
-    return (
-        spec.reward.normalise
-        and not is_listwise(grader)
-        and getattr(grader, "role", Role.SCORE) == Role.SCORE
-        and finite_range(getattr(grader, "score_range", None)) is None
-    )
+    traits = GraderTraits.of(grader)
+    scored = traits.role is Role.SCORE and not is_listwise(grader)
+    return spec.reward.normalise and scored and finite_range(traits.score_range) is None
 
 
 def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -681,7 +678,7 @@ def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, lis
     scored = [
         entry
         for entry in spec.graders
-        if entry.counts and getattr(graders[entry.name], "role", Role.SCORE) == Role.SCORE
+        if entry.counts and GraderTraits.of(graders[entry.name]).role is Role.SCORE
     ]
     lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
     return {
@@ -695,7 +692,7 @@ def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, lis
 
 def _check_role(grader: Any, where: str) -> Role:
     try:
-        return Role(getattr(grader, "role", Role.SCORE))
+        return GraderTraits.of(grader).role
     except ValueError as error:
         raise ConfigError(f"{where}: role: {error} (allowed: {', '.join(Role)})") from None
 
@@ -714,7 +711,7 @@ def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
         scores = [
             entry.weight_at(step)
             for entry in spec.graders
-            if entry.scope == scope and getattr(graders[entry.name], "role", "score") == Role.SCORE
+            if entry.scope == scope and GraderTraits.of(graders[entry.name]).role is Role.SCORE
         ]
         if any(scores) and max(scores) <= 0:
             raise ConfigError(
@@ -726,10 +723,11 @@ def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 def _check_fallback_grader(spec: RewardSpec, grader: Any) -> None:
     where, name = f"{spec.where}: missing.fallback", spec.missing.fallback
     scope = next(entry.scope for entry in spec.graders if entry.name == name)
-    if not getattr(grader, "is_rule", False):
+    traits = GraderTraits.of(grader)
+    if not traits.is_rule:
         raise ConfigError(
             f"{where}: {name!r} is not a rule grader, so it may fail for the same reason as the "
             "one it replaces. Name a rule grader."
         )
-    if scope == "event" or is_listwise(grader) or getattr(grader, "role", "score") != Role.SCORE:
+    if scope == "event" or is_listwise(grader) or traits.role is not Role.SCORE:
         raise ConfigError(f"{where}: {name!r} must score whole samples, one at a time")
