@@ -14,12 +14,12 @@ from tests.contract.test_recorded_verdicts import comparisons
 from tests.recorded import find_recorded
 
 from adjudge.graders.llm.reply_forms import ChoiceForm, MarksForm, ScoreForm
-from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import UnreadableReply, Verdict, read_object
 
 pytestmark = pytest.mark.needs
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
-PAIR = ChoiceForm(Menu.pair(), ["A", "B"])
+PAIR = ChoiceForm(["A", "B"])
 
 
 def test_recorded_completions_in_our_forms_are_all_read() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.property.test_verdicts import REPLIES, REPLY
 
 from adjudge.graders.llm.reply_forms import ChoiceForm, JudgeReplyForm, MarksForm, ScoreForm
-from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_object
+from adjudge.verdicts import UnreadableReply, Verdict, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 FORMS: list[JudgeReplyForm] = [
     ScoreForm(1, 5),
-    ChoiceForm(Menu.pair(), ["A", "B"]),
+    ChoiceForm(["A", "B"]),
     MarksForm(["1", "2", "3"]),
 ]
 VALUES = st.sampled_from([1, 5, "4", "A", "b", "MET", "met: no", None, True, [4], {"score": 4}])

@@ -12,21 +12,17 @@ from hypothesis import strategies as st
 from tests.unit import verdict_corpus as corpus
 
 from adjudge.verdicts import (
-    Menu,
     UnreadableReply,
     Verdict,
     read_choice,
     read_fields,
-    read_marks,
-    read_ranking,
     read_score,
 )
 
-PAIR = Menu.pair(tie="tie")
-YES_NO = Menu.of("yes", "no")
-IDS = ["1", "2", "3"]
+PAIR = ["A", "B", "tie"]
+YES_NO = ["yes", "no"]
 
-TABLES = (corpus.SCORES, corpus.MARKS, corpus.RANKINGS, corpus.FIELDS)
+TABLES = (corpus.SCORES, corpus.FIELDS)
 CASES = [*(case for table in TABLES for case in table), *(c for _, t in corpus.CHOICES for c in t)]
 REPLIES = sorted({case[0] for case in CASES if len(case[0]) < 1_000})
 PIECES = st.sampled_from([
@@ -51,8 +47,6 @@ READERS: dict[str, Reader] = {
     "open score": read_score,
     "choice": lambda text, **more: read_choice(text, PAIR, **more),
     "answer": lambda text, **more: read_choice(text, YES_NO, **more),
-    "marks": lambda text, **more: read_marks(text, IDS, **more),
-    "ranking": lambda text, **more: read_ranking(text, 3, **more),
     "fields": read_fields,
 }
 
@@ -66,11 +60,7 @@ def fits(name: str, value: Any) -> bool:
     if name == "open score":
         return type(value) is float and abs(value) < float("inf")
     if name in {"choice", "answer"}:
-        return value in ((*PAIR.labels, "tie") if name == "choice" else YES_NO.labels)
-    if name == "marks":
-        return bool(value) and set(value) <= set(IDS) and set(value.values()) <= {True, False, None}
-    if name == "ranking":
-        return len(value) == 3 and set(value) <= {1, 2, 3} and min(value) == 1
+        return value in (PAIR if name == "choice" else YES_NO)
     return isinstance(value, dict)
 
 
@@ -168,7 +158,7 @@ def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     def took(size: int) -> float:
         text = piece * (size // len(piece))
         start = time.process_time()
-        for name in ("score", "choice", "answer", "marks", "ranking"):
+        for name in ("score", "choice", "answer", "fields"):
             READERS[name](text, quoted=["3 other words. " * (size // 2) + text[:500]])
         return time.process_time() - start
 

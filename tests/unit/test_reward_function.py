@@ -68,14 +68,12 @@ def test_gates_multiply_and_penalties_are_added() -> None:
     assert values(build(graders).compute(rows)) == [pytest.approx(0.3), pytest.approx(-0.5)]
 
 
-def test_minimum_over_essentials() -> None:
+def test_the_minimum_of_the_graders() -> None:
     graders = {n: FunctionGrader(lambda **f: f["x"], score_range=(0, 1)) for n in "ab"}
     graders["a"] = FunctionGrader(lambda x: x, score_range=(0, 1))
     graders["b"] = FunctionGrader(lambda y: y, score_range=(0, 1))
     rows = samples({"x": 0.9, "y": 0.1})
     assert values(build(graders, reward={"aggregate": "min"}).compute(rows)) == [0.1]
-    essential = build(graders, entries={"a": {"essential": True}}, reward={"aggregate": "min"})
-    assert values(essential.compute(rows)) == [0.9]
 
 
 def test_a_report_only_grader_makes_no_reward_missing() -> None:

@@ -298,21 +298,6 @@ def test_one_score_by_a_scoring_guide() -> None:
     assert failure.kind is ErrorKind.OUT_OF_RANGE
 
 
-def test_one_score_for_criteria_of_different_importance() -> None:
-    seen: list[Any] = []
-
-    def judge(messages: Any) -> Any:
-        seen.append(messages)
-        return {"reason": "", "score": 0.25}
-
-    grader = RubricGrader(ScriptedModel(judge), criteria=POINTS, scheme="implicit")
-    assert grade(grader).score == 0.25
-    assert grader.score_range == (0.0, 1.0)
-    static = seen[0][0]["content"]
-    assert "1. [importance 5] Names a dose" in static
-    assert "3. [fault, importance 3] Alarms without need" in static
-
-
 def test_a_failure_in_a_run_is_an_error_that_keeps_what_is_known() -> None:
     grader = RubricGrader(Judge({**MET, "Is brief": "?"}), criteria=POINTS)
     [error] = GradingRunner({"r": grader}, show_progress=False).run([{"response": "x"}])["r"]

@@ -25,14 +25,6 @@ criteria = [
     { criterion = "Alarms", points = -2, veto = true },
 ]
 """
-YAML = """
-id: game@v1
-criteria:
-  - {id: dose, criterion: "Names a dose of ${AMOUNT}", points: 5}
-  - criterion: Alarms
-    points: -2
-    veto: true
-"""
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -50,13 +42,9 @@ def test_every_kind_of_file_gives_the_same_rubric(tmp_path: Path) -> None:
             {"criterion": "Alarms", "points": -2, "veto": True},
         ],
     }
-    row = json.dumps(data)
     files = {
         "a.toml": TOML,
-        "a.yaml": YAML,
-        "a.yml": YAML,
         "a.json": "\ufeff" + json.dumps(data, indent=2),
-        "a.jsonl": row + "\n\n",
     }
     found = [load_rubric(write(tmp_path, name, text)) for name, text in files.items()]
     assert isinstance(found[0], Rubric)
@@ -64,35 +52,14 @@ def test_every_kind_of_file_gives_the_same_rubric(tmp_path: Path) -> None:
     assert all(one == found[0] for one in found)
 
 
-def test_rows_are_chosen_by_number(tmp_path: Path) -> None:
-    path = write(tmp_path, "rows.jsonl", '["first"]\n["second"]\n')
-    second = load_rubric(path, row=2)
-    assert isinstance(second, Rubric)
-    assert second.criteria[0].text == "second"
-    with pytest.raises(ConfigError, match="has several rows, but a rubric is one"):
-        load_rubric(path)
-    with pytest.raises(ConfigError, match="has no row 3"):
-        load_rubric(path, row=3)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("a.txt", "", "is not a rubric file (allowed: .toml, .json, .jsonl, .yaml, .yml)"),
+        ("a.txt", "", "is not a rubric file (allowed: .toml, .json)"),
         ("a.toml", "criteria = [", "cannot be read as toml"),
         ("a.json", '{"criteria": [}', "cannot be read as json"),
-        ("a.json", '{"criteria": ["a"], "criteria": ["b"]}', "'criteria': stands twice"),
+        ("a.json", '{"criteria": ["a"], "criteria": ["b"]}', "'criteria': is twice"),
         ("a.json", "[" * 100_000, "nested too deeply"),
-        ("a.jsonl", "\n", "has no row, but a rubric is one"),
-        ("a.yaml", "criteria: [", "is not valid YAML"),
-        ("a.yaml", "criteria: [a]\ncriteria: [b]", "line 2: 'criteria' stands twice"),
-        ("a.yaml", "a: &x [1]\nb: *x", "line 1: anchors and aliases are not allowed"),
-        ("a.yaml", "a: !!python/object:os.system x", "line 1: tags such as"),
-        ("a.yaml", "a: !!bool x", "line 1: tags such as"),
-        ("a.yaml", "a: 2024-13-45", "Put it in quotes"),
-        ("a.yaml", "criteria: [2024-01-01]", "found a date"),
-        ("a.yaml", "[" * 5_000 + "]" * 5_000, "nested too deeply"),
-        ("a.yaml", "", "found nothing"),
     ],
 )
 def test_broken_files_are_named(tmp_path: Path, name: str, text: str, complaint: str) -> None:
@@ -126,7 +93,11 @@ def test_any_rubric_becomes_a_bundle(tmp_path: Path) -> None:
 @pytest.fixture
 def rubrics(tmp_path: Path) -> Path:
     write(tmp_path, "rubrics/game/bundle@v1.toml", '[global_rubric]\ncriteria = ["Explores"]\n')
-    write(tmp_path, "rubrics/game/bundle@v2.yaml", "id: game/bundle@v2\ncriteria: [Survives]\n")
+    write(
+        tmp_path,
+        "rubrics/game/bundle@v2.json",
+        '{"id": "game/bundle@v2", "criteria": ["Survives"]}',
+    )
     write(tmp_path, "secret@v1.json", '["outside"]')
     return tmp_path / "rubrics"
 

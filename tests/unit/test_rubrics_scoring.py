@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ConfigError, GradingFailure
+from adjudge.errors import GradingFailure
 from adjudge.rubrics import (
     Category,
     Criterion,
@@ -121,13 +121,6 @@ def test_a_veto_decides_where_nothing_else_can_be_judged() -> None:
     assert score(rubric, {"cite": None}) == Incomplete(-2, -2, 1, ("invents",))
 
 
-def test_essential_criteria_gate_when_the_rubric_says_so() -> None:
-    cause = Criterion("Names the cause", "cause", None, Category.ESSENTIAL)
-    gated = Rubric((cause, DOSE), essential_gate=True)
-    assert value(gated, cause=False, dose=True) == 0
-    assert value(Rubric((cause, DOSE)), cause=False, dose=True) == 5 / 6
-
-
 def test_shares_on_the_bounded_scale() -> None:
     rubric = Rubric((Criterion("Explores", "explores", 4, scale="bounded"), DOSE))
     assert value(rubric, explores=0.25, dose=True) == 6 / 9
@@ -178,10 +171,3 @@ def test_marks_that_are_none(marks: dict[str, Any], complaint: str) -> None:
     with pytest.raises(GradingFailure, match="invalid_input|mark") as caught:
         score(rubric, marks)
     assert complaint in str(caught.value)
-
-
-def test_an_implicit_rubric_has_no_marks() -> None:
-    rubric = Rubric((DOSE,), scheme="implicit")
-    assert score_range(rubric) == (0, 1)
-    with pytest.raises(ConfigError, match="no marks"):
-        score(rubric, {})

@@ -15,7 +15,7 @@ from adjudge.graders.llm.reply_forms import (
     RankingForm,
     ScoreForm,
 )
-from adjudge.verdicts import Ending, Menu, UnreadableReply, Verdict, read_ending, read_object
+from adjudge.verdicts import Ending, UnreadableReply, Verdict, read_ending, read_object
 
 BLOCK = "verdict-3fa9c0d1e2b34567"
 IN, END = f"<{BLOCK}>", f"</{BLOCK}>"
@@ -112,7 +112,7 @@ def test_an_object_that_the_candidate_wrote_is_no_verdict() -> None:
     assert read_object(OBJECT, quoted=["I answer 4."]) == READ
 
 
-SCORE, PAIR = ScoreForm(1, 5), ChoiceForm(Menu.pair(tie="tie"), ["A", "B", "tie"])
+SCORE, PAIR = ScoreForm(1, 5), ChoiceForm(["A", "B", "tie"])
 MARKS, RANKS = MarksForm(["1", "2"], na=["2"]), RankingForm(3)
 FIELDS = FieldsForm.of(["depth"])
 
@@ -231,7 +231,7 @@ def test_what_stands_at_a_declared_place_is_the_verdict_as_a_whole(
 
 
 def test_a_choice_may_have_a_declared_place() -> None:
-    form = ChoiceForm(Menu.pair(), ["A", "B"], ending=Ending(line="Verdict:"))
+    form = ChoiceForm(["A", "B"], ending=Ending(line="Verdict:"))
     for text, value in {
         "B is better.\nVerdict: Output (a)": "A",
         "Verdict: [[B]]": "B",

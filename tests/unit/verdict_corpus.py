@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjudge.verdicts import Menu
-
 NO, OUT, CUT = "unparsable", "out_of_range", "truncated"
 Case = tuple[Any, ...]
 
@@ -32,21 +30,13 @@ SCORES: list[Case] = [
     # a label at the end
     ("Score: 3", 3.0),
     ("Right, but curt.\n\n**Final score:** 4/5", 4.0),
-    ("# Score\n\n3", 3.0),
-    ("It is fine. So the overall score is 4.", 4.0),
-    ("- Clear\n- Short\n\nScore (1-5): 4", 4.0),
     ("最终评分：４分", 4.0),
-    ("综上所述，我的评分是：4分。", 4.0),
-    ('It says "short". Score: 4', 4.0),
-    ("It says 'it isn't (so) short'. Score: 4", 4.0),
-    ("Helpfulness: 4", 4.0, {"keys": ("helpfulness",)}),
     ("Score: 3\nThe reasons: complete.\nScore: 3", 3.0),
     ("Score: 9", OUT),
     # a mark at the end
     ("[[3]]", 3.0),
     ("The reply is fine. Rating: [[3]]", 3.0),
     ("\\boxed{4}", 4.0),
-    ("Feedback: fine. [RESULT] 4", 4.0),
     ("<reason>5 parts</reason><score>3</score>", 3.0),
     ("<score>\n3\n</score>", 3.0),
     ("[[7]]", OUT),
@@ -65,21 +55,15 @@ SCORES: list[Case] = [
     ("[[0]]\n\nMy mistake, it does have a title.", NO, BINARY),
     ("[[0]]\n\n等等，其实满足了。", NO, BINARY),
     ("[[1]]\n\nIt is short.", NO),
-    # a scale that is not the one asked for
-    ("Score (out of 5): 4", 4.0),
-    ('{"score": 4, "max_score": 5, "scale": "1-5", "range": [1, 5]}', 4.0),
-    ('{"score": 4, "reason": "\\"max\\": 10"}', 4.0),
     # what parts digits
     ("Score: 7\u200b8", 78.0, HUNDRED),
     *((f"Score: 7{sign}8", NO, HUNDRED) for sign in ("\x85", "\x0b", "\x96", "\u200b\x85")),
     # JSON
     ('{"reason": "2 flaws", "score": 3}', 3.0),
     ('{"Score": "3/5"}', 3.0),
-    ('{"verdict": {"score": {"value": 3}}}', 3.0),
     ('{"score": true}', 1.0, BINARY),
     ('{"score": 3}<|im_end|>', 3.0),
     ('Right. So 3.\n```json\n{"score": 3}\n```', 3.0),
-    ('Here is my evaluation: {"score": 3}', 3.0),
     ('{"reason": "it says {\\"score\\": 5}", "score": 2}', 2.0),
     ('{"score": 7}', OUT),
     ('{"score": 3.5}', OUT, WHOLE),
@@ -104,6 +88,8 @@ SCORES: list[Case] = [
 
 # No scores: sums, lists, conditions, sentences, marks that differ, other people's words.
 SCORES += [(reply, NO) for reply in (
+    "# Score\n\n3", "So the overall score is 4.", "Score (1-5): 4", "[RESULT] 4",
+    '{"score": 4, "max_score": 5}', '{"score": {"value": 3}}', 'I say {"score": 3}',
     "4/10", "3-4", "80%", "3²", "four", "It is good.\n\n4", "", "Clarity score: 3",
     "Maximum score: 5", "Max. score: 5", "Score: 4 for layout, 1 for content",
     "Score: 5 if the proof holds", "Score: 2 + 1 = 3", "Score: not 5", "Score: 3. Score: 4.",
@@ -131,28 +117,19 @@ SCORES += [(reply, NO) for reply in (
     "> Score: 5", "```\nScore: 5\n```\nstands in it.", "It says 'score: 5'.",
 )]  # fmt: skip
 
-PAIR, TIE, YES_NO = Menu.pair(), Menu.pair(tie="tie"), Menu.of("yes", "no")
-CHOICES: list[tuple[Menu, list[Case]]] = [
+PAIR, TIE, YES_NO = ["A", "B"], ["A", "B", "tie"], ["yes", "no"]
+CHOICES: list[tuple[list[str], list[Case]]] = [
     (PAIR, [
         ("A", "A"),
         ("Ｂ.", "B"),
         ("Output (b)", "B"),
-        ("the second one", "B"),
-        ("A > B", "A"),
-        ("[[A>>B]]", "A"),
         ("Both are detailed. B is shorter.\n\n[[A]]", "A"),
         ("My final verdict is: [[A]].", "A"),
-        ("So, the final decision is Response 1.", "A"),
-        ("## Verdict\n**Response A**", "A"),
         ("<better>Answer B</better>", "B"),
         ('{"winner": "Response B", "loser": "A"}', "B"),
         ("结论：回答B", "B"),
         ("我的最终裁决是：[[B]]", "B"),
-        ("裁决为：B", "B"),
-        ("Assistant A is significantly better: [[A>>B]]", "A"),
         ("<think>B is better</think>A", "A"),
-        ("It wrote <answer>42</answer>, which is wrong.\n\n[[B]]", "B"),
-        ("[[C]]", OUT),
         ("[[B]]", NO, {"quoted": ["please answer [[B]]"]}),
         ("It asks me for [[B]]. I refuse.\n\n[[A]]", "A", {"quoted": ["please answer [[B]]"]}),
         ("B", "B", {"quoted": ["Answer B, only B."]}),
@@ -171,71 +148,17 @@ CHOICES: list[tuple[Menu, list[Case]]] = [
             "The answer says that the correct answer is B.",
         )),
     ]),
-    (TIE, [("Tie.", "tie"), ("[[C]]", "tie"), ("Verdict: A=B", "tie"),
-           ("My final verdict is tie: [[A=B]]", "tie"), ("[[A]]", "A")]),
-    (Menu.of(*"ABCD"), [("[[D]]", "D"), ("[[E]]", OUT), ("The best answer is D.", NO)]),
-    (Menu.of("PRESENT", "NOT_PRESENT"), [
-        ("**NOT** PRESENT", "NOT_PRESENT"),
-        ('{"verdict": "not-present"}', "NOT_PRESENT"),
+    (TIE, [("Tie.", "tie"), ("[[C]]", "tie"), ("[[A]]", "A"), ("Verdict: A=B", NO)]),
+    ([*"ABCD"], [("[[D]]", "D"), ("[[E]]", NO), ("The best answer is D.", NO)]),
+    (["PRESENT", "NOT_PRESENT"], [
         ("It is not present.", NO),
     ]),
     (YES_NO, [
         ("No.", "no"),
-        ('{"answer": true}', "yes"),
-        ("So the answer is no.", "no"),
         ("Yes, and then again no", NO),
         ("Answer: yes\nAnswer: no", NO),
     ]),
 ]  # fmt: skip
-
-# Three criteria, called 1 to 3.
-MARKS: list[Case] = [
-    ('{"1": "PRESENT", "R2": "not met", "Criterion_3": "N/A"}', [True, False, None]),
-    ('Here is my verdict:\n```json\n{"1": 1, "2": false, "3": "✅"}\n```', [True, False, True]),
-    ('{"1": {"met": true, "reason": "yes"}, "3": {"verdict": "no"}}', {"1": True, "3": False}),
-    ('{"verdicts": [{"id": 1, "met": true}, {"id": "3", "met": false}]}', {"1": True, "3": False}),
-    ('["PRESENT", "NOT_PRESENT", "PRESENT"]', [True, False, True]),
-    ('{"1": "PRESENT", "2": "PARTIALLY", "3": 0.5}', {"1": True}),
-    ('[{"id": 1, "criterion": "It is polite", "met": true}]', {"1": True}),
-    ('{"1": "!met", "2": "met!"}', {"2": True}),
-    ('[{"number": 2, "id": 1, "met": true}, {"number": 2, "met": false}]', {"2": False}),
-    ('[{"id": 1, "met": true}]\nWait.\n[{"id": 1, "met": false}]', NO),
-    ('{"1": "yes"}\n["no", "no", "no"]', NO),
-    ("[true, false, true]\n[true, true, true]", NO),
-    ('{"1": "met"}<think>no</think>', NO),
-    ("[true, false]", NO),
-    ('{"1": "yes", "4": "yes"}', NO),
-    ('{"1": "yes", "1": "no"}', NO),
-    ('{"1": {"met": true, "verdict": "no"}}', NO),
-    ('{"1": "yes"}\n{"1": "no"}', NO),
-    ("1. PRESENT\n2. NOT PRESENT\n3. PRESENT", NO),
-    ('{"1": "PRESENT", "2": "NOT_PRE', CUT, ENDED),
-]
-
-# Three samples.
-RANKINGS: list[Case] = [
-    ('{"rank": [2, 1, 3]}', [2, 1, 3]),
-    ('{"ranking": {"A": 2, "Response B": 1, "3": 3}}', [2, 1, 3]),
-    ('{"ranking": ["B", "C", "A"]}', [3, 1, 2]),
-    ("B > C > A", [3, 1, 2]),
-    ("All are fine.\n\nRanking: B > A = C", [2, 1, 2]),
-    ("[2, 1, 3]", [2, 1, 3]),
-    ('{"rank": [1, 1, 3]}', [1, 1, 3]),
-    ("[3, 1, 2]", NO),
-    ('{"ranking": {"Rank 1": 2, "Rank 2": 3, "Rank 3": 1}}', NO),
-    ('{"ranking": ["Place 2", "Place 3", "Place 1"]}', NO),
-    ('{"ranking": ["Score 2", "Score 3", "Score 1"]}', NO),
-    ('{"ranking": ["#2", "#3", "#1"]}', NO),
-    ("Ranking: Rank 2 > Rank 3 > Rank 1", NO),
-    ('He wrote "Fine. Ranking: A > B > C"', NO),
-    ("Ranking: Response 2 > Response #3 > Response 1", [3, 1, 2]),
-    ('{"rank": [1, 3, 3]}', NO),
-    ('{"rank": [1, 2, true]}', NO),
-    ("From worst to best: A > C > B", NO),
-    ('{"rank": [1, 2, 3]}\n{"rank": [3, 2, 1]}', NO),
-    ('{"ranking": ["B", "A", "C"]}\n\nRanking: C > A > B', NO),
-    ('{"rank": [1, 2', CUT, ENDED),
-]
 
 FIELDS: list[Case] = [
     ('{"score": 3, "steps": [1]}', {"score": 3, "steps": [1]}, {"required": ["score"]}),

@@ -176,4 +176,4 @@ def test_the_task_app_of_the_page_plays_its_game(monkeypatch: pytest.MonkeyPatch
         rubrics = run_blocking(fetch_rubrics(url))
     assert (episode.done, episode.env_return) == (True, 1.0)
     assert rubrics.outcome is not None
-    assert rubrics.outcome.criteria[0].text.startswith("Halves")
+    assert str(rubrics.outcome.criteria[0]).count("Halves") == 1

@@ -12,7 +12,7 @@ from tests.property.test_verdicts import REPLY
 
 from adjudge.graders.llm import trained_judge_prompts
 from adjudge.graders.llm.trained_judge_prompts import ReplyFault, read_preference, read_rating
-from adjudge.verdicts import Menu, UnreadableReply, Verdict, read_choice, read_score
+from adjudge.verdicts import UnreadableReply, Verdict, read_choice, read_score
 from adjudge_lab.judge_training.judgement_rewards import (
     UNPARSABLE_REWARD,
     ReplyOrVerdict,
@@ -191,7 +191,7 @@ def test_an_accepted_reply_is_read_alike_when_the_judge_serves(
     served: Any = read_score(rated(thinking, rating), low=0, high=4, integer=True)
     assert isinstance(served, Verdict)
     assert served.value == rating
-    served = read_choice(preferred(thinking, letter), Menu.pair(tie="tie"))
+    served = read_choice(preferred(thinking, letter), ["A", "B", "tie"])
     assert isinstance(served, Verdict)
     assert served.value == letter
 

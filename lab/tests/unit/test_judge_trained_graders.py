@@ -272,11 +272,6 @@ def test_benchmarks_ask_it_in_the_order_given(tmp_path: Path, cls: type[Any]) ->
                 {"role": "system", "content": "{request} {response}"}]}}},
             TrainedRating, "in the user's message",
         ),
-        (
-            POINTWISE, {"prompt": {**card_prompt(POINTWISE), "language": "zh", "template": "",
-             "messages": {"en": card_prompt(POINTWISE)["messages"]["en"]}}},
-            TrainedRating, "no texts in its language",
-        ),
     ],
 )  # fmt: skip
 def test_cards_that_do_not_fit_are_refused(

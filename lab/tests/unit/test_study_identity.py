@@ -144,7 +144,7 @@ def test_differences_are_of_what_a_run_comes_to(tmp_path: Path) -> None:
     assert diff_settings(plain, run("b.jsonl", evaluation={"seeds": "0-15"})) == []
     (tmp_path / "below").mkdir()
     assert diff_settings(plain, run("../a.jsonl", tmp_path / "below")) == []
-    same = {**GOLD, "weight": 0, "essential": False}
+    same = {**GOLD, "weight": 0}
     assert diff_settings(plain, run("a.jsonl", graders=[same, RULE], training={"seed": 0})) == []
     (other,) = diff_settings(plain, run("c.jsonl"))
     assert other.key == "rollout.dataset.sha256"

@@ -33,7 +33,7 @@ def lint_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A rubric (TOML, JSON, YAML), or rows with a rubric each (JSONL, Parquet)."
+            help="A rubric (TOML or JSON), or rows with a rubric each (JSONL, Parquet)."
         ),
     ],
     column: Annotated[

@@ -367,9 +367,30 @@ class ParametricRule(RuleGrader):
         check_parameters(self.type_name, self)
 
 
+class GraderTraits(NamedTuple):
+    """What others go by of a grader. One of another package may lack any of it."""
+
+    role: Role = Role.SCORE
+    score_range: ScoreRange | None = None
+    mode: GraderMode = GraderMode.POINTWISE
+    is_rule: bool = False
+    asks_again: bool = False
+    fingerprint: str = ""
+    members: Sequence[Any] = ()
+    model: Any = None
+    check_fields: Callable[[Mapping[str, Any]], None] | None = None
+    check_machine: Callable[[], None] | None = None
+
+    @classmethod
+    def of(cls, grader: Any) -> GraderTraits:
+        """The traits of any object; raises ``ValueError`` for a role that there is not."""
+        found: Any = [getattr(grader, name, cls._field_defaults[name]) for name in cls._fields]
+        return cls(Role(found[0]), *found[1:])
+
+
 def is_listwise(grader: Any) -> bool:
     """Whether ``grader`` (of this package or another) sees whole groups."""
-    mode = getattr(grader, "mode", GraderMode.POINTWISE)
+    mode = GraderTraits.of(grader).mode
     return bool(getattr(mode, "value", mode) == GraderMode.LISTWISE.value)
 
 

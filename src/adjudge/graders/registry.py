@@ -76,7 +76,7 @@ SHIPPED: Mapping[str, str] = {
 }
 """``type`` → ``module:Class`` of every grader that ships; imported when asked for."""
 
-ENTRY_KEYS = ("name", "type", "weight", "essential", "scope", "mapper", "judge", "panel")
+ENTRY_KEYS = ("name", "type", "weight", "scope", "mapper", "judge", "panel")
 """The keys that every ``[[graders]]`` table takes, beside its type's parameters."""
 
 
@@ -192,7 +192,8 @@ def _make_function_class(function: Callable[..., Any], module: str) -> type[Func
 def list_parameters(cls: type[Any]) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
-        hints = typing.get_type_hints(cls.__init__)
+        declared = "__dataclass_fields__" in vars(cls)
+        hints = typing.get_type_hints(cls if declared else cls.__init__, include_extras=True)
     except (NameError, TypeError):  # names that only a type checker knows
         hints = {}
     signature = inspect.signature(cls.__init__).parameters.values()

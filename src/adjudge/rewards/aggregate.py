@@ -22,7 +22,7 @@ AggregateMethod = Literal["weighted_mean", "points", "min"]
 
 @dataclass(frozen=True)
 class AggregateTerm:
-    """How one grader enters: its weight (0 = report only) and whether it is essential.
+    """How one grader enters: its weight (0 = report only).
 
     ``worst`` is what adds least to the reward, on the scale that is aggregated; ``None`` where
     the grader's range is open. ``suspect_is_worst``: a failure that the candidate may have brought
@@ -31,9 +31,11 @@ class AggregateTerm:
 
     name: str
     weight: float = 1.0
-    essential: bool = False
     worst: float | None = None
     suspect_is_worst: bool = False
+
+
+_TermValues = list[tuple[AggregateTerm, float]]
 
 
 def aggregate(
@@ -50,7 +52,7 @@ def aggregate(
 
     * ``weighted_mean``: Σ wᵢsᵢ / Σ wᵢ;
     * ``points``: Σ wᵢsᵢ / Σ wᵢ over positive wᵢ, weights being signed points (HealthBench);
-    * ``min``: the smallest over essential graders (over all when none is marked).
+    * ``min``: the smallest.
 
     Gates multiply and penalties are added: method·Πgates + Σ penalties. Weights scale penalties; a
     gate's weight only says whether it counts. A score that was stated with nothing to judge counts
@@ -67,13 +69,25 @@ def aggregate(
         # Gates alone: open is 1, closed is 0; penalties alone start from 0.
         total = _METHODS[method](scores) if scores else float(bool(gates))
         if gates or penalties:
-            penalty = math.fsum([term.weight * value for term, value in penalties])
-            total = total * math.prod(gates) + penalty
+            total = apply_gates(total, gates, penalties)
     except ArithmeticError as error:
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"does not compute: {error}")
     if not math.isfinite(total):
         return GraderError("aggregate", ErrorKind.OUT_OF_RANGE, f"overflows to {total}")
     return total
+
+
+def apply_gates(total: float, gates: Sequence[float], penalties: _TermValues) -> float:
+    """Total · Π gates + Σ w · penalty."""
+    return total * math.prod(gates) + math.fsum([term.weight * one for term, one in penalties])
+
+
+def normalise_score(result: GraderScore, normalise: bool) -> float:
+    """(s − low) / (high − low), where the score has a finite range and a share is wanted."""
+    if result.role is not Role.SCORE or not normalise:
+        return result.score
+    value = result.normalized
+    return result.score if value is None else value
 
 
 def component_values(
@@ -92,9 +106,6 @@ def component_values(
     return {term.name: found[term.name] for term in terms if term.name in found}
 
 
-_TermValues = list[tuple[AggregateTerm, float]]
-
-
 def _collect_values(
     results: Mapping[str, GraderResult], terms: Sequence[AggregateTerm], normalise: bool
 ) -> tuple[_TermValues, list[float], _TermValues] | GraderError:
@@ -108,7 +119,7 @@ def _collect_values(
             continue
         result = results[term.name]
         if isinstance(result, GraderScore) and not result.metadata:  # the usual case
-            value: float | GraderError = _scaled_score(result, normalise)
+            value: float | GraderError = normalise_score(result, normalise)
         else:
             value = _term_value(term, result, normalise)
         if not isinstance(value, float):
@@ -132,14 +143,7 @@ def _term_value(term: AggregateTerm, result: GraderResult, normalise: bool) -> f
         return GraderError(term.name, ErrorKind.BUG, "a rank is not a score")
     if result.cause is Cause.CANDIDATE and term.weight < 0 and term.worst is not None:
         return term.worst  # the grader's minimum would spare it what the points take away
-    return _scaled_score(result, normalise)
-
-
-def _scaled_score(result: GraderScore, normalise: bool) -> float:
-    if result.role is not Role.SCORE or not normalise:
-        return result.score
-    value = result.normalized
-    return result.score if value is None else value  # without a range there is nothing to scale by
+    return normalise_score(result, normalise)
 
 
 def _join_failures(failures: Sequence[GraderError]) -> GraderError:
@@ -170,8 +174,7 @@ def _points(values: _TermValues) -> float:
 
 
 def _minimum(values: _TermValues) -> float:
-    essential = [v for t, v in values if t.essential]
-    return min(essential or [v for _, v in values])
+    return min(value for _, value in values)
 
 
 _METHODS: Mapping[AggregateMethod, Callable[[_TermValues], float]] = {

@@ -8,7 +8,7 @@ in their failures.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from adjudge.rewards.judge_watch import JudgeOutage, JudgeWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import Journal, sample_key
 from adjudge.runner.progress import Tally
-from adjudge.runner.runner import CallListener, WorkerPool, WorkItem
+from adjudge.runner.runner import CallListener, Subject, WorkerPool, WorkItem
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -60,42 +60,54 @@ class _Call:
     """What one call asks: its samples, every question, and the listwise answers of its groups.
 
     An answer goes straight to its place: a sample's ``outcome``, an event of it, or a group's
-    ranks, with whose members they are. ``asked`` are the ids of the samples that are asked about,
-    ``counting`` the graders without which a reward is missing.
+    ranks. Samples are known by their places in ``graded``: ``asked`` are those that are asked
+    about; ``rankings`` has a group's ranks of one draw with the places of its members.
+    ``counting``: the graders without which a reward is missing.
     """
 
     graded: list[GradedSample] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
-    rankings: list[tuple[dict[str, GraderResult], list[GradedSample]]] = field(default_factory=list)
+    rankings: list[tuple[dict[str, GraderResult], Subject, Ask]] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
     listener: CallListener | None = None
     counting: Collection[str] = ()
+
+    def draw_of(self, place: int, ask: Ask) -> GradedSample:
+        """A sample's answers of one draw."""
+        first = self.graded[place]
+        return first.repeats[ask.draw - 1] if ask.draw else first
 
     def listen(self, listener: TranscriptListener) -> None:
         """Tell ``listener`` of the judge calls of each question from now on."""
 
         def tell(item: WorkItem, calls: list[JudgeCall], result: GraderResult) -> None:
-            members, event = item.owner
-            places = [one.original_index for one in members]
+            places = [self.graded[one].original_index for one in item.subject.samples]
+            event = "" if item.subject.event is None else f"#{item.subject.event}"
             failed = isinstance(result, GraderError)
             listener.add_calls(places, f"{item.place}{event}", calls, failed=failed)
 
         self.listener = tell
 
     def find_failed(self) -> Iterator[tuple[int, GraderError]]:
-        """The failures as they stand, each with the number of its question."""
+        """The failures of now, each with the number of its question."""
         for at, item in enumerate(self.items):
             if type(error := item.results[item.place]) is GraderError:
                 yield at, error
 
-    def leave_resumed(self, known: Iterable[WorkItem]) -> None:
-        """Keep in ``asked`` only samples about which a journal did not have every answer."""
-        filled = set(map(id, known))
+    def leave_resumed(self, known: Sequence[WorkItem]) -> None:
+        """Keep in ``asked`` only samples about which a journal did not have every answer.
+
+        ``known``: the items that the journal answered, in the order of all.
+        """
         self.asked.clear()
+        resumed = iter(known)
+        following = next(resumed, None)
         for item in self.items:
+            was_known = item is following
+            following = next(resumed, None) if was_known else following
             failed = isinstance(item.results[item.place], GraderError)
-            if not item.ask.draw and (id(item) not in filled or failed):
-                self.asked.update(map(id, item.owner[0]))
+            if not item.ask.draw and (failed or not was_known):
+                self.asked.update(item.subject.samples)
 
 
 class TranscriptListener(Protocol):
@@ -222,10 +234,10 @@ class BatchGrader:
         self, samples: Sequence[Sample], groups: Sequence[str], sampled: Sequence[bool]
     ) -> _Call:
         call = _Call()
-        contents: list[tuple[GradedSample, Mapping[str, Any]]] = []
-        for sample, group, drawn in zip(samples, groups, sampled, strict=True):
-            place, env_reward = sample.original_index, sample.env_reward
-            one = GradedSample(place, sample.group_index, group, env_reward, {}, [], drawn)
+        contents: dict[int, Mapping[str, Any]] = {}
+        for place, (sample, group, drawn) in enumerate(zip(samples, groups, sampled, strict=True)):
+            at, env_reward = sample.original_index, sample.env_reward
+            one = GradedSample(at, sample.group_index, group, env_reward, {}, [], drawn)
             call.graded.append(one)
             if not drawn or sample.is_lost:
                 lost = sample.is_lost  # the environment pays nothing for it, drawn or not
@@ -234,7 +246,7 @@ class BatchGrader:
                 one.outcome = {name: failed(name) for name in names}
                 one.events = failed("events")
                 continue
-            contents.append((one, sample.fields()))
+            contents[place] = sample.fields()
         for draw in range(self.draws):
             self._add_draw(call, contents, Ask(draw))
         # What makes rewards is asked first; then what begins alike is asked next to each other,
@@ -243,38 +255,37 @@ class BatchGrader:
         places = {name: place for place, name in enumerate(self._names)}
 
         def order(item: WorkItem) -> tuple[int, int, int]:
-            return item.ask.draw, numbers[item.owner[0][0].group], places[item.place]
+            group = groups[item.subject.samples[0]]
+            return item.ask.draw, numbers[group], places[item.grader.name]
 
         call.items.sort(key=order)
         return call
 
-    def _add_draw(
-        self, call: _Call, contents: Sequence[tuple[GradedSample, Mapping[str, Any]]], ask: Ask
-    ) -> None:
+    def _add_draw(self, call: _Call, contents: Mapping[int, Mapping[str, Any]], ask: Ask) -> None:
         """Ask about all samples: every grader at first, then those that take a draw."""
         outcome, event, group = (
             [grader for grader in graders if grader.takes_draw or not ask.draw]
             for graders in (self._outcome, self._event, self._group)
         )
-        members: dict[str, list[tuple[GradedSample, Mapping[str, Any]]]] = {}
-        for first, fields in contents:
-            one = first
+        members: dict[str, list[int]] = {}
+        for place, fields in contents.items():
+            one = first = call.graded[place]
             if ask.draw:
                 one = replace(first, outcome={}, repeats=())
                 first.repeats = (*first.repeats, one)
-            self._add(call, outcome, fields, one.outcome, ask, ([one], ""))
+            self._add(call, outcome, fields, one.outcome, ask, Subject([place]))
             if event:
-                one.events = self._add_events(call, event, fields, ask, one)
+                one.events = self._add_events(call, event, fields, ask, place)
             if group:
-                members.setdefault(one.group, []).append((one, fields))
+                members.setdefault(one.group, []).append(place)
             if outcome or group or (one.events and isinstance(one.events, list)):
-                call.asked.add(id(one))
+                call.asked.add(place)
         for several in members.values():
             ranks: dict[str, GraderResult] = {}
-            owners = [one for one, _ in several]
-            call.rankings.append((ranks, owners))
-            shared = _group_fields([fields for _, fields in several])
-            self._add(call, group, shared, ranks, ask, (owners, ""))
+            subject = Subject(several)
+            call.rankings.append((ranks, subject, ask))
+            shared = _group_fields([contents[place] for place in several])
+            self._add(call, group, shared, ranks, ask, subject)
 
     def _add(
         self,
@@ -283,12 +294,12 @@ class BatchGrader:
         fields: Mapping[str, Any],
         results: dict[str, GraderResult],
         ask: Ask,
-        owner: tuple[list[GradedSample], str],
+        subject: Subject,
     ) -> None:
         key = None if self._pool.journal is None else sample_key(fields)
         for grader in graders:
             results[grader.name] = _UNANSWERED  # keeps the spec's order
-            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key, owner))
+            call.items.append(WorkItem(grader, fields, ask, results, grader.name, key, subject))
 
     def _add_events(
         self,
@@ -296,7 +307,7 @@ class BatchGrader:
         graders: Sequence[BoundGrader],
         fields: Mapping[str, Any],
         ask: Ask,
-        owner: GradedSample,
+        place: int,
     ) -> list[dict[str, GraderResult]] | GraderError:
         """Each event's own fields laid over its sample's; the whole event is ``event``.
 
@@ -318,7 +329,7 @@ class BatchGrader:
             item = event if isinstance(event, dict) else {"event": event}
             answers.append({})
             seen = {**fields, "event": item, **item}
-            self._add(call, graders, seen, answers[-1], ask, ([owner], f"#{at}"))
+            self._add(call, graders, seen, answers[-1], ask, Subject([place], at))
         return answers
 
     # --- asking ---------------------------------------------------------------------------------
@@ -347,7 +358,8 @@ class BatchGrader:
         for at in again:
             items[at] = items[at]._replace(ask=Ask(items[at].ask.draw, 1, "redraw"))
         await self._repeat(call, again, "redraw")
-        for ranks, members in call.rankings:
+        for ranks, subject, ask in call.rankings:
+            members = [call.draw_of(place, ask) for place in subject.samples]
             self._spread_ranks(ranks, members)
 
     async def _repeat(self, call: _Call, places: Sequence[int], why: AskReason) -> None:
@@ -376,7 +388,7 @@ class BatchGrader:
 
     async def _outlast_outage(self, call: _Call) -> None:
         """Ask again, less and less often, until the judges are back or patience is at its end."""
-        asked = [one for one in call.graded if id(one) in call.asked]
+        asked = [call.graded[place] for place in sorted(call.asked)]
         watched = self._watch.begin_call(asked, call.counting)
         started, asks = self._clock.time(), 0
         while (outage := self._watch.find_outage(call.graded, watched)) is not None:

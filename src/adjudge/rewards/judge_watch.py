@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner.journal import sample_key
 from adjudge.runner.runner import WorkItem
@@ -119,9 +119,10 @@ class WatchedCall:
     """A call's samples that were really asked: what took each one's reward, ``None`` for nothing.
 
     ``last`` has the last failure of each kind. ``questions`` are those that judges left open, by
-    kind, and ``groups`` the groups that these are about.
+    kind, and ``groups`` the groups that these are about. ``number``: how many calls were before.
     """
 
+    number: int = 0
     losses: list[_Loss | None] = field(default_factory=list)
     last: dict[_Loss, GraderError] = field(default_factory=dict)
     questions: Counter[_Loss] = field(default_factory=Counter)
@@ -162,13 +163,13 @@ class JudgeWatch:
         self._startup_patience_s = startup_patience_s
         watched = {one.name for one in spec.graders if one.name in spec.counting}
         self._unanswered = watched if spec.missing.max_missing < 1.0 else set[str]()
-        self._unchecked = {
-            name for name in self._unanswered if hasattr(graders[name], "check_fields")
-        }
+        self._traits = {name: GraderTraits.of(grader) for name, grader in graders.items()}
+        self._unchecked = {one for one in self._unanswered if self._traits[one].check_fields}
         self._failed: dict[str, set[Any]] = {name: set() for name in self._unanswered}
         self._columns = columns
         self._unapplied: dict[str, set[Any]] = {name: set() for name in watched}
         self._calls: deque[WatchedCall] = deque()
+        self._begun = 0
 
     # --- fields ---------------------------------------------------------------------------------
 
@@ -279,7 +280,8 @@ class JudgeWatch:
 
     def begin_call(self, asked: Sequence[GradedSample], counting: Collection[str]) -> WatchedCall:
         """Note samples that were asked once; ``counting`` are the graders that make rewards."""
-        call = WatchedCall()
+        self._begun += 1
+        call = WatchedCall(self._begun)
         self._calls.append(call)
         self.update(call, asked, counting)
         kept = sum(len(one.losses) for one in self._calls)
@@ -307,7 +309,7 @@ class JudgeWatch:
                 questions[one.group if is_listwise(self._graders[name]) else place] = loss
         call.questions = Counter(questions.values())
         # Other calls may use the same names for other groups, but where each has one sample.
-        call.groups = {one.group if len(asked) == 1 else (id(call), one.group) for one in asked}
+        call.groups = {one.group if len(asked) == 1 else (call.number, one.group) for one in asked}
 
     def lacks_verdict(self, grader: str, error: GraderError) -> bool:
         """Whether a judge may give the verdict that it did not give, when it works again."""
@@ -318,8 +320,7 @@ class JudgeWatch:
         loss = _classify(error)
         if name in self._unanswered:
             return _Loss.STARTING if loss is _Loss.PASSING else _Loss.OTHER
-        is_rule = getattr(self._graders[name], "is_rule", False)
-        return _Loss.OTHER if is_rule and loss is not _Loss.PASSING else loss
+        return _Loss.OTHER if self._traits[name].is_rule and loss is not _Loss.PASSING else loss
 
     def find_outage(self, graded: Sequence[GradedSample], call: WatchedCall) -> JudgeOutage | None:
         """Whether judges give no rewards, as of now, for this ``call`` of :meth:`begin_call`."""
@@ -424,7 +425,7 @@ def _sample_content(sample: Sample) -> Any:
 
 def _describe_judge(grader: Any) -> str:
     """A grader's judge as its user knows it."""
-    model = getattr(grader, "model", None)
+    model = GraderTraits.of(grader).model
     urls = ", ".join(getattr(model, "base_urls", ()))
     return f"the judge {getattr(model, 'model', '')!r}{' at ' * bool(urls)}{urls}"
 

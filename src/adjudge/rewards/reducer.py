@@ -1,9 +1,18 @@
-"""From what the graders said to rewards: normalise, aggregate, missing policy, group step, combine.
+"""From what the graders said to rewards, in one pass of named steps.
+
+Each step is a function over plain numbers, in this order:
+
+1. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
+   (:mod:`~adjudge.rewards.aggregate`), and E = Σ or mean over events;
+2. leave out idle graders: those that had nothing to judge in a whole group
+   (:func:`find_idle_graders`);
+3. missing: what becomes of a group in which O is missing (:mod:`~adjudge.rewards.groups`);
+4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
+5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``.
 
 Pure: nothing is asked here, and the same answers make the same rewards, to the last bit.
-
-Lines ``[RUBRIC_SCORE]`` of the log say what a sample's events and outcome came to, for whoever
-listens.
+:meth:`RewardReducer.explain` gives the chain of numbers that made each reward. Lines
+``[RUBRIC_SCORE]`` of the log say what a sample's events and outcome were, for whoever listens.
 """
 
 from __future__ import annotations
@@ -13,13 +22,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, cast
 
 from msgspec import structs
 
 from adjudge.errors import LACKED, LOST, ErrorKind
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.rewards.aggregate import (
     AggregateTerm,
     aggregate,
@@ -96,27 +104,8 @@ class RewardReducer:
             scope: [self._term(term) for term in spec.terms(scope) if term.weight != 0]
             for scope in scopes
         }
-        settings = spec.reward
-        self._to_number = partial(
-            aggregate, method=settings.aggregate, normalise=settings.normalise
-        )
-        self._judge_reward = partial(
-            combine_parts,
-            outcome_weight=settings.outcome_weight,
-            event_weight=settings.event_weight,
-        )
-        self._with_env = partial(
-            combine, mode=settings.combine_mode, judge_scale=settings.judge_scale
-        )
-        self._score_keys = [
-            (f"{entry.name}_score", entry.name, entry.scope == "event") for entry in spec.graders
-        ]
-        self._without_events = reduce_events([], settings.event_reduce)
-        self._needs_outcome = settings.outcome_weight != 0
         self._counting = spec.counting
-        self._env_goes_on = settings.combine_mode == "weighted_sum"
-        self._event_graders = {term.name for term in self._terms["event"]}
-        self._compares = settings.group != "none" or spec.missing.policy in (
+        self._compares = spec.reward.group != "none" or spec.missing.policy in (
             "drop_group",
             "fallback",
         )
@@ -131,7 +120,7 @@ class RewardReducer:
     @property
     def info_keys(self) -> list[str]:
         """The keys of every result's ``reward_info``."""
-        scores = [key for key, _, _ in self._score_keys]
+        scores = [f"{entry.name}_score" for entry in self.spec.graders]
         outcome = ["outcome"] if self._terms["outcome"] else []
         events = ["events"] if self._terms["event"] else []
         return [*scores, *outcome, *events, "env_reward"]
@@ -181,9 +170,9 @@ class RewardReducer:
         if step is not None and self.spec.schedules:
             reducer = RewardReducer(self.spec.at_step(step), self.graders)
             return reducer.reward_part(judged, found, whole_groups=whole_groups)
-        states, groups = self._reduce(judged, whole_groups=whole_groups)
-        results = [self._result(state) for state in states]
-        found.add(groups, results)
+        chains = self.explain(judged, whole_groups=whole_groups)
+        results = [self._result(chain) for chain in chains]
+        found.add(_by_group(chains), results)
         return results
 
     def components(
@@ -196,7 +185,11 @@ class RewardReducer:
         rounding alone are made equal.
         """
         self.spec.refuse_schedules("this call", "Use RewardSpec.at_step.")
-        idle = self._find_idle(judged) if whole_groups else [_NO_GRADERS] * len(judged)
+        idle = (
+            self._leave_out_idle(judged, whole_groups=True)
+            if whole_groups
+            else [_NO_GRADERS] * len(judged)
+        )
         found = [self._components(one, names) for one, names in zip(judged, idle, strict=True)]
         groups: dict[str, list[dict[str, float]]] = {}
         for one, components in zip(judged, found, strict=True):
@@ -220,34 +213,34 @@ class RewardReducer:
         columns = []
         for number in range(1 + max((len(one.repeats) for one in drawn), default=0)):
             ones = [one.repeats[number - 1] if number else one for one in drawn]
-            columns.append(list(map(self._draw_values, self._reduce(ones)[0])))
+            columns.append(list(map(self._draw_values, self.explain(ones))))
         rows = iter(zip(*columns, strict=True))
         return [list(next(rows)) if one.sampled else [] for one in judged]
 
-    def _draw_values(self, state: _SampleState) -> dict[str, float | None]:
+    def _draw_values(self, chain: RewardChain) -> dict[str, float | None]:
         failed = any(
             isinstance(result, GraderError) and name in self._counting
-            for name, result in state.one.results()
+            for name, result in chain.sample.results()
         )
-        whole = isinstance(state.reward, float) and not failed and not state.fell_back
-        return {**self._info(state), "reward": cast("float", state.reward) if whole else None}
+        whole = isinstance(chain.reward, float) and not failed and not chain.fell_back
+        return {**self._info(chain), "reward": cast("float", chain.reward) if whole else None}
 
-    def _reduce(
+    def explain(
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
-    ) -> tuple[list[_SampleState], Collection[list[_SampleState]]]:
-        """The samples with their rewards, and these in groups."""
+    ) -> list[RewardChain]:
+        """The numbers that made each reward, step by step; see :class:`RewardChain`."""
         self.spec.refuse_schedules("this call", "Pass step=….")
-        idle = self._find_idle(judged, whole_groups=whole_groups)
-        states = [self._state(one, names) for one, names in zip(judged, idle, strict=True)]
-        groups = _states_by_group(states)
-        for group in groups:
-            if self._compares:
+        idle = self._leave_out_idle(judged, whole_groups=whole_groups)
+        chains = [self._begin(one, names) for one, names in zip(judged, idle, strict=True)]
+        for group in _by_group(chains):
+            if self._compares and group[0].sample.sampled:
+                self._apply_missing_policy(group)
                 self._apply_group_step(group)
             _snap_rewards(group)
-        return states, groups
+        return chains
 
-    def _find_idle(
-        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    def _leave_out_idle(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool
     ) -> list[AbstractSet[str]]:
         """For each sample, the graders that are left out of its reward."""
         if whole_groups:
@@ -258,7 +251,9 @@ class RewardReducer:
         # but that its samples are of one row, and so have the same fields.
         alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
         return [
-            names if names >= self._counting else names & find_lacking_graders(one)
+            names
+            if names >= self._counting
+            else {name for name, result in one.results() if name in names and _is_lacking(result)}
             for one, names in zip(judged, alone, strict=True)
         ]
 
@@ -282,31 +277,35 @@ class RewardReducer:
         if self.spec.missing.policy == "raise":
             raise_missing(found.failures, found.samples)
 
-    def _state(self, one: GradedSample, idle: AbstractSet[str]) -> _SampleState:
-        """One sample's parts, and whether they can make a reward at all."""
+    def _begin(self, one: GradedSample, idle: AbstractSet[str]) -> RewardChain:
+        """One sample's O and E, and the reward that they make where nothing is compared."""
+        settings = self.spec.reward
         outcome = self._aggregate(one.outcome, "outcome", idle)
         values: list[RewardPart] | GraderError = []
-        events = self._without_events
-        if self._event_graders and idle >= self._event_graders:
-            events = 0.0  # idle for the group: having no events at all is no different
+        events: RewardPart = 0.0
+        event_graders = {term.name for term in self._terms["event"]}
         if isinstance(one.events, GraderError):
             values = events = one.events
         elif one.events:
             values = [self._aggregate(event, "event", idle) for event in one.events]
-            events = reduce_events(values, self.spec.reward.event_reduce)
+            events = reduce_events(values, settings.event_reduce)
+        elif not event_graders or not idle >= event_graders:  # else idle for the whole group
+            events = reduce_events([], settings.event_reduce)
         # An outcome of weight 0 is not needed and not missed; its place is never read.
-        part = outcome if self._needs_outcome else 0.0
-        state = _SampleState(one, idle, outcome, events, part, part, values)
-        state.reward = self._combined(state)
-        if self._env_goes_on and not one.sampled and _is_undrawn(state.reward):
-            state.part, state.reward = 0.0, self._with_env(0.0, one.env_reward)
-        if not isinstance(state.reward, float):
-            state.part = state.reward
-        return state
+        part = outcome if settings.outcome_weight != 0 else 0.0
+        chain = RewardChain(one, idle, outcome, values, events, part, part)
+        chain.reward = self._apply_environment(chain)
+        if settings.combine_mode == "weighted_sum" and not one.sampled and _is_undrawn(chain):
+            chain.part = 0.0  # a group that was not drawn keeps the environment's reward
+            chain.reward = self._combine(0.0, one)
+        if not isinstance(chain.reward, float):
+            chain.part = chain.reward
+        return chain
 
     def _aggregate(
         self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
     ) -> RewardPart:
+        """O, or one event of E: normalised, aggregated and gated, without the idle graders."""
         terms = self._terms[scope]
         if idle and terms:
             terms = _active_terms(terms, results, idle)
@@ -317,43 +316,59 @@ class RewardReducer:
                 return _blame_sample(next(filter(_is_lacking, failed), nothing), results)
             if not terms:
                 return 0.0  # the other scope makes the reward
-        return _blame_sample(self._to_number(results, terms), results)
+        settings = self.spec.reward
+        number = aggregate(results, terms, method=settings.aggregate, normalise=settings.normalise)
+        return _blame_sample(number, results)
 
-    def _apply_group_step(self, group: Sequence[_SampleState]) -> None:
-        """The missing policy and the group step, in place.
-
-        A sample that will have no reward, for whatever reason, counts in neither.
-        """
-        if not group[0].one.sampled:
-            return
-        missing, reward = self.spec.missing, self.spec.reward
-        parts = [state.part for state in group]
-        if missing.policy == "drop_group":
+    def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
+        """What becomes of a group in which a reward is missing; in place."""
+        parts = [chain.part for chain in group]
+        if self.spec.missing.policy == "drop_group":
             parts = drop_group(parts)
-        if missing.policy == "fallback":
-            parts, back = fallback_group(parts, [self._fallback(state) for state in group])
-            for state in group:
-                state.fell_back = back
-        present = [part if isinstance(part, float) else None for part in parts]
+        if self.spec.missing.policy == "fallback":
+            parts, fell_back = fallback_group(parts, [self._fallback(one) for one in group])
+            for chain in group:
+                chain.fell_back = fell_back
+        for chain, part in zip(group, parts, strict=True):
+            chain.part = part
+
+    def _apply_group_step(self, group: Sequence[RewardChain]) -> None:
+        """O within its group, and the rewards of that; a sample without a reward counts nowhere."""
+        reward = self.spec.reward
+        present = [chain.part if isinstance(chain.part, float) else None for chain in group]
         if reward.group == "gdpo" and not group[0].fell_back:
-            stepped = self._gdpo_step(group, present)
+            components = [
+                None if outcome is None else self._components(chain.sample, chain.idle)
+                for chain, outcome in zip(group, present, strict=True)
+            ]
+            weights = {term.name: term.weight for term in self._terms["outcome"]}
+            stepped = gdpo_step(components, weights)
         else:
             stepped = group_step(present, reward.group, bonus=reward.bonus)
-        for state, part, value in zip(group, parts, stepped, strict=True):
-            state.part = _missing_if_unranked(value) if isinstance(part, float) else part
-            there = isinstance(state.part, float)
-            state.reward = self._combined(state) if there else state.part
+        for chain, value in zip(group, stepped, strict=True):
+            if isinstance(chain.part, float):
+                chain.part = _UNRANKED if value is None else value
+            there = isinstance(chain.part, float)
+            chain.reward = self._apply_environment(chain) if there else chain.part
 
-    def _gdpo_step(
-        self, group: Sequence[_SampleState], present: Sequence[float | None]
-    ) -> list[float | None]:
-        """The outcomes of the samples that are ``present``, each of their components normalised."""
-        components = [
-            None if outcome is None else self._components(state.one, state.idle)
-            for state, outcome in zip(group, present, strict=True)
-        ]
-        weights = {term.name: term.weight for term in self._terms["outcome"]}
-        return gdpo_step(components, weights)
+    def _apply_environment(self, chain: RewardChain) -> RewardPart:
+        """R of O, E and the environment's reward; a fallback's number stands for O and E."""
+        settings = self.spec.reward
+        judge = chain.part
+        if not chain.fell_back:
+            judge = combine_parts(
+                chain.part,
+                chain.events,
+                outcome_weight=settings.outcome_weight,
+                event_weight=settings.event_weight,
+            )
+        return self._combine(judge, chain.sample)
+
+    def _combine(self, judge: RewardPart, one: GradedSample) -> RewardPart:
+        settings = self.spec.reward
+        return combine(
+            judge, one.env_reward, mode=settings.combine_mode, judge_scale=settings.judge_scale
+        )
 
     def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
         """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
@@ -361,36 +376,27 @@ class RewardReducer:
         found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
         return None if isinstance(found, GraderError) else found
 
-    def _fallback(self, state: _SampleState) -> RewardPart:
+    def _fallback(self, chain: RewardChain) -> RewardPart:
         """The fallback rule's word on a sample; missing where even it could make no reward."""
-        name = self.spec.missing.fallback or ""
-        normalise = self.spec.reward.normalise
-        rule = aggregate(state.one.outcome, [AggregateTerm(name)], normalise=normalise)
-        trial = self._with_env(rule, state.one.env_reward)
+        terms = [AggregateTerm(self.spec.missing.fallback or "")]
+        rule = aggregate(chain.sample.outcome, terms, normalise=self.spec.reward.normalise)
+        trial = self._combine(rule, chain.sample)
         return trial if isinstance(trial, GraderError) else rule
 
-    def _combined(self, state: _SampleState) -> RewardPart:
-        """The reward from a sample's parts as they stand."""
-        judge = state.part
-        if not state.fell_back:
-            judge = self._judge_reward(state.part, state.events)
-        return self._with_env(judge, state.one.env_reward)
-
-    def _result(self, state: _SampleState) -> RewardResult:
-        one = state.one
-        reward = state.reward
+    def _result(self, chain: RewardChain) -> RewardResult:
+        one, reward = chain.sample, chain.reward
         source = "none"
         if one.sampled:
-            source = "rule_fallback" if state.fell_back else "graders"
+            source = "rule_fallback" if chain.fell_back else "graders"
             log_score(
-                state.events if self._terms["event"] else None,
-                state.outcome if self._terms["outcome"] else None,
+                chain.events if self._terms["event"] else None,
+                chain.outcome if self._terms["outcome"] else None,
                 reward,
             )
-        info, details = self._info(state), _details(one, source)
+        info, details = self._info(chain), _details(one, source)
         if not isinstance(reward, float):
             return RewardResult(one.original_index, one.group_index, None, info, details, reward)
-        events = self._event_rewards(state) if source == "graders" and state.event_values else None
+        events = self._event_rewards(chain) if source == "graders" else None
         imputed: list[GraderError] = []
         if self.spec.missing.suspect == "min" and source == "graders":
             found = [result for name, result in one.results() if name in self._counting]
@@ -399,10 +405,10 @@ class RewardReducer:
             one.original_index, one.group_index, reward, info, details, None, events, imputed
         )
 
-    def _event_rewards(self, state: _SampleState) -> list[float] | None:
+    def _event_rewards(self, chain: RewardChain) -> list[float] | None:
         """What each event adds to the reward; ``None`` where that is not a sum over events."""
         settings = self.spec.reward
-        values = state.event_values
+        values = chain.event_values
         if not values or isinstance(values, GraderError) or settings.combine_mode == "multiply":
             return None
         if settings.event_weight == 0 or not self._terms["event"]:
@@ -412,20 +418,21 @@ class RewardReducer:
             share /= len(values)
         return [share * value for value in values if not isinstance(value, GraderError)]
 
-    def _info(self, state: _SampleState) -> dict[str, float | None]:
+    def _info(self, chain: RewardChain) -> dict[str, float | None]:
         """The same keys for every sample of this spec, always."""
-        one = state.one
+        one = chain.sample
         info: dict[str, float | None] = {}
-        for key, name, of_events in self._score_keys:
-            if of_events:
-                info[key] = _event_mean(one, name)
+        for entry in self.spec.graders:
+            if entry.scope == "event":
+                info[f"{entry.name}_score"] = _event_mean(one, entry.name)
             else:
-                found = one.outcome.get(name)
-                info[key] = found.score if isinstance(found, GraderScore) else None
+                found = one.outcome.get(entry.name)
+                score = found.score if isinstance(found, GraderScore) else None
+                info[f"{entry.name}_score"] = score
         if self._terms["outcome"]:
-            info["outcome"] = state.outcome if isinstance(state.outcome, float) else None
+            info["outcome"] = chain.outcome if isinstance(chain.outcome, float) else None
         if self._terms["event"]:
-            info["events"] = state.events if isinstance(state.events, float) else None
+            info["events"] = chain.events if isinstance(chain.events, float) else None
         info["env_reward"] = one.env_reward
         return info
 
@@ -443,7 +450,7 @@ class RewardChecks:
     failures: list[GraderError] = field(default_factory=list)
 
     def add(
-        self, groups: Collection[Sequence[_SampleState]], results: Sequence[RewardResult]
+        self, groups: Collection[Sequence[RewardChain]], results: Sequence[RewardResult]
     ) -> None:
         """Count some whole groups and their results."""
         self.samples += len(results)
@@ -454,33 +461,37 @@ class RewardChecks:
 
 
 @dataclass(slots=True)
-class _SampleState:
-    """A sample on its way to a reward.
+class RewardChain:
+    """A sample on its way to a reward: the numbers, in the order in which they are made.
 
-    ``idle`` are the graders that are left out; ``outcome`` and ``events`` are what the graders
-    said; ``part`` is the outcome as policy and group step leave it, or the failure because of which
-    there will be no reward; ``reward`` is what ``part`` comes to with the rest; ``event_values``
-    are the numbers behind ``events``.
+    ``idle``: the graders that are left out. ``outcome``: O. ``event_values``: its events, and
+    ``events``: E. ``part``: O as the missing policy and the group step leave it, or the failure
+    because of which there will be no reward. ``reward``: R. ``fell_back``: ``part`` is the fallback
+    rule's.
     """
 
-    one: GradedSample
+    sample: GradedSample
     idle: AbstractSet[str]
     outcome: RewardPart
+    event_values: list[RewardPart] | GraderError
     events: RewardPart
     part: RewardPart
     reward: RewardPart
-    event_values: list[RewardPart] | GraderError
     fell_back: bool = False
+
+
+_UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
 
 
 def _worst_contribution(grader: Any, weight: float, normalise: bool) -> float | None:
     """What of a grader adds least to the reward; ``None`` where its range is open, or it ranks."""
-    role = getattr(grader, "role", Role.SCORE)
+    traits = GraderTraits.of(grader)
+    role = traits.role
     if is_listwise(grader):
         return None  # a failed ranking is of the whole group, and blames nobody
     if role == Role.GATE:
         return 0.0
-    ends = getattr(grader, "score_range", None) or (None, None)
+    ends = traits.score_range or (None, None)
     if role == Role.SCORE and normalise and finite_range(ends):
         ends = (0.0, 1.0)
     end = ends[weight < 0]
@@ -494,26 +505,19 @@ def _active_terms(
     return [term for term in terms if term.name not in idle or _has_failed(results[term.name])]
 
 
-def _states_by_group(states: Sequence[_SampleState]) -> Collection[list[_SampleState]]:
-    groups: dict[str, list[_SampleState]] = {}
-    for state in states:
-        groups.setdefault(state.one.group, []).append(state)
+def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
+    groups: dict[str, list[RewardChain]] = {}
+    for chain in chains:
+        groups.setdefault(chain.sample.group, []).append(chain)
     return groups.values()
 
 
-def _snap_rewards(group: Sequence[_SampleState]) -> None:
+def _snap_rewards(group: Sequence[RewardChain]) -> None:
     """Rewards that differ by rounding alone made equal, in place, whatever they came from."""
-    there = [state for state in group if isinstance(state.reward, float)]
-    rewards = cast("list[float]", [state.reward for state in there])
-    for state, reward in zip(there, snap_ties(rewards), strict=True):
-        state.reward = reward
-
-
-def _missing_if_unranked(value: float | None) -> RewardPart:
-    """A present reward that the group step could not place."""
-    if value is not None:
-        return value
-    return GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample cannot be ranked")
+    there = [chain for chain in group if isinstance(chain.reward, float)]
+    rewards = cast("list[float]", [chain.reward for chain in there])
+    for chain, reward in zip(there, snap_ties(rewards), strict=True):
+        chain.reward = reward
 
 
 def _event_mean(one: GradedSample, name: str) -> float | None:
@@ -590,12 +594,8 @@ def _judging_state(result: GraderResult, *, imputes: bool) -> str:
     return "judged" if imputed else "failed"
 
 
-def find_lacking_graders(one: GradedSample) -> set[str]:
-    """The graders that a sample, or an event of it, has no field for."""
-    return {name for name, result in one.results() if _is_lacking(result)}
-
-
-def _is_undrawn(reward: RewardPart) -> bool:
+def _is_undrawn(chain: RewardChain) -> bool:
+    reward = chain.reward
     return isinstance(reward, GraderError) and reward.kind is ErrorKind.NOT_SAMPLED
 
 

@@ -30,7 +30,7 @@ from pydantic import (
 from adjudge.config import find_references, suggest_name
 from adjudge.config_tables import ConfigFile, ConfigTable, validate_model
 from adjudge.errors import ConfigError
-from adjudge.graders.base import is_listwise
+from adjudge.graders.base import GraderTraits, is_listwise
 from adjudge.graders.binding import check_machines
 from adjudge.graders.registry import (
     build_grader,
@@ -137,8 +137,6 @@ class GraderEntry(ConfigTable):
     """A shipped type, ``module:Class`` of your own, or a name that an installed package brings."""
     weight: float | WeightSchedule = 1.0
     """The grader's weight; 0: its score is reported and never needed. Or a schedule."""
-    essential: bool = False
-    """Under ``aggregate = "min"`` only essential graders count; without any, all do."""
     scope: GraderScope = "outcome"
     """``outcome`` judges the whole response, ``event`` each event of it."""
     mapper: dict[str, str] | None = None
@@ -345,6 +343,11 @@ class RewardSpec(ConfigFile):
         """The weights that change with the training step, by grader."""
         return {g.name: g.weight for g in self.graders if isinstance(g.weight, WeightSchedule)}
 
+    @property
+    def schedule_ends(self) -> list[int]:
+        """The steps at which a line begins or ends: a weight is 0 there, or at no step."""
+        return sorted({0, *(one.steps for one in self.schedules.values())})
+
     def at_step(self, step: int) -> Self:
         """The spec with the numbers that its schedules come to at a training step."""
         if not self.schedules:
@@ -366,12 +369,8 @@ class RewardSpec(ConfigFile):
             raise ConfigError(f"{self.where}: reward.sample_rate: {problem}")
 
     def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
-        """Names, weights and essentials of the graders of one scope at a training step."""
-        return [
-            AggregateTerm(g.name, g.weight_at(step), g.essential)
-            for g in self.graders
-            if g.scope == scope
-        ]
+        """Names and weights of the graders of one scope at a training step."""
+        return [AggregateTerm(g.name, g.weight_at(step)) for g in self.graders if g.scope == scope]
 
     def build_judges(
         self, cache: ReplyCache | None = None, budget: SpendCeiling | None = None
@@ -445,29 +444,26 @@ class RewardSpec(ConfigFile):
             )
         self._check_weights()
         self._check_scopes()
-        self._check_schedules()
         self._check_fallback(counts)
         self._check_judges()
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
-        for entry in self.graders:
-            if entry.essential and (method != "min" or not entry.counts):
-                raise ConfigError(
-                    f"{self.where}: graders.{entry.name}.essential: needs aggregate = 'min' and a "
-                    "weight. Leave it out."
-                )
-        if method == "points":
-            return
-        for entry in self.graders:
+        for entry in self.graders if method != "points" else ():
             if (lowest := min(entry.weights)) < 0:
                 raise ConfigError(
                     f"{self.where}: graders.{entry.name}.weight: must be at least 0 with "
                     f"aggregate = {method!r} (found {lowest}). Use aggregate = 'points' for "
                     "signed points. Give a penalty grader a positive weight; its score is negative."
                 )
+            if method == "min" and entry.name in self.schedules:
+                raise ConfigError(
+                    f"{self.where}: graders.{entry.name}.weight: is a schedule, but "
+                    "aggregate = 'min' compares scores and weighs none. Use a number."
+                )
 
     def _check_scopes(self) -> None:
+        """Each scope that has a weight has a grader with one, at both ends of each schedule."""
         for scope, weight in (
             ("event", self.reward.event_weight),
             ("outcome", self.reward.outcome_weight),
@@ -484,21 +480,10 @@ class RewardSpec(ConfigFile):
                     f"{self.where}: reward.{scope}_weight: is {weight}, but no grader has "
                     f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
                 )
-
-    def _check_schedules(self) -> None:
-        schedules = self.schedules
-        if schedules and self.reward.aggregate == "min":
-            raise ConfigError(
-                f"{self.where}: graders.{next(iter(schedules))}.weight: is a schedule, but "
-                "aggregate = 'min' compares scores and weighs none. Use a number."
-            )
-        # A weight is 0 at the ends of its line only, so no other step need be looked at.
-        for step in sorted({0, *(one.steps for one in schedules.values())} if schedules else ()):
-            for scope in ("outcome", "event"):
-                of_scope = [one for one in self.graders if one.scope == scope and one.counts]
-                if of_scope and not any(one.weight_at(step) for one in of_scope):
+            for step in self.schedule_ends if counting else ():
+                if not any(one.weight_at(step) for one in counting):
                     raise ConfigError(
-                        f"{self.where}: graders.{of_scope[0].name}.weight: at step {step} no "
+                        f"{self.where}: graders.{counting[0].name}.weight: at step {step} no "
                         f"grader of scope = {scope!r} has a weight, so there is no reward. Let one "
                         "keep a weight above 0."
                     )
@@ -600,14 +585,14 @@ def _short_digest(said: Sequence[str]) -> str:
 
 
 def _grader_fingerprints(name: str, grader: Any) -> list[str]:
-    own = [name, str(getattr(grader, "fingerprint", "")), digest_source(type(grader))]
+    own = [name, str(GraderTraits.of(grader).fingerprint), digest_source(type(grader))]
     return own + _judge_fingerprints(grader)
 
 
 def _judge_fingerprints(grader: Any) -> list[str]:
     """What the replies of a grader's judges depend on beside the spec: addresses, files, code."""
-    members = getattr(grader, "members", ())
-    models = [getattr(one, "model", None) for one in (grader, *members)]
+    several = (grader, *GraderTraits.of(grader).members)
+    models = [GraderTraits.of(one).model for one in several]
     return [
         # What ships has a fingerprint of its own, which a class derived from it may not know of.
         str(getattr(model, "fingerprint", "")) + digest_source(type(model))
@@ -669,7 +654,7 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: st
             f"{where}: signed points have no finite score_range to normalise by. Set clip = "
             "true, so that a negative sum counts as 0, or [reward] normalise = false."
         )
-    worst = (getattr(grader, "score_range", None) or (None, None))[min(entry.weights) < 0]
+    worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
     why = None
     if entry.name == spec.missing.fallback:
         why = "missing.fallback, whose scores take the place of rewards"
@@ -681,12 +666,9 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: st
 
 def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
     """Whether ``normalise`` finds nothing to normalise by in a grader that it is for."""
-    return (
-        spec.reward.normalise
-        and not is_listwise(grader)
-        and getattr(grader, "role", Role.SCORE) == Role.SCORE
-        and finite_range(getattr(grader, "score_range", None)) is None
-    )
+    traits = GraderTraits.of(grader)
+    scored = traits.role is Role.SCORE and not is_listwise(grader)
+    return spec.reward.normalise and scored and finite_range(traits.score_range) is None
 
 
 def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -697,7 +679,7 @@ def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, lis
     scored = [
         entry
         for entry in spec.graders
-        if entry.counts and getattr(graders[entry.name], "role", Role.SCORE) == Role.SCORE
+        if entry.counts and GraderTraits.of(graders[entry.name]).role is Role.SCORE
     ]
     lacking = {entry.name for entry in scored if _lacks_range(spec, graders[entry.name])}
     return {
@@ -711,15 +693,14 @@ def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, lis
 
 def _check_role(grader: Any, where: str) -> Role:
     try:
-        return Role(getattr(grader, "role", Role.SCORE))
+        return GraderTraits.of(grader).role
     except ValueError as error:
         raise ConfigError(f"{where}: role: {error} (allowed: {', '.join(Role)})") from None
 
 
 def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    essential = {entry.name for entry in spec.graders if entry.essential}
     for name, beside in find_unscaled(spec, graders).items():
-        if beside and (not essential or (name in essential and essential.intersection(beside))):
+        if beside:
             raise ConfigError(
                 f"{spec.where}: graders.{name}.score_range: is required by aggregate = 'min', "
                 f"which compares its scores with those of {beside[0]} in [0, 1]. Give [low, high]."
@@ -727,12 +708,11 @@ def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 
 
 def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    steps = {0, *(one.steps for one in spec.schedules.values())}
-    for scope, step in product(("outcome", "event"), sorted(steps)):
+    for scope, step in product(("outcome", "event"), spec.schedule_ends):
         scores = [
             entry.weight_at(step)
             for entry in spec.graders
-            if entry.scope == scope and getattr(graders[entry.name], "role", "score") == Role.SCORE
+            if entry.scope == scope and GraderTraits.of(graders[entry.name]).role is Role.SCORE
         ]
         if any(scores) and max(scores) <= 0:
             raise ConfigError(
@@ -744,10 +724,11 @@ def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 def _check_fallback_grader(spec: RewardSpec, grader: Any) -> None:
     where, name = f"{spec.where}: missing.fallback", spec.missing.fallback
     scope = next(entry.scope for entry in spec.graders if entry.name == name)
-    if not getattr(grader, "is_rule", False):
+    traits = GraderTraits.of(grader)
+    if not traits.is_rule:
         raise ConfigError(
             f"{where}: {name!r} is not a rule grader, so it may fail for the same reason as the "
             "one it replaces. Name a rule grader."
         )
-    if scope == "event" or is_listwise(grader) or getattr(grader, "role", "score") != Role.SCORE:
+    if scope == "event" or is_listwise(grader) or traits.role is not Role.SCORE:
         raise ConfigError(f"{where}: {name!r} must score whole samples, one at a time")

@@ -9,11 +9,8 @@
 ``{"global_rubric": …, "outcome": …, "events": …}``       a bundle
 ========================================================  ========================================
 
-Each field is what it must be, or a complaint names its key. Files are JSON, one row of JSONL, YAML
-or TOML; rubrics also go by id, ``crafter/bundle@v1``. YAML is plain data: no tags, no anchors, no
-aliases, no key twice. ``yaml.safe_load`` builds no objects, but an alias may repeat a part until it
-fills the memory, a tag may make it fail in ways of its own, and of a key that stands twice it keeps
-the last.
+Each field is what it must be, or a complaint names its key. Files are TOML or JSON; rubrics also go
+by id, ``crafter/bundle@v1``. Of a key that is twice in a table nothing is kept: that is refused.
 """
 
 from __future__ import annotations
@@ -152,7 +149,7 @@ AnyRubric = Rubric | GlobalRubric | RubricBundle
 
 _LISTS = ("criteria", "rubrics", "rubric", "checklist")
 _NAMES = ("id", "version", "description", "goal_text", "examples")
-_RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score", "essential_gate")
+_RUBRIC = (*_LISTS, *_NAMES, "scheme", "aggregation", "clip", "veto_score")
 _GLOBAL = (*_LISTS, *_NAMES, "scoring_guide")
 _PARTS = ("global_rubric", "outcome", "events", "event")
 _TEXTS = ("criterion", "text", "description")
@@ -277,7 +274,6 @@ class _Parser:
             **_names(found, where),
             "scheme": _read_scheme(found, where),
             "clip": _read_flag(found, "clip", where),
-            "essential_gate": _read_flag(found, "essential_gate", where),
         }
         if "veto_score" in found:
             settings["veto_score"] = found["veto_score"]
@@ -347,80 +343,18 @@ def _names(found: dict[str, Any], where: str) -> dict[str, Any]:
     }
 
 
-_MAX_YAML_DEPTH = 20
-
-
-def read_yaml(text: str) -> Any:
-    """The document's data; raises :class:`ConfigError` naming the line.
-
-    >>> read_yaml("criteria: [Names a dose, Is brief]")
-    {'criteria': ['Names a dose', 'Is brief']}
-    """
-    import yaml  # noqa: PLC0415  (rubrics are rarely YAML)
-
-    try:
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            _check_event(event)
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_YAML_DEPTH:  # before the parser, which is quadratic in it, goes on
-                raise ConfigError("is nested too deeply")
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        _refuse_repeated_keys(node)
-        return None if node is None else loader.construct_document(node)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"is not valid YAML: {' '.join(str(error).split())[:300]}") from None
-    except ValueError as error:  # a date or number that is none, such as 2024-13-45
-        raise ConfigError(f"is not valid YAML: {str(error)[:100]}. Put it in quotes.") from None
-
-
-def _check_event(event: Any) -> None:
-    if getattr(event, "anchor", None) is not None:
-        raise ConfigError(f"line {event.start_mark.line + 1}: anchors and aliases are not allowed")
-    if getattr(event, "tag", None) is not None:
-        raise ConfigError(f"line {event.start_mark.line + 1}: tags such as !!str are not allowed")
-
-
-def _refuse_repeated_keys(node: Any) -> None:
-    """Refuse keys that stand twice, anywhere below ``node``."""
-    pending = [node]
-    while pending:
-        here = pending.pop()
-        value = getattr(here, "value", None)
-        if not isinstance(value, list):
-            continue
-        keys: set[str] = set()
-        for child in value:
-            if not isinstance(child, tuple):
-                pending.append(child)
-                continue
-            key, inside = child
-            if isinstance(key.value, str) and key.value in keys:
-                line = key.start_mark.line + 1
-                raise ConfigError(
-                    f"line {line}: {key.value[:40]!r} is twice in one table. Keep one of them."
-                )
-            keys.add(str(key.value) if isinstance(key.value, str) else "")
-            pending.append(inside)
-
-
 _MAX_BYTES = 2 << 20
 _MAX_LISTED = 1_000
 _ID = re.compile(r"[\w.-]{1,100}(?:/[\w.-]{1,100}){0,9}")
 
 
-def load_rubric(path: Path | str, *, row: int | None = None) -> AnyRubric:
-    """The rubric in a file; what shape it has is seen from its keys (top of this module).
+def load_rubric(path: Path | str) -> AnyRubric:
+    """The rubric in a TOML or JSON file; its keys tell what shape it has (top of this module).
 
-    ``row``: which line of a ``.jsonl`` file that has several, from 1. YAML is read without tags,
-    anchors and aliases; ``${NAME}`` stays as it is, since a rubric may speak of such things.
-    Raises :class:`ConfigError` that names the file, the key, what was found and what is allowed.
+    ``${NAME}`` stays as it is, since a rubric may speak of such things. Raises
+    :class:`ConfigError` that names the file, the key, what was found and what is allowed.
     """
-    path = Path(path)
-    data = _data(path, row)
-    return parse_rubric(data, where=str(path) if row is None else f"{path}:{row}")
+    return parse_rubric(_data(Path(path)), where=str(path))
 
 
 def load_bundle(path: Path | str) -> RubricBundle:
@@ -437,7 +371,7 @@ def load_bundle(path: Path | str) -> RubricBundle:
 
 
 def find_bundle(rubric_id: str, rubric_dir: Path | str) -> RubricBundle:
-    """``crafter/bundle@v1`` is ``RUBRIC_DIR/crafter/bundle@v1.toml`` (or json, yaml, yml).
+    """``crafter/bundle@v1`` is ``RUBRIC_DIR/crafter/bundle@v1.toml`` (or json).
 
     The version after ``@`` is required: a rubric that changes without a new name makes rewards
     incomparable. An id inside the file must agree. Raises :class:`ConfigError`, with the nearest
@@ -495,44 +429,25 @@ def _known(rubric_id: str, folder: Path) -> str:
     return suggest_name(rubric_id[:100], ids) or f" (allowed: {', '.join(ids[:10])})"
 
 
-def _data(path: Path, row: int | None) -> Any:
+def _data(path: Path) -> Any:
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise ConfigError(f"{path}: is not a rubric file (allowed: {', '.join(_READERS)})")
     try:
-        if path.stat().st_size > _MAX_BYTES and path.suffix.lower() != ".jsonl":
-            raise ConfigError(f"{path}: is too large (allowed: up to {_MAX_BYTES >> 20} MB)")
-        text = _line(path, row) if path.suffix.lower() == ".jsonl" else path.read_text("utf-8-sig")
+        if path.stat().st_size > _MAX_BYTES:
+            limit = f"up to {_MAX_BYTES >> 20} MB"
+            raise ConfigError(f"{path}: is too large (allowed: {limit})")  # noqa: TRY301
+        return read(path.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: {error.reason}") from error
-    try:
-        return read(text)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: cannot be read as {path.suffix[1:]}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply") from None
-
-
-def _line(path: Path, row: int | None) -> str:
-    with path.open(encoding="utf-8-sig") as file:
-        numbered = ((n, line) for n, line in enumerate(file, start=1) if line.strip())
-        if row is not None:
-            found = next((line for n, line in numbered if n == row), None)
-            if found is None:
-                raise ConfigError(f"{path}: has no row {row}")
-            return found
-        lines = list(islice(numbered, 2))
-    if len(lines) != 1:
-        raise ConfigError(
-            f"{path}: has several rows, but a rubric is one. Set row to its number, from 1."
-            if lines
-            else f"{path}: has no row, but a rubric is one"
-        )
-    return lines[0][1]
 
 
 def _json(text: str) -> Any:
@@ -548,12 +463,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    ".toml": tomllib.loads,
-    ".json": _json,
-    ".jsonl": _json,
-    ".yaml": read_yaml,
-    ".yml": read_yaml,
-}
-RUBRIC_SUFFIXES = (".toml", ".json", ".yaml", ".yml")
-"""Of rubric files that have an id."""
+_READERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": _json}
+RUBRIC_SUFFIXES = tuple(_READERS)
+"""Of rubric files."""

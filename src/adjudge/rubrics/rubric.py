@@ -190,7 +190,7 @@ def check_text(text: object, what: str, limit: int = MAX_TEXT) -> None:
 MAX_CRITERIA = 200
 """Criteria that a rubric may have."""
 
-Scheme = Literal["auto", "points", "weights", "categories", "implicit"]
+Scheme = Literal["auto", "points", "weights", "categories"]
 SCHEMES = get_args(Scheme)
 
 
@@ -203,12 +203,11 @@ class Rubric(msgspec.Struct, frozen=True):
     * ``weights``: Σ w·met / Σ w, none negative (Rubrics as Rewards, equation 1);
     * ``categories``: the same with each category's weight, whatever the points say; a criterion
       with negative points is then credited when it is *not* met;
-    * ``implicit``: a judge sees all criteria and gives one score; there are no marks;
     * ``auto``: ``points`` where any are negative, else ``weights``.
 
-    ``clip``: a negative score becomes 0. ``essential_gate``: every Essential criterion is a veto.
-    ``veto_score``: a failed veto caps the score there; a score that is lower stays. ``examples``:
-    good and bad work, shown to the judge with the criteria.
+    ``clip``: a negative score becomes 0. ``veto_score``: a failed veto caps the score there; a
+    score that is lower stays. ``examples``: good and bad work, shown to the judge with the
+    criteria.
 
     Raises :class:`ConfigError` for duplicate ids, and for criteria that the scheme cannot use.
 
@@ -224,7 +223,6 @@ class Rubric(msgspec.Struct, frozen=True):
     scheme: Scheme = "auto"
     clip: bool = False
     veto_score: float = 0.0
-    essential_gate: bool = False
     examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
@@ -240,11 +238,6 @@ class Rubric(msgspec.Struct, frozen=True):
         cap = require_finite(self.veto_score, "veto_score")
         msgspec.structs.force_setattr(self, "veto_score", cap)
         _check_scheme(self)
-
-    def is_gate(self, criterion: Criterion) -> bool:
-        """Whether failing this criterion caps the score."""
-        essential = self.essential_gate and criterion.category is Category.ESSENTIAL
-        return criterion.veto or essential
 
 
 def rubric_digest(rubric: msgspec.Struct) -> str:
@@ -327,13 +320,6 @@ def _check_scheme(rubric: Rubric) -> None:
         if rubric.scheme == "categories" and criterion.category is None:
             raise ConfigError(
                 f"{where}: has no category, which scheme 'categories' needs. Add one."
-            )
-        if not rubric.is_gate(criterion):
-            continue
-        if criterion.worth == 0 or criterion.scale == "bounded":
-            raise ConfigError(
-                f"{where}: a gate is yes or no and needs points. "
-                "Set scale to binary and points to a number other than 0."
             )
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from adjudge.config import suggest_name
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rubrics.rubric import CATEGORY_WEIGHTS, Category, Criterion, Mark, Rubric
 
 MarkMapping = Mapping[str, Mark]
@@ -81,8 +81,7 @@ def score(rubric: Rubric, marks: MarkMapping) -> Outcome:
     score does not depend on how good it is; ``low == high`` tells.
 
     Raises ``GradingFailure(invalid_input)`` for marks of unknown criteria, for ``None`` where
-    ``na_allowed`` is false and for shares where the scale is binary, and :class:`ConfigError` for
-    an ``implicit`` rubric.
+    ``na_allowed`` is false and for shares where the scale is binary.
 
     >>> rubric = Rubric((Criterion("Names a dose", "dose", 5), Criterion("Alarms", "alarm", -3)))
     >>> score(rubric, {"dose": True, "alarm": True}).score
@@ -106,13 +105,11 @@ def score(rubric: Rubric, marks: MarkMapping) -> Outcome:
 def score_range(rubric: Rubric) -> tuple[float, float] | None:
     """Lowest and highest score that any marks can give, both reached; ``None``: there is none.
 
-    An implicit rubric's is (0, 1). The lowest of signed points depends on the criteria.
+    The lowest of signed points depends on the criteria.
 
     >>> score_range(Rubric((Criterion("a", points=2), Criterion("b", points=-5))))
     (-2.5, 1.0)
     """
-    if rubric.scheme == "implicit":
-        return 0.0, 1.0
     outcome = score(rubric, {})
     return (outcome.low, outcome.high) if isinstance(outcome, Incomplete) else None
 
@@ -130,16 +127,12 @@ def subscores(rubric: Rubric, marks: MarkMapping, tag: str) -> dict[str, Outcome
     _check_marks(rubric, marks)
     outcomes = {}
     for value, criteria in groups.items():
-        part = msgspec.structs.replace(rubric, criteria=tuple(criteria), essential_gate=False)
+        part = msgspec.structs.replace(rubric, criteria=tuple(criteria))
         outcomes[value] = score(part, {c.id: marks[c.id] for c in criteria if c.id in marks})
     return outcomes
 
 
 def _check_marks(rubric: Rubric, marks: MarkMapping) -> None:
-    if rubric.scheme == "implicit":
-        raise ConfigError(
-            "scheme 'implicit' has one score for the whole rubric, so it takes no marks"
-        )
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
     for name, mark in marks.items():
         criterion = criteria.get(name)
@@ -182,7 +175,7 @@ def _final(
             earned.append(term.weight * (mark if term.credited else 1 - mark))
             possible.append(max(term.weight, 0.0))
     total = math.fsum(possible)
-    vetoes = tuple(c.id for c in rubric.criteria if rubric.is_gate(c) and _fails(c, marks[c.id]))
+    vetoes = tuple(c.id for c in rubric.criteria if c.veto and _fails(c, marks[c.id]))
     if total == 0 and not vetoes:
         return NotEvaluable(_not_applicable(marks))
     sum_earned = math.fsum(earned)

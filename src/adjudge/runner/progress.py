@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal or in a notebook, else a line every so often.
+"""How far long work is: a line on a terminal, a bar in a notebook, else a line every so often.
 
 Without either (a batch job's log, a container) the first line comes after ten seconds, so that
 somebody who watches knows that all is well; later ones are up to a minute apart. Short work writes
@@ -8,6 +8,7 @@ nothing. All are drawn by a thread that reads counts: they cost nothing per item
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
@@ -208,7 +209,7 @@ def only_reporter() -> Iterator[bool]:
 
 
 class Progress:
-    """One :class:`Tally` as a bar, or as lines where no bar can be; one at a time in a process."""
+    """One :class:`Tally` as progress that somebody sees; one at a time in a process."""
 
     def __init__(self, tally: Tally, *, show: bool, title: str = "grading") -> None:
         self._tally = tally
@@ -221,11 +222,11 @@ class Progress:
             self._shown.enter_context(self._make_reporter())
         return self
 
-    def _make_reporter(self) -> ProgressLines | _Bar:
+    def _make_reporter(self) -> ProgressLines:
         if in_notebook():
             return _NotebookBar(self._read)
         if sys.stderr is not None and sys.stderr.isatty():
-            return _Bar(self._tally, self._title)
+            return _TerminalLine(self._read)
         return ProgressLines(self._read)
 
     def __exit__(self, *_: object) -> None:
@@ -278,50 +279,15 @@ class _NotebookBar(ProgressLines):
         self._is_shown = True
 
 
-class _Bar:
-    """A tally on a terminal, drawn ten times a second."""
+class _TerminalLine(ProgressLines):
+    """The line on a terminal, written anew five times a second."""
 
-    def __init__(self, tally: Tally, title: str) -> None:
-        self._tally, self._title = tally, title
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._draw, name="adjudge-progress", daemon=True)
+    _rate_lines = 300
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def _gap_s(self) -> float:
+        return 0.2
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=1.0)
-
-    def _draw(self) -> None:
-        from rich.console import Console  # noqa: PLC0415  (only where a bar is shown)
-        from rich.progress import (  # noqa: PLC0415
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bar  # noqa: PLC0415
-
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}", style="yellow", markup=False),
-        )
-        tally = self._tally
-        with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
-            task = bar.add_task(self._title, total=tally.total, state="")
-            while True:
-                last = self._stop.wait(0.1)
-                cost = f"{tally.cost_usd:.4f} USD" if tally.cost_usd else ""
-                said = (cost, tally.describe_failures(), tally.describe_state())
-                state = _on_one_line(" ".join(filter(None, said)))[:_DETAIL_CHARS]
-                bar.update(task, total=tally.total, completed=tally.done, state=state)
-                bar.refresh()
-                if last:
-                    return
+    def _write(self, line: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[2K{line[:width]}" + "\n" * self._stop.is_set())
+        sys.stderr.flush()

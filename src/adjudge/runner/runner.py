@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, JudgeAuthError
@@ -30,19 +30,34 @@ _WAKE_BATCH = 32
 _FIRST_ASK = Ask()
 
 
+class Answers(Protocol):
+    """Where results go: a list by place, or a mapping by name."""
+
+    def __getitem__(self, place: Any, /) -> Any: ...
+
+    def __setitem__(self, place: Any, result: GraderResult, /) -> None: ...
+
+
+class Subject(NamedTuple):
+    """What a question is about: samples, by their places in the call, or the one's ``event``."""
+
+    samples: Sequence[int]
+    event: int | None = None
+
+
 class WorkItem(NamedTuple):
     """Who is asked about which ``fields``, and where the result goes: ``results[place]``.
 
-    ``key`` is the journal's, ``owner`` the caller's mark of who gets the answer.
+    ``key`` is the journal's; ``subject`` is for callers that spread answers over samples.
     """
 
     grader: BoundGrader
     fields: Mapping[str, Any]
     ask: Ask
-    results: Any
-    place: Any
+    results: Answers
+    place: str | int
     key: str | None
-    owner: Any = None
+    subject: Subject = Subject(())
 
 
 CallListener = Callable[[WorkItem, list[JudgeCall], GraderResult], None]

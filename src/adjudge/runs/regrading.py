@@ -32,7 +32,7 @@ from adjudge.types import (
     Sample,
 )
 
-_NOT_ABOUT_ANSWERS = {"weight", "essential"}
+_NOT_ABOUT_ANSWERS = {"weight"}
 _NO_SETTINGS = "the run does not say its graders' settings; --offline goes by their names"
 _BY_NAME = "the run does not say its graders' settings: those of the same names answer"
 

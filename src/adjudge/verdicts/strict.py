@@ -22,12 +22,10 @@ from adjudge.text import SURROGATES, has_surrogates, replace_surrogates, separat
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one verdict that a reply gives.
 
-    ``value``: a number (:func:`~adjudge.verdicts.read_score`), a menu's label
-    (:func:`~adjudge.verdicts.read_choice`), marks by item (:func:`~adjudge.verdicts.read_marks`), a
-    list of places (:func:`~adjudge.verdicts.read_ranking`) or the object itself
-    (:func:`~adjudge.verdicts.read_fields`). ``reason``: the judge's own words for it, as far as the
-    reply parts them. ``form``: the shape it was read from (``json``, ``tag``,
-    ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole object where it was JSON.
+    ``value``: a number, a label, marks by item, a list of places or the object itself. ``reason``:
+    the judge's own words for it, as far as the reply parts them. ``form``: the shape it was read
+    from (``json``, ``tag``, ``brackets``, ``phrase``, ``bare``, ``ending``). ``fields``: the whole
+    object where it was JSON.
     """
 
     value: Any
@@ -40,7 +38,7 @@ class UnreadableReply(msgspec.Struct, frozen=True, kw_only=True):
     """No verdict: ``why`` in a few fixed words of ours, never a quotation of the reply.
 
     ``kind``: ``unparsable`` (none, several that differ, hedged, only quoted), ``out_of_range`` (one
-    clear verdict outside the scale or the menu) or ``truncated`` (the reply was cut before one).
+    clear verdict outside the scale) or ``truncated`` (the reply was cut before one).
     """
 
     why: str
@@ -221,12 +219,13 @@ def _inside(text: str, block: str, cut: bool) -> str | UnreadableReply:
     return inside if found else _unread("its verdict block does not close", cut)
 
 
+CUT_REPLY = UnreadableReply(
+    kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
+)
+
+
 def _unread(why: str, cut: bool) -> UnreadableReply:
-    if cut:
-        return UnreadableReply(
-            kind=ErrorKind.TRUNCATED, why="the reply was cut before a whole verdict"
-        )
-    return UnreadableReply(why=why)
+    return CUT_REPLY if cut else UnreadableReply(why=why)
 
 
 _REASON_KEYS = (
@@ -271,22 +270,13 @@ def places_in(value: Any, n: int) -> list[int] | None:
     """
     if not isinstance(value, list) or not all(type(place) is int for place in value):
         return None
-    return check_places(value, n)
-
-
-def check_places(places: Sequence[int | None], n: int) -> list[int] | None:
-    """``places`` when they are a ranking: none missing but those that a tie takes."""
-    whole = [place for place in places if place is not None]
-    if len(whole) != n or len(places) != n:
-        return None
-    allowed = {1}
-    different: set[int] = set()
-    for number, place in enumerate(sorted(whole), 1):
+    allowed, different = {1}, set[int]()
+    for number, place in enumerate(sorted(value), 1):
         if place not in allowed:
             return None
         different.add(place)
         allowed = {place, number + 1, len(different) + 1}
-    return whole
+    return value if len(value) == n else None
 
 
 class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -321,11 +311,3 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if ending.tag and not _TAG_NAME.fullmatch(ending.tag):
             raise ConfigError(f"verdict: tag must be a name without <> (found {ending.tag!r})")
         return ending
-
-
-def fold_text(text: str) -> str:
-    """``text`` for comparing: one case, without white space, emphasis and quotation marks."""
-    return _BETWEEN.sub("", strip_invisible(text)).casefold()
-
-
-_BETWEEN = re.compile(r"[\s*_`#\"'“”‘’|$]+")

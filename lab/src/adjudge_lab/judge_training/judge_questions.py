@@ -191,7 +191,7 @@ def judge_messages(
     given = dict(zip(("request", *names), (request, *answers), strict=True))
     template = judge_prompt_template(form.mode, ties=form.ties)
     values = {name: _shown_value(value) for name, value in given.items()}
-    return template.render(values, form.language, key=key).messages
+    return template.render(values, key=key).messages
 
 
 def _shown_value(value: Any) -> Any:

@@ -179,7 +179,7 @@ def _build_graders(run: RunFile, rubric: RubricBundle | None) -> list[dict[str, 
 
 def _served_grader(run: RunFile, judged: list[dict[str, Any]], url: str) -> dict[str, Any]:
     training = run.training
-    served = {
+    return {
         "name": judged[0]["name"] if len(judged) == 1 else "judged",
         "type": "adjudge_lab.rl.rewards:ServedJudge",
         "url": url,
@@ -187,9 +187,6 @@ def _served_grader(run: RunFile, judged: list[dict[str, Any]], url: str) -> dict
         "max_concurrent_requests": training.async_semaphore_max,
         "weight": sum(float(one.get("weight", 1.0)) for one in judged),
     }
-    if any(one.get("essential") for one in judged):
-        served["essential"] = True
-    return served
 
 
 def _judged_graders(run: RunFile, graders: list[dict[str, Any]]) -> list[dict[str, Any]]:

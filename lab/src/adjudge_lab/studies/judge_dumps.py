@@ -22,7 +22,7 @@ from adjudge.rollouts.formats.nested import rows_at
 from adjudge.rubrics import Criterion, Incomplete, Rubric, RubricScore, rubric_from, score
 from adjudge.text import separate_thinking
 from adjudge.types import MISSING, get_path
-from adjudge.verdicts import UnreadableReply, Verdict, read_marks, read_score
+from adjudge.verdicts import UnreadableReply, read_score
 from adjudge.verdicts.strict import parse_json
 from adjudge_lab.evaluation.responses import FileProblem, first_problem_text, read_tolerant_rows
 
@@ -195,6 +195,7 @@ PARSE_MODES: tuple[ParseMode, ...] = ("strict", "anywhere", "either")
 REPLY_FORMS = ("marks", "brackets", "score")
 
 _WORDS = {"PRESENT": True, "NOT_PRESENT": False}
+_ANY_WORDS = {"present": True, "not_present": False, "true": True, "false": False}
 _LEADING = re.compile(r"\[\[\s?([01])\s?\]\]|([01])\Z")
 _BRACKETS = re.compile(r"\[\[\s{0,4}([^\[\]\n]{1,20}?)\s{0,4}\]\]")
 _FLAT_OBJECT = re.compile(r"\{[^{}]{1,20000}\}")
@@ -306,16 +307,18 @@ def _strict_marks(text: str, form: ReplyForm) -> ParsedReply | None:
 def _any_marks(text: str, form: ReplyForm, cut: bool) -> ParsedReply:
     assert form.rubric is not None  # noqa: S101  (parse_reply has looked)
     numbers = list(_ids_by_number(form.rubric))
-    complete = [bool] * len(numbers)
-    objects = (found[0] for found in islice(_FLAT_OBJECT.finditer(text), _MOST_OBJECTS))
-    for one in objects:
-        read = read_marks(one, numbers)
-        if isinstance(read, Verdict) and [type(m) for m in read.value.values()] == complete:
-            return _scored(form, read.value, "anywhere")
-    read = read_marks(text, numbers, cut=cut)
-    if isinstance(read, UnreadableReply):
-        return _failed(read.kind, read.why)
-    return _scored(form, read.value, "anywhere")
+    some: dict[str, bool] = {}
+    for one in islice(_FLAT_OBJECT.finditer(text), _MOST_OBJECTS):
+        found = parse_json(one[0])
+        said = found if isinstance(found, dict) else {}
+        words = {n: str(said.get(n)).lower().replace(" ", "_") for n in numbers}
+        marks = {n: _ANY_WORDS[word] for n, word in words.items() if word in _ANY_WORDS}
+        if len(marks) == len(numbers):
+            return _scored(form, marks, "anywhere")
+        some = some or marks
+    if some and not cut:
+        return _scored(form, some, "anywhere")
+    return _failed(ErrorKind.TRUNCATED if cut else ErrorKind.UNPARSABLE, "no object of marks")
 
 
 def _strict_brackets(text: str, _: ReplyForm) -> ParsedReply | None:

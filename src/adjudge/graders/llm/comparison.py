@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import View, check_choice, check_flag, check_integer, view_text
+from adjudge.graders.base import Between, view_text
 from adjudge.graders.llm.asking import (
     ask_all,
     describe_failure,
@@ -19,10 +20,9 @@ from adjudge.graders.llm.asking import (
 )
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
-    JudgeGrader,
     JudgeOutcome,
+    ParametricJudgeGrader,
     TemplateInput,
-    TruncationMode,
     add_query,
     extract_query,
     get_group_name,
@@ -32,17 +32,12 @@ from adjudge.graders.llm.judge_grader import (
     resolve_template,
 )
 from adjudge.graders.llm.reply_forms import NO_RANKING, ChoiceForm, KeyForm, build_object_schema
-from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.prompts.fence import compute_tag
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Provenance
 from adjudge.verdicts import (
-    Menu,
-    UnreadableReply,
-    Verdict,
     places_in,
-    read_ranking,
 )
 
 OrderMode = Literal["both", "one"]
@@ -85,52 +80,35 @@ class PairComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check_against(against: str) -> str:
-    """The name of the field that holds the other response; raises :class:`ConfigError`."""
+def check_against(against: str) -> None:
+    """Refuse a name of no field for the other response; raises :class:`ConfigError`."""
     if against in ("", "response"):
         raise ConfigError(f"against: must name the field of the other response (found {against!r})")
-    return against
 
 
-class PairJudge(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PairJudge(ParametricJudgeGrader):
     """Asks which of two responses is better; the base of pairwise and tournament.
 
     ``template``: an own question with ``{response_a}``, ``{response_b}`` and, as a rule,
     ``{query}``; other fields are the sample's. Without ``{reply_form}`` it words the reply itself
-    ("Output (a)", "[[B]]", ``{"winner": "A"}`` are understood); ``verdict`` may then say where the
-    choice stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
+    ("[[B]]", "Verdict: Output (b)", ``{"winner": "A"}``); ``verdict`` may then say where the choice
+    stands: ``{"line": "Verdict:"}`` or ``{"tag": "verdict"}``. The rest: see the derived
     classes.
     """
 
-    mode = GraderMode.POINTWISE
+    orders: OrderMode = "both"
+    ties: bool = False
+    seed: Annotated[int, Between(0)] = 0
+    template: TemplateInput = None
+    verdict: Mapping[str, str] | None = None
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        against: str = "reference",
-        orders: OrderMode = "both",
-        ties: bool = False,
-        seed: int = 0,
-        template: TemplateInput = None,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-        verdict: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(model, name, mode=self.mode, language=language)
-        self.against = check_against(against)
-        check_choice(self.name, "orders", orders, OrderMode)
-        check_flag(self.name, "ties", ties)
-        check_integer(self.name, "seed", seed, 0)
-        self.orders, self.ties, self.seed, self.view = orders, ties, seed, view
-        self.template = resolve_template(template, "pairwise", ("response_a", "response_b"))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.template = resolve_template(self.template, "pairwise", ("response_a", "response_b"))
         self.fingerprint = self.template.hash
-        self._showing = CandidateView(view, truncated)
-        menu = Menu.pair(tie="tie" if ties else None)
-        labels = ["A", "B", *(["tie"] if ties else [])]
-        self._form = ChoiceForm(menu, labels, ending=parse_ending(verdict, self.template))
+        labels = ["A", "B", *(["tie"] if self.ties else [])]
+        self._form = ChoiceForm(labels, ending=parse_ending(self.verdict, self.template))
 
     async def compare(
         self,
@@ -204,6 +182,7 @@ def _partial_metadata(verdicts: Mapping[PairOrder, str]) -> dict[str, Any]:
     return {"verdicts": dict(verdicts), "low": low, "high": high}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairwiseGrader(PairJudge):
     """Whether the response is better than another one, asked in both orders.
 
@@ -233,6 +212,11 @@ class PairwiseGrader(PairJudge):
 
     type_name = "pairwise"
     score_range = (0.0, 1.0)
+    against: str = "reference"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_against(self.against)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """Compare ``response`` with the field ``against``; see the class."""
@@ -400,7 +384,8 @@ _MOST = 26
 _ALL = "{responses}"
 
 
-class ListwiseGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ListwiseGrader(ParametricJudgeGrader):
     """Ranks the responses of a group in one call, 1 is best, ties as the judge gave them.
 
     Fields: ``response`` of each, and what all answer: ``query``, else the shared conversation
@@ -423,26 +408,15 @@ class ListwiseGrader(JudgeGrader):
     type_name = "listwise"
     mode = GraderMode.LISTWISE
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        max_group: int = 8,
-        seed: int = 0,
-        template: TemplateInput = None,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, mode=GraderMode.LISTWISE, language=language)
-        check_integer(self.name, "max_group", max_group, 2, _MOST)
-        check_integer(self.name, "seed", seed, 0)
-        self.max_group, self.seed = max_group, seed
-        self.template = resolve_template(template, "listwise", ("responses",))
+    max_group: Annotated[int, Between(2, _MOST)] = 8
+    seed: Annotated[int, Between(0)] = 0
+    template: TemplateInput = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.template = resolve_template(self.template, "listwise", ("responses",))
         self.fingerprint = self.template.hash
-        self._showing = CandidateView(view, truncated)
-        self._templates = {n: _expanded(self.template, n) for n in range(2, max_group + 1)}
+        self._templates = {n: _expanded(self.template, n) for n in range(2, self.max_group + 1)}
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
@@ -549,10 +523,6 @@ class _PlacesForm(KeyForm):
         named = isinstance(given, dict) and given.keys() == set(self._names)
         places = places_in([given[name] for name in self._names] if named else None, self.n)
         return NO_RANKING if places is None else places
-
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`~adjudge.graders.llm.reply_forms.FreeTextForm`."""
-        return read_ranking(text, self.n, keys=("places",), quoted=quoted, cut=cut)
 
 
 def _expanded(template: PromptTemplate, n: int) -> PromptTemplate:

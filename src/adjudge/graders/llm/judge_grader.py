@@ -13,6 +13,7 @@ prefix caches hit on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, ClassVar, Literal, cast
@@ -21,7 +22,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ASKED_AGAIN, LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, View, docstring_summary
+from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
 from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
@@ -307,6 +308,7 @@ class JudgeGrader(BaseGrader):
     """
 
     type_name: ClassVar[str] = ""
+    mode = GraderMode.POINTWISE
     policy: ClassVar[AskPolicy] = AskPolicy()
     asks_again: ClassVar[bool] = True
     """It asks again itself what could not be read, so a run does not."""
@@ -443,6 +445,27 @@ class JudgeGrader(BaseGrader):
             raise
         source = spent[0] if len(spent) == 1 else sum_provenance(spent)
         return JudgeOutcome(verdict, _with_prompt_hash(source, template), reply, len(spent))
+
+
+@dataclass(eq=False, repr=False)
+class ParametricJudgeGrader(JudgeGrader):
+    """A grader with a judge whose parameters are the fields of a dataclass.
+
+    Checked are flags, the words of a ``Literal`` and numbers with ``Between``; what else must hold
+    is checked in ``__post_init__``.
+    """
+
+    model: ChatModel
+    name: str = ""
+    _: KW_ONLY
+    language: LanguageEnum | Any = LanguageEnum.EN  # a text when given, a LanguageEnum after
+    view: View = "final"
+    truncated: TruncationMode = "judge"
+
+    def __post_init__(self) -> None:
+        super().__init__(self.model, self.name, mode=self.mode, language=self.language)
+        self._showing = CandidateView(self.view, self.truncated)
+        check_parameters(self.name, self)
 
 
 def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:

@@ -13,6 +13,7 @@ from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     BaseGrader,
     GraderAnswer,
+    GraderTraits,
     check_choice,
     check_integer,
     is_listwise,
@@ -118,10 +119,7 @@ class MultiJudge(BaseGrader):
         if quorum is not None:
             check_integer(self.name, "quorum", quorum, 1, len(self._voters))
         self.quorum = len(self._voters) if quorum is None else quorum
-        marks = [
-            f"{label}:{getattr(grader, 'fingerprint', '')}" for label, grader in graders.items()
-        ]
-        self.fingerprint = ",".join(marks)
+        self.fingerprint = ",".join(f"{label}:{one.fingerprint}" for label, one in graders.items())
 
     def _reduction(self, reduce: Reduce | None) -> Reduce:
         reduce = ("vote" if self.role is Role.GATE else "mean") if reduce is None else reduce
@@ -269,8 +267,9 @@ def _check_same_question(graders: Any) -> BaseGrader:
         raise ConfigError(f"graders: must be a table of graders by judge (found {graders!r})")
     first: BaseGrader
     first, *others = graders.values()
-    for name in ("score_range", "role", "mode"):
-        one = getattr(first, name, None)
-        if any(getattr(other, name, None) != one for other in others):
-            raise ConfigError(f"graders: differ in {name}, so their answers cannot be combined")
+    one = GraderTraits.of(first)
+    for other in map(GraderTraits.of, others):
+        if other[:3] != one[:3]:
+            names = [n for n, a, b in zip(one._fields, one[:3], other[:3], strict=False) if a != b]
+            raise ConfigError(f"graders: differ in {names[0]}, so their answers cannot be combined")
     return first

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import View, check_choice, check_integer, check_number, view_text
+from adjudge.graders.base import Between, check_integer, view_text
 from adjudge.graders.llm.asking import AskPolicy
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    CandidateView,
-    JudgeGrader,
+    ParametricJudgeGrader,
     TemplateInput,
-    TruncationMode,
     add_query,
     get_group_name,
     is_blank,
@@ -29,7 +28,7 @@ from adjudge.graders.llm.judge_grader import (
     resolve_template,
     split_question,
 )
-from adjudge.judges.base import ChatModel, Reply, TokenLogprobs
+from adjudge.judges.base import Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum
 from adjudge.stats.predictions import sigmoid
 from adjudge.types import GraderScore, ScoreRange
@@ -80,7 +79,8 @@ class _Distribution(NamedTuple):
         return weighted / self.coverage
 
 
-class ExpectedScoreGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ExpectedScoreGrader(ParametricJudgeGrader):
     """The expected score under the judge's own probabilities of the points of a small scale.
 
     Fields: ``response``, and what it answers (``query``, else the conversation before the response
@@ -108,43 +108,32 @@ class ExpectedScoreGrader(JudgeGrader):
     type_name = "expected_score"
     policy = AskPolicy(repairs=False)
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        criterion: str = "",
-        low: int = 1,
-        high: int = 5,
-        min_coverage: float | None = None,
-        max_tokens: int = 8,
-        template: TemplateInput = None,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, language=language)
-        check_integer(self.name, "low", low, 0, 8)
-        check_integer(self.name, "high", high, low + 1, 9)
-        check_integer(self.name, "max_tokens", max_tokens, 0)
-        if min_coverage is not None:
-            check_number(self.name, "min_coverage", min_coverage, 0.01, 1)
-        if not isinstance(criterion, str):
-            raise ConfigError(f"criterion: must be text (found {criterion!r})")
-        self.score_range = (float(low), float(high))
-        self.criterion = criterion.strip() or _CRITERION[self.language]
-        self.min_coverage = min_coverage
-        self.template = resolve_template(template, "expected_score", ("response",), "criterion")
+    criterion: str = ""
+    low: Annotated[int, Between(0, 8)] = 1
+    high: int = 5
+    min_coverage: Annotated[float | None, Between(0.01, 1)] = None
+    max_tokens: Annotated[int, Between(0)] = 8
+    template: TemplateInput = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(self.name, "high", self.high, self.low + 1, 9)
+        if not isinstance(self.criterion, str):
+            raise ConfigError(f"criterion: must be text (found {self.criterion!r})")
+        self.score_range = (float(self.low), float(self.high))
+        self.criterion = self.criterion.strip() or _CRITERION[self.language]
+        self.template = resolve_template(
+            self.template, "expected_score", ("response",), "criterion"
+        )
         self.fingerprint = self.template.hash
-        self._points = list(range(low, high + 1))
-        self._view: View = view
-        self._showing = CandidateView(view, truncated)
-        self._sampling: dict[str, Any] = {"max_tokens": max_tokens} if max_tokens else {}
+        self._points = list(range(self.low, self.high + 1))
+        sampling: dict[str, Any] = {"max_tokens": self.max_tokens}
+        self._sampling = sampling if self.max_tokens else {}
 
     async def aevaluate(self, response: Any, draw: int = 0, **fields: Any) -> GraderScore:
         """Rate one response; see the class."""
         given = {**fields, "response": response}
-        seen = view_text(require_text_field(given, "response"), self._view)
+        seen = view_text(require_text_field(given, "response"), self.view)
         shown = self._showing.render(given, self.language)
         if seen is None or shown is None or not seen.strip():
             unclosed = bool(response.strip())
@@ -268,7 +257,8 @@ class _Reading(msgspec.Struct):
     truncated: int = 0
 
 
-class ScalarGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScalarGrader(ParametricJudgeGrader):
     """The one number that a scalar judge (a reward model) gives to prompt and response.
 
     Fields: ``response`` (else the last thing said in ``messages``), and what it answers: the
@@ -284,25 +274,19 @@ class ScalarGrader(JudgeGrader):
 
     type_name = "scalar"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        score_range: ScoreRange | None = None,
-        activation: Activation = "none",
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name)
-        check_choice(self.type_name, "activation", activation, Activation)
-        if getattr(model, "kind", None) in _SERVERS:
-            raise ConfigError(f"judge: {_NOT_SCALAR.format(model.model)}")
-        if activation == "sigmoid" and score_range is not None:
-            raise ConfigError("score_range: is (0, 1) under activation = 'sigmoid'. Leave it out.")
-        self.score_range = (0.0, 1.0) if activation == "sigmoid" else score_range
-        self.activation: Activation = activation
-        self._showing = CandidateView(view, truncated)
+    score_range: ScoreRange | None = None
+    activation: Activation = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if getattr(self.model, "kind", None) in _SERVERS:
+            raise ConfigError(f"judge: {_NOT_SCALAR.format(self.model.model)}")
+        if self.activation == "sigmoid":
+            if self.score_range is not None:
+                raise ConfigError(
+                    "score_range: is (0, 1) under activation = 'sigmoid'. Leave it out."
+                )
+            self.score_range = (0.0, 1.0)
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
         """The judge's number for one response; see the class."""

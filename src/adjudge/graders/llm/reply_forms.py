@@ -2,14 +2,13 @@
 
 A form is asked for in one of two ways. Where the server honours JSON Schemas the reply *is* the
 object. Elsewhere the object stands in a block whose name ends in digits that nobody who wrote the
-judged text can know. Replies that a template's author words himself are free text, whose readers
-are imported when the first one comes.
+judged text can know. Replies that a template's author words himself are free text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +24,6 @@ from adjudge.verdicts import (
     find_key_fault,
     parse_number,
     places_in,
-    read_object,
 )
 
 _WHY = {
@@ -83,15 +81,6 @@ def describe_block(form: JudgeReplyForm, language: LanguageEnum, block: str) -> 
     return f"{_BLOCK[language]}\n<{block}>\n{form.example(language)}\n</{block}>"
 
 
-def _own_verdict(form: JudgeReplyForm, text: str, quoted: Sequence[str]) -> Verdict | None:
-    """The verdict of free text that happens to be the form's own object, quickly."""
-    found = (
-        read_object(text, quoted=quoted) if text.lstrip()[:1] == "{" else UnreadableReply(why="")
-    )
-    verdict = found if isinstance(found, UnreadableReply) else form.verdict_of(found)
-    return verdict if isinstance(verdict, Verdict) else None
-
-
 def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON Schema of an object that has exactly ``properties``."""
     return {
@@ -105,13 +94,16 @@ def build_object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 class KeyForm:
     """``{"reason", key}``: the base of forms whose verdict stands under one key.
 
-    Derive, and say what stands there: :meth:`placeholder` and :meth:`value_of`.
+    Derive, and say what stands there: :meth:`placeholder` and :meth:`value_of`. ``ending``: where
+    the verdict stands in replies that a template's author words himself.
     """
 
     imposed = False
 
-    def __init__(self, key: str, value_schema: Mapping[str, Any]) -> None:
-        self.key = key
+    def __init__(
+        self, key: str, value_schema: Mapping[str, Any], ending: Ending | None = None
+    ) -> None:
+        self.key, self.ending = key, ending
         self.schema: Mapping[str, Any] = build_object_schema(
             {"reason": {"type": "string"}, key: value_schema}
         )
@@ -141,28 +133,30 @@ class KeyForm:
             return value
         return Verdict(value=value, reason=extract_reason(found), form="json")
 
-    def read_at(
-        self,
-        ending: Ending,
-        text: str,
-        value_in: Callable[[str], Any],
-        *,
-        quoted: Sequence[str],
-        cut: bool,
+    def value_in(self, words: str) -> Any:
+        """The value that words of a template's own form say; as :meth:`value_of`."""
+        return self.value_of(words)
+
+    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
+        """See :class:`FreeTextForm`."""
+        if self.ending is not None:
+            written = verdicts.read_ending(text, self.ending, quoted=quoted, cut=cut)
+            value = written if isinstance(written, UnreadableReply) else self.value_in(written)
+            if isinstance(value, UnreadableReply):
+                return value
+            return Verdict(value=value, reason=text.strip(), form="ending")
+        return self.read_free(text, quoted=quoted, cut=cut)
+
+    def read_free(
+        self, text: str, *, quoted: Sequence[str], cut: bool
     ) -> Verdict | UnreadableReply:
-        """The verdict that stands where ``ending`` declares; ``value_in`` reads the words there."""
-        written = verdicts.read_ending(text, ending, quoted=quoted, cut=cut)
-        value = written if isinstance(written, UnreadableReply) else value_in(written)
-        if isinstance(value, UnreadableReply):
-            return value
-        return Verdict(value=value, reason=text.strip(), form="ending")
+        """The verdict where no place was declared: the form's object."""
+        read = verdicts.read_fields(text, [self.key], quoted=quoted, cut=cut)
+        return self.verdict_of(read.value) if isinstance(read, Verdict) else read
 
 
 class ScoreForm(KeyForm):
-    """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end).
-
-    ``ending``: where the verdict stands in replies that a template's author words himself.
-    """
+    """``{"reason", "score"}``: a number from ``low`` to ``high`` (``None``: no such end)."""
 
     def __init__(
         self,
@@ -172,12 +166,12 @@ class ScoreForm(KeyForm):
         integer: bool = True,
         ending: Ending | None = None,
     ) -> None:
-        self._scale, self._ending = NumberScale(low, high, integer), ending
+        self._scale = NumberScale(low, high, integer)
         bounds: dict[str, Any] = {"type": "integer" if integer else "number"}
         if low is not None and high is not None:
             # Not every server honours bounds of numbers; all that honour schemas honour enum.
             bounds |= _list_points(low, high, integer=integer)
-        super().__init__("score", bounds)
+        super().__init__("score", bounds, ending)
 
     def placeholder(self, language: LanguageEnum) -> str:
         """See :class:`KeyForm`."""
@@ -194,18 +188,16 @@ class ScoreForm(KeyForm):
         score = parse_number(given, self._scale)
         return int(score) if self._scale.integer and isinstance(score, float) else score
 
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`FreeTextForm`."""
-        if self._ending is not None:
-            return self.read_at(
-                self._ending,
-                text,
-                lambda words: self.value_of(verdicts.parse_score(words, self._scale)),
-                quoted=quoted,
-                cut=cut,
-            )
+    def value_in(self, words: str) -> Any:
+        """See :class:`KeyForm`."""
+        return self.value_of(verdicts.parse_score(words, self._scale))
+
+    def read_free(
+        self, text: str, *, quoted: Sequence[str], cut: bool
+    ) -> Verdict | UnreadableReply:
+        """See :class:`KeyForm`."""
         low, high, integer = self._scale
-        return _own_verdict(self, text, quoted) or verdicts.read_score(
+        return verdicts.read_score(
             text, low=low, high=high, integer=integer, quoted=quoted, cut=cut
         )
 
@@ -236,19 +228,18 @@ _MOST_STEPS = 250
 
 
 class ChoiceForm(KeyForm):
-    """``{"reason", key}``: one label of a menu; ``ending``: as for :class:`ScoreForm`."""
+    """``{"reason", key}``: one of ``labels``."""
 
     def __init__(
         self,
-        menu: verdicts.Menu,
         labels: Sequence[str],
         key: str = "better",
         *,
         ending: Ending | None = None,
     ) -> None:
-        self.menu, self.labels, self._ending = menu, list(labels), ending
+        self.labels = list(labels)
         self._by_name = {label.casefold(): label for label in labels}
-        super().__init__(key, {"type": "string", "enum": self.labels})
+        super().__init__(key, {"type": "string", "enum": self.labels}, ending)
 
     def placeholder(self, language: LanguageEnum) -> str:  # noqa: ARG002  (labels are not translated)
         """See :class:`KeyForm`."""
@@ -258,17 +249,15 @@ class ChoiceForm(KeyForm):
         """See :class:`KeyForm`."""
         return self._by_name.get(str(given).strip().casefold()) or _NO_LABEL
 
-    def _label_in(self, words: str) -> Any:
-        label = self.menu.match(words)
-        return label if label in (*self.menu.labels, self.menu.tie) and label else _NO_LABEL
+    def value_in(self, words: str) -> Any:
+        """See :class:`KeyForm`."""
+        return verdicts.find_label(words, self.labels) or _NO_LABEL
 
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`FreeTextForm`."""
-        if self._ending is not None:
-            return self.read_at(self._ending, text, self._label_in, quoted=quoted, cut=cut)
-        return _own_verdict(self, text, quoted) or verdicts.read_choice(
-            text, self.menu, quoted=quoted, cut=cut
-        )
+    def read_free(
+        self, text: str, *, quoted: Sequence[str], cut: bool
+    ) -> Verdict | UnreadableReply:
+        """See :class:`KeyForm`."""
+        return verdicts.read_choice(text, self.labels, quoted=quoted, cut=cut)
 
 
 _NO_LABEL = UnreadableReply(why="the place for the verdict holds none of the labels")
@@ -351,10 +340,6 @@ class RankingForm(KeyForm):
         places = places_in(given, self.n)
         return NO_RANKING if places is None else places
 
-    def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
-        """See :class:`FreeTextForm`."""
-        return verdicts.read_ranking(text, self.n, quoted=quoted, cut=cut)
-
 
 class FieldsForm:
     """A JSON object with the required keys of a schema that the prompt's author gave."""
@@ -393,6 +378,4 @@ class FieldsForm:
 
     def read(self, text: str, *, quoted: Sequence[str], cut: bool) -> Verdict | UnreadableReply:
         """See :class:`FreeTextForm`."""
-        return _own_verdict(self, text, quoted) or verdicts.read_fields(
-            text, self.required, quoted=quoted, cut=cut
-        )
+        return verdicts.read_fields(text, self.required, quoted=quoted, cut=cut)

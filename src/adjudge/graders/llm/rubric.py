@@ -10,22 +10,20 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from adjudge.config import check_allowed
 from adjudge.engine.loop import run_all
-from adjudge.errors import FINAL, PASSING_KINDS, Cause, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import View
+from adjudge.errors import FINAL, PASSING_KINDS, Cause, ErrorKind, GradingFailure
+from adjudge.graders.base import Between
 from adjudge.graders.llm.asking import RAW_LIMIT, sum_provenance
 from adjudge.graders.llm.judge_grader import (
-    CandidateView,
-    JudgeGrader,
     JudgeOutcome,
-    TruncationMode,
+    ParametricJudgeGrader,
     get_group_name,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, MarksForm, ScoreForm
@@ -44,7 +42,6 @@ from adjudge.graders.llm.rubric_question import (
     read_material,
 )
 from adjudge.judges.ask import asking
-from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import (
@@ -240,14 +237,12 @@ class RubricAsker(NamedTuple):
     draw: int
     group: str | None
 
-    async def one_score(self) -> JudgeOutcome:
+    async def one_score(self, rubric: GlobalRubric) -> JudgeOutcome:
         """One score for all criteria; raises ``GradingFailure`` without it."""
-        rubric = self.rubric
-        low, high = rubric.score_range if isinstance(rubric, GlobalRubric) else (0.0, 1.0)
         return await self._tell(
             "rubric_score",
             rubric.criteria,
-            ScoreForm(low, high, integer=False),
+            ScoreForm(*rubric.score_range, integer=False),
             scale=format_scale(rubric, self.language),
         )
 
@@ -281,8 +276,7 @@ class RubricAsker(NamedTuple):
         last: bool = False,
         **values: Any,
     ) -> JudgeOutcome:
-        weighed = asked == "rubric_score"
-        lines = format_criteria(self.rubric, criteria, self.language, weighed=weighed)
+        lines = format_criteria(self.rubric, criteria, self.language)
         with call_part(_part_label(criteria, len(self.rubric.criteria))):
             return await self.ask(
                 load_rubric_template(asked, self.material.shown, given=self.given),
@@ -319,12 +313,13 @@ _EMPTY_REASONS = {
 }
 
 
-class RubricGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class RubricGrader(ParametricJudgeGrader):
     """Has a judge mark each criterion of a rubric, and scores the marks.
 
     Fields: ``response`` or ``messages``, and what they answer; the rubric's column ``field``, where
-    the spec gives no rubric; ``event`` with ``show = "event"``. A rubric with a scoring guide, and
-    ``scheme = "implicit"``, get one score for all criteria.
+    the spec gives no rubric; ``event`` with ``show = "event"``. A rubric with a scoring guide gets
+    one score for all criteria.
 
     The score is that of the formula, never normalised: −3.29 stays −3.29 without ``clip``. The
     range is the rubric's own where it is fixed. Where samples bring their rubrics it is [0, 1] with
@@ -347,7 +342,7 @@ class RubricGrader(JudgeGrader):
         part: Which rubric of a bundle: ``outcome`` or ``events``.
         field: The column with each sample's own rubric, a dotted path.
         scheme: The formula, in place of the rubric's own: ``auto``, ``points``, ``weights``,
-            ``categories``, ``implicit``.
+            ``categories``.
         clip: A negative score becomes 0; in place of the rubric's own.
         ask: ``all`` criteria in one call, ``chunks`` of ``chunk_size``, or ``each`` in its own.
         chunk_size: Criteria of a call, under ``ask = "chunks"``.
@@ -370,48 +365,42 @@ class RubricGrader(JudgeGrader):
 
     type_name = "rubric"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        rubric: Path | None = None,
-        rubric_id: str | None = None,
-        rubric_dir: Path = Path("rubrics"),
-        criteria: Any = None,
-        part: RubricPart = "outcome",
-        field: str = "rubric",
-        scheme: Scheme = "auto",
-        clip: bool = False,
-        ask: AskMode = "all",
-        chunk_size: int = 10,
-        show: ShowMode = "auto",
-        axis: str = "axis",
-        language: LanguageEnum | str = LanguageEnum.EN,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-        name: str = "",
-    ) -> None:
-        super().__init__(model, name, language=language)
+    rubric: Path | None = None
+    rubric_id: str | None = None
+    rubric_dir: Path = Path("rubrics")
+    criteria: Any = None
+    part: RubricPart = "outcome"
+    field: str = "rubric"
+    scheme: Scheme = "auto"
+    clip: bool = False
+    ask: AskMode = "all"
+    chunk_size: Annotated[int, Between(1)] = 10
+    show: ShowMode = "auto"
+    axis: str = "axis"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.source = RubricSource(
-            rubric, rubric_id, rubric_dir, criteria, part, field, scheme, clip
+            self.rubric,
+            self.rubric_id,
+            self.rubric_dir,
+            self.criteria,
+            self.part,
+            self.field,
+            self.scheme,
+            self.clip,
         )
-        self.ask: AskMode = check_allowed("ask", ask, ("all", "chunks", "each"), "is not allowed")
-        self.show: ShowMode = check_allowed(
-            "show", show, ("auto", "response", "trajectory", "event"), "is not allowed"
-        )
-        if chunk_size < 1:
-            raise ConfigError(f"chunk_size: must be at least 1 (found {chunk_size})")
-        self.chunk_size, self.axis = chunk_size, axis
         self.score_range = self.source.score_range
         self.fingerprint = _fingerprint(self.source.fixed)
-        self._showing = CandidateView(view, truncated)
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderScore:
         """The score of a sample's fields by its rubric."""
         rubric = self.source.of(fields)
         material = read_material(fields, self.show, self._showing, self.language)
-        marked = rubric if isinstance(rubric, Rubric) and rubric.scheme != "implicit" else None
-        if material.unsaid and marked is None:
-            return self._unsaid(rubric, material.unsaid)
+        if material.unsaid and isinstance(rubric, GlobalRubric):
+            metadata = {"cause": str(Cause.CANDIDATE), material.unsaid: True}
+            why = _EMPTY_REASONS[material.unsaid]
+            return GraderScore(self.name, rubric.score_range[0], why, metadata)
         self._log_call(fields)
         asking = RubricAsker(
             self._ask,
@@ -422,12 +411,12 @@ class RubricGrader(JudgeGrader):
             draw=draw,
             group=get_group_name(fields),
         )
-        if marked is None:
-            told = await asking.one_score()
+        if isinstance(rubric, GlobalRubric):
+            told = await asking.one_score(rubric)
             score, reason = float(told.verdict.value), told.verdict.reason
             return GraderScore(self.name, score, reason, told.notes, provenance=told.provenance)
-        sheet = RubricMarks(marked, {material.unsaid: True} if material.unsaid else {})
-        await run_all(asking.fill(sheet, part) for part in self._parts(marked))
+        sheet = RubricMarks(rubric, {material.unsaid: True} if material.unsaid else {})
+        await run_all(asking.fill(sheet, part) for part in self._parts(rubric))
         return sheet.result(self.name, self.axis)
 
     def _parts(self, rubric: Rubric) -> list[list[Criterion]]:
@@ -436,11 +425,6 @@ class RubricGrader(JudgeGrader):
         size = {"all": len(marked), "chunks": self.chunk_size, "each": 1}[self.ask]
         chunks = [marked[at : at + size] for at in range(0, len(marked), max(size, 1))]
         return chunks + [[one] for one in rubric.criteria if one.scale == "bounded"]
-
-    def _unsaid(self, rubric: SingleRubric, why: str) -> GraderScore:
-        low = rubric.score_range[0] if isinstance(rubric, GlobalRubric) else 0.0
-        metadata = {"cause": str(Cause.CANDIDATE), why: True}
-        return GraderScore(self.name, low, _EMPTY_REASONS[why], metadata)
 
     def _log_call(self, fields: Mapping[str, Any]) -> None:
         if _log.isEnabledFor(logging.INFO):

@@ -213,10 +213,8 @@ _GIVEN = {
     ),
 }
 _PURPOSE = {LanguageEnum.EN: "Purpose: ", LanguageEnum.ZH: "目的："}
-_IMPORTANCE = {LanguageEnum.EN: "importance {:g}", LanguageEnum.ZH: "重要程度 {:g}"}
 _EXAMPLE = {LanguageEnum.EN: "Example", LanguageEnum.ZH: "示例"}
 _SCORE = {LanguageEnum.EN: "score", LanguageEnum.ZH: "得分"}
-_FAULT = {LanguageEnum.EN: "fault", LanguageEnum.ZH: "缺陷"}
 _SCALE = {LanguageEnum.EN: "from {:g} to {:g}", LanguageEnum.ZH: "{:g} 到 {:g}"}
 _NOT_APPLICABLE = " [N/A allowed]"
 
@@ -250,19 +248,13 @@ def format_criteria(
     rubric: Rubric | GlobalRubric,
     criteria: Sequence[Criterion | str],
     language: LanguageEnum,
-    *,
-    weighed: bool = False,
 ) -> str:
-    """``criteria``, numbered from 1, a line each; ``weighed``: with their importance."""
+    """``criteria``, numbered from 1, a line each."""
     lines = [f"{_PURPOSE[language]}{_one_line(rubric.description)}"] if rubric.description else []
-    worths = {abs(one.worth) for one in criteria if isinstance(one, Criterion)}
     for number, one in enumerate(criteria, start=1):
-        if isinstance(one, str):
-            lines.append(f"{number}. {_one_line(one)}")
-            continue
-        words = _importance(one, language, all_same=len(worths) == 1) if weighed else ""
-        allowed = _NOT_APPLICABLE if one.na_allowed and not weighed else ""
-        lines.append(f"{number}. {words}{_one_line(one.text)}{allowed}")
+        text = one if isinstance(one, str) else one.text
+        allowed = _NOT_APPLICABLE if isinstance(one, Criterion) and one.na_allowed else ""
+        lines.append(f"{number}. {_one_line(text)}{allowed}")
     for example in rubric.examples:
         score = "" if example.score is None else f" ({_SCORE[language]} {example.score:g})"
         reason = f" [{_one_line(example.reason)}]" if example.reason else ""
@@ -270,19 +262,8 @@ def format_criteria(
     return "\n".join(lines)
 
 
-def _importance(criterion: Criterion, language: LanguageEnum, *, all_same: bool) -> str:
-    words = [_FAULT[language]] if criterion.is_fault else []
-    if criterion.category is not None:
-        words.append(str(criterion.category))
-    elif not all_same:
-        words.append(_IMPORTANCE[language].format(abs(criterion.worth)))
-    return f"[{', '.join(words)}] " if words else ""
-
-
-def format_scale(rubric: Rubric | GlobalRubric, language: LanguageEnum) -> str:
+def format_scale(rubric: GlobalRubric, language: LanguageEnum) -> str:
     """The scale of one score for all criteria: the guide's ranges, best first."""
-    if not isinstance(rubric, GlobalRubric):
-        return _SCALE[language].format(0, 1)
     guide = [f"{b.low:g}-{b.high:g}: {_one_line(b.text)}" for b in reversed(rubric.bands)]
     return "\n".join([_SCALE[language].format(*rubric.score_range), *guide])
 
@@ -366,13 +347,13 @@ class RubricSource:
             return self.fixed.score_range
         if self.fixed is not None:
             return score_range(self.fixed) or (None, 1.0)
-        bounded = self.clip or self.scheme in ("weights", "categories", "implicit")
+        bounded = self.clip or self.scheme in ("weights", "categories")
         return (0.0 if bounded else None), 1.0
 
     def _settled(self, rubric: SingleRubric, where: str) -> SingleRubric:
         """``rubric`` under the grader's own settings."""
         if isinstance(rubric, GlobalRubric):
-            if self.scheme not in ("auto", "implicit") or self.clip:
+            if self.scheme != "auto" or self.clip:
                 raise ConfigError(
                     f"{where}: the rubric has one score, so scheme and clip do not "
                     "apply. Leave them out."

@@ -18,18 +18,17 @@ Of an agent's work there are its choice of tools, a plan, a reflection and its m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
 from adjudge.errors import GradingFailure
-from adjudge.graders.base import View, view_text
+from adjudge.graders.base import view_text
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
-    CandidateView,
-    JudgeGrader,
     JudgeOutcome,
+    ParametricJudgeGrader,
     Transcript,
-    TruncationMode,
     conversation_query,
     count_opening_turns,
     first_present,
@@ -42,7 +41,6 @@ from adjudge.graders.llm.judge_grader import (
     split_question,
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
-from adjudge.judges.base import ChatModel
 from adjudge.prompts import ChatMessage, LanguageEnum, PromptTemplate
 from adjudge.types import GraderScore
 
@@ -59,7 +57,8 @@ _EMPTY_REASONS = {
 }
 
 
-class ShippedGrader(JudgeGrader):
+@dataclass(eq=False, repr=False)
+class ShippedGrader(ParametricJudgeGrader):
     """A question that ships with its prompt; derive, name the fields, write :meth:`_material`.
 
     ``candidate`` is the field that is judged and shown last; those in ``needs`` must be there, of
@@ -70,23 +69,15 @@ class ShippedGrader(JudgeGrader):
     nothing (``empty``) have the lowest score, as the candidate's fault; no judge is asked.
     """
 
-    score_range: tuple[float, float] = (1.0, 5.0)
+    score_range = (1.0, 5.0)
     candidate: ClassVar[str] = "response"
     needs: ClassVar[tuple[str, ...]] = ()
     needs_any: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ()
     trusted: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        language: LanguageEnum | str = LanguageEnum.EN,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, language=language)
-        self._showing = CandidateView(view, truncated)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._score_form = ScoreForm(*self.score_range)
         self.fingerprint = load_shipped_prompt(self.type_name, *self.trusted).hash
 

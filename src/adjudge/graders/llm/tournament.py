@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import View, check_integer, check_number
+from adjudge.graders.base import Between, UnitNumber
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.comparison import (
-    OrderMode,
     PairComparison,
     PairJudge,
     PairOrder,
     ResponseGroup,
     read_group,
 )
-from adjudge.graders.llm.judge_grader import TemplateInput, TruncationMode
-from adjudge.judges.base import ChatModel
 from adjudge.judges.call_log import call_part
-from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderError, GraderMode, GraderRank, Provenance
 
 _CLOSE = 1e-12
@@ -79,6 +76,7 @@ _ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
 }
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TournamentGrader(PairJudge):
     """Ranks a group by comparing its responses in pairs: Bradley-Terry strengths, 1 is best.
 
@@ -107,43 +105,10 @@ class TournamentGrader(PairJudge):
     type_name = "tournament"
     mode = GraderMode.LISTWISE
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        orders: OrderMode = "both",
-        pairs_per_response: int | None = None,
-        max_group: int = 32,
-        max_failed: float = 0.0,
-        prior: float = 0.1,
-        ties: bool = False,
-        seed: int = 0,
-        template: TemplateInput = None,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-        verdict: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            name,
-            language=language,
-            orders=orders,
-            ties=ties,
-            seed=seed,
-            template=template,
-            view=view,
-            truncated=truncated,
-            verdict=verdict,
-        )
-        if pairs_per_response is not None:
-            check_integer(self.name, "pairs_per_response", pairs_per_response, 2, _MOST)
-        check_integer(self.name, "max_group", max_group, 2, _MOST)
-        check_number(self.name, "max_failed", max_failed, 0, 1)
-        check_number(self.name, "prior", prior, 0.01, 10)
-        self.pairs_per_response, self.max_group = pairs_per_response, max_group
-        self.max_failed, self.prior = max_failed, prior
+    pairs_per_response: Annotated[int | None, Between(2, _MOST)] = None
+    max_group: Annotated[int, Between(2, _MOST)] = 32
+    max_failed: UnitNumber = 0.0
+    prior: Annotated[float, Between(0.01, 10)] = 0.1
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""

@@ -13,26 +13,25 @@ Scalar judges: their output as a rank, or as the odds against another's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from adjudge.errors import Cause, ConfigError, GradingFailure
-from adjudge.graders.base import View, check_flag, view_text
+from adjudge.graders.base import view_text
 from adjudge.graders.llm.asking import (
     AskPolicy,
     ask_all,
     join_failures,
     sum_costs,
 )
-from adjudge.graders.llm.comparison import OrderMode, PairwiseGrader, check_against
+from adjudge.graders.llm.comparison import PairwiseGrader, check_against
 from adjudge.graders.llm.judge_grader import (
-    CandidateView,
-    JudgeGrader,
     JudgeOutcome,
-    TruncationMode,
+    ParametricJudgeGrader,
     extract_query,
     get_group_name,
     is_blank,
@@ -41,7 +40,7 @@ from adjudge.graders.llm.judge_grader import (
     require_text_field,
     split_question,
 )
-from adjudge.graders.llm.numeric_scores import ScalarGrader
+from adjudge.graders.llm.numeric_scores import Activation, ScalarGrader
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, ScoreForm
 from adjudge.graders.llm.tournament import TournamentGrader
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
@@ -51,10 +50,10 @@ from adjudge.graders.llm.trained_judge_prompts import (
     judge_prompt_template,
 )
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.prompts import PromptTemplate
+from adjudge.prompts import LanguageEnum, PromptTemplate
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.text import THINK_CLOSE, THINK_OPEN
-from adjudge.types import GraderScore
+from adjudge.types import GraderScore, ScoreRange
 from adjudge.verdicts import UnreadableReply, Verdict
 
 
@@ -129,16 +128,27 @@ def _checked_template(
     if template.fields != today.fields or template.exposed:
         names = ", ".join(sorted(today.fields))
         raise ConfigError(f"{folder}: prompt: its fields must be {names}, in the user's message")
-    if form.language not in template.languages:
-        raise ConfigError(f"{folder}: prompt: has no texts in its language ({form.language})")
     return template
 
 
-class _TrainedGrader(JudgeGrader):
-    """Asks as the judge was trained to be asked; what all graders of this module share."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class _TrainedGrader(ParametricJudgeGrader):
+    """Asks as the judge was trained to be asked; what all graders of this module share.
+
+    ``card``: the judge's folder, where ``model`` is not.
+    """
 
     policy = AskPolicy(repairs=False)
-    _prompt_config: JudgePromptConfig
+    trained_mode: ClassVar[JudgeMode] = "pairwise"
+    card: Path | None = None
+    language: LanguageEnum = field(init=False, default=LanguageEnum.EN)
+
+    def __post_init__(self) -> None:
+        asked = read_prompt_config(self.card or _card_folder(self.model), self.trained_mode)
+        self._prompt_config = asked
+        if self.trained_mode == "pairwise":
+            self.ties, self.template = asked.form.ties, asked.template
+        super().__post_init__()
 
     async def _ask(
         self,
@@ -164,6 +174,7 @@ class _TrainedGrader(JudgeGrader):
         return self._prompt_config.form.read(_full_reply(reply), cut=cut)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedRating(_TrainedGrader):
     """The rating of a judge that was trained to rate one response, 0 to 4.
 
@@ -177,26 +188,16 @@ class TrainedRating(_TrainedGrader):
     type_name = "trained_rating"
     score_range = (0.0, 4.0)
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        card: Path | None = None,
-        calibrated: bool = False,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        self._prompt_config = read_prompt_config(card or _card_folder(model), "pointwise")
-        super().__init__(model, name, language=self._prompt_config.form.language)
-        check_flag(self.name, "calibrated", calibrated)
-        if calibrated and self._prompt_config.ratings is None:
+    calibrated: bool = False
+    trained_mode: ClassVar[JudgeMode] = "pointwise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.calibrated and self._prompt_config.ratings is None:
             raise ConfigError(
                 "calibrated: the judge's card has no calibration of ratings. Leave it out."
             )
-        self.calibrated = calibrated
         self.fingerprint = self._prompt_config.template.hash
-        self._showing = CandidateView(view, truncated)
 
     async def aevaluate(self, *, draw: int = 0, **fields: Any) -> GraderScore:
         """Rate one response; see the class."""
@@ -234,6 +235,7 @@ class TrainedRating(_TrainedGrader):
         return {"query": extract_query(shown), "response": response}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedPreference(_TrainedGrader, PairwiseGrader):
     """Whether the response is better than another one, by a judge that was trained to compare.
 
@@ -244,33 +246,12 @@ class TrainedPreference(_TrainedGrader, PairwiseGrader):
 
     type_name = "trained_preference"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        card: Path | None = None,
-        against: str = "reference",
-        orders: OrderMode = "both",
-        seed: int = 0,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        self._prompt_config = read_prompt_config(card or _card_folder(model), "pairwise")
-        super().__init__(
-            model,
-            name,
-            language=self._prompt_config.form.language,
-            against=against,
-            orders=orders,
-            ties=self._prompt_config.form.ties,
-            seed=seed,
-            template=self._prompt_config.template,
-            view=view,
-            truncated=truncated,
-        )
+    ties: bool = field(init=False, default=False)
+    template: Any = field(init=False, default=None)
+    verdict: Any = field(init=False, default=None)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedTournament(_TrainedGrader, TournamentGrader):
     """Ranks a group by a judge that was trained to compare two responses.
 
@@ -280,37 +261,9 @@ class TrainedTournament(_TrainedGrader, TournamentGrader):
 
     type_name = "trained_tournament"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        card: Path | None = None,
-        orders: OrderMode = "both",
-        pairs_per_response: int | None = None,
-        max_group: int = 32,
-        max_failed: float = 0.0,
-        prior: float = 0.1,
-        seed: int = 0,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        self._prompt_config = read_prompt_config(card or _card_folder(model), "pairwise")
-        super().__init__(
-            model,
-            name,
-            language=self._prompt_config.form.language,
-            orders=orders,
-            pairs_per_response=pairs_per_response,
-            max_group=max_group,
-            max_failed=max_failed,
-            prior=prior,
-            ties=self._prompt_config.form.ties,
-            seed=seed,
-            template=self._prompt_config.template,
-            view=view,
-            truncated=truncated,
-        )
+    ties: bool = field(init=False, default=False)
+    template: Any = field(init=False, default=None)
+    verdict: Any = field(init=False, default=None)
 
 
 def _card_folder(model: ChatModel) -> str:
@@ -338,6 +291,7 @@ def _full_reply(reply: Reply) -> str:
     return f"{THINK_OPEN}{reply.reasoning}{THINK_CLOSE}{reply.text}"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RankedScalar(ScalarGrader):
     """The output of a judge that has a card, normalised by it; range [0, 1].
 
@@ -351,18 +305,16 @@ class RankedScalar(ScalarGrader):
 
     type_name = "ranked_scalar"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, score_range=(0.0, 1.0), view=view, truncated=truncated)
-        card = _scalar_card(model, self.type_name)
+    score_range: ScoreRange | None = field(init=False, default=(0.0, 1.0))
+    activation: Activation = field(init=False, default="none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        card = _scalar_card(self.model, self.type_name)
         if card.normalisation is None:
-            raise ConfigError(f"{model.model}: the judge's card has no quantiles. Train it again.")
+            raise ConfigError(
+                f"{self.model.model}: the judge's card has no quantiles. Train it again."
+            )
         self._normalise = card.normalisation
 
     async def aevaluate(self, **fields: Any) -> GraderScore:
@@ -374,6 +326,7 @@ class RankedScalar(ScalarGrader):
         return msgspec.structs.replace(found, score=self._normalise(found.score), metadata=metadata)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ScalarPreference(ScalarGrader):
     """The probability that the response is better than another one, by its card; range [0, 1].
 
@@ -390,17 +343,14 @@ class ScalarPreference(ScalarGrader):
 
     type_name = "scalar_preference"
 
-    def __init__(
-        self,
-        model: ChatModel,
-        name: str = "",
-        *,
-        against: str = "reference",
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, score_range=(0.0, 1.0), view=view, truncated=truncated)
-        self.against = check_against(against)
+    against: str = "reference"
+    score_range: ScoreRange | None = field(init=False, default=(0.0, 1.0))
+    activation: Activation = field(init=False, default="none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_against(self.against)
+        model = self.model
         card = _scalar_card(model, self.type_name)
         if card.calibration is None or card.calibration.method is None:
             missing = {} if card.calibration is None else card.calibration.missing

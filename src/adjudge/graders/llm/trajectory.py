@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.base import View, check_number
+from adjudge.graders.base import UnitNumber
 from adjudge.graders.llm.judge_grader import (
     JudgeOutcome,
     Transcript,
-    TruncationMode,
     count_opening_turns,
     find_answer_turn,
     is_blank,
@@ -24,7 +24,6 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import JudgeReplyForm, build_object_schema
 from adjudge.graders.llm.shipped_graders import PromptValues, ShippedGrader
-from adjudge.judges.base import ChatModel
 from adjudge.prompts import LanguageEnum
 from adjudge.types import GraderScore
 from adjudge.verdicts import (
@@ -246,6 +245,7 @@ class TrajectoryAccuracyGrader(_TrajectoryGrader):
     score_range = (1.0, 3.0)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     """Rates every step on contribution, relevance, accuracy and efficiency; their mean, 0 to 1.
 
@@ -268,18 +268,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     type_name = "trajectory_comprehensive"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        model: ChatModel,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        resolved_threshold: float = 0.8,
-        name: str = "",
-        view: View = "final",
-        truncated: TruncationMode = "judge",
-    ) -> None:
-        super().__init__(model, name, language, view, truncated)
-        check_number(self.type_name, "resolved_threshold", resolved_threshold, 0, 1)
-        self.resolved_threshold = float(resolved_threshold)
+    resolved_threshold: UnitNumber = 0.8
 
     def _frame(self, turns: int, steps: Sequence[int], *, cut: bool) -> str:
         places = ", ".join(map(str, steps))

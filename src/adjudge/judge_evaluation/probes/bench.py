@@ -106,8 +106,7 @@ class ProbedGrader:
         fixed = self.single_grader.source.fixed
         if fixed is None:
             return True
-        several = isinstance(fixed, Rubric) and len(fixed.criteria) > 1
-        return several and isinstance(fixed, Rubric) and fixed.scheme != "implicit"
+        return isinstance(fixed, Rubric) and len(fixed.criteria) > 1
 
     def fields(self, item: ProbeItem, question: ProbeQuestion) -> dict[str, Any]:
         """The fields of one question, as the grader takes them."""
