@@ -136,7 +136,7 @@ def test_an_evaluation_has_groups_of_its_own_size() -> None:
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
-        ({"reward_funcs": ["adjudge", "format"]}, "makes a missing one 0. Make it a grader"),
+        ({"reward_funcs": ["adjudge", "format"]}, "makes a missing reward 0. Make it a grader"),
         ({"scale_rewards": "gdpo"}, "--scale_rewards: must be group, batch or none"),
     ],
 )
