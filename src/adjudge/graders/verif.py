@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_integer, check_argument, text_in_view
+from adjudge.graders.base import Between, check_argument, check_integer, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
