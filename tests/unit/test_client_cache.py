@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.helpers.stand_in_service import score_of
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
 
-from adjudge.client.connection import prepare_request
+from adjudge.client.exchange import prepare_request
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.wire import JudgeRequest

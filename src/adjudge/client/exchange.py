@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,33 @@ def encode_request(request: JudgeRequest) -> bytes:
     else:
         return body
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the request cannot be sent: {problem}")
+
+
+_key_encoder = msgspec.json.Encoder(order="deterministic")
+_KEY_FIELDS = ("prompt", "completion", "answer", "answer_type", "images", "metadata", "messages")
+
+
+class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request that can be sent: its JSON, and what equal requests have in common."""
+
+    request: JudgeRequest
+    body: bytes
+    key: bytes
+
+
+def prepare_request(request: JudgeRequest) -> PreparedRequest:
+    """Encode a request and hash what its score depends on; runs in any thread.
+
+    Raises ``GradingFailure(invalid_input)`` for what is no request.
+    """
+    try:
+        body = encode_request(request)
+    except GradingFailure:
+        request = with_unicode_text(request)
+        body = encode_request(request)
+    # An array of JSON values: no text can pass for a border between two, nor "None" for none.
+    parts = [getattr(request, name) for name in _KEY_FIELDS]
+    return PreparedRequest(request, body, hashlib.sha256(_key_encoder.encode(parts)).digest())
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -231,6 +259,46 @@ def _finite_number(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def to_failure(error: ErrorInfo) -> GradingFailure:
+    """What a judge said about one request."""
+    return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
+
+
+def add_advice(failure: Exception, settings: ClientSettings) -> Exception:
+    """``failure`` with what to do about it; a new object, since many may get the same one."""
+    if not isinstance(failure, GradingFailure):
+        return failure
+    kind, said, facts = failure.kind, str(failure), failure.metadata
+    url, local = settings.judge_url, facts.get("local")
+    if facts.get("judge"):  # said by a judge, about this request
+        pass
+    elif kind is ErrorKind.CIRCUIT_OPEN:
+        said = (
+            f"circuit breaker open: {url} failed circuit_breaker_threshold = "
+            f"{settings.circuit_breaker_threshold} times in a row and is asked again after "
+            f"circuit_breaker_timeout = {settings.circuit_breaker_timeout:g} s; see its /health"
+        )
+    elif kind is ErrorKind.TIMEOUT:
+        said = (
+            f"timeout waiting for results: {said} (timeout = {settings.timeout:g} s); raise "
+            "timeout, or max_concurrent_requests where requests wait to be sent"
+        )
+    elif kind is ErrorKind.RATE_LIMITED and not local:
+        said = (
+            f"request queue full: {said}; lower max_concurrent_requests or max_batch_size, or raise"
+            " the service's queue_size"
+        )
+    elif kind in (ErrorKind.CONNECTION, ErrorKind.SERVER_ERROR):
+        tries = facts.get("attempts", 1)
+        where = "" if url in said else f"{url}: "
+        said = f"{where}{said} (sent {tries} ×, max_retries = {settings.max_retries})"
+    elif kind is ErrorKind.INVALID_INPUT and facts.get("status") in (404, 405):
+        said = f"{said}; is judge_url = {url} a judge service's address?"
+    elif kind is ErrorKind.AUTH:
+        said = f"{said}; the key is that of the variable {settings.api_key_env} (api_key_env)"
+    return GradingFailure(kind, said, dict(facts))
 
 
 RequestOrFailure = JudgeRequest | GradingFailure

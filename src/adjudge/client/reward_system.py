@@ -23,14 +23,17 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from adjudge.client.connection import (
+from adjudge.client.batcher import RequestOutcome
+from adjudge.client.connection import ServiceClient
+from adjudge.client.exchange import (
     PreparedRequest,
-    RequestOutcome,
-    ServiceClient,
-    may_fall_back,
+    RequestOrFailure,
+    build_request,
+    build_requests,
     prepare_request,
+    read_response,
+    to_failure,
 )
-from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
@@ -41,6 +44,7 @@ from adjudge.errors import (
     GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
+    is_passing,
 )
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_choice
@@ -305,7 +309,7 @@ class BaseJudgeReward:
     def get_metrics(self) -> dict[str, Any]:
         """Counts of this process, always the same keys.
 
-        They are those of :func:`adjudge.client.connection.collect_metrics`. What an override of
+        They are those of :func:`adjudge.client.metrics.collect_metrics`. What an override of
         :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's own
         event loop: :meth:`aget_metrics`.
         """
@@ -397,9 +401,7 @@ class BaseJudgeReward:
             answer.failure = failure
         else:
             if answer.response.error is not None:
-                error = answer.response.error
-                marks = {"judge": True, **error.failure_metadata}
-                answer.failure = GradingFailure(error.kind, error.message, marks)
+                answer.failure = to_failure(answer.response.error)
             answer.cached = bool((answer.response.metadata or {}).get("cached"))
         answer.latency = time.monotonic() - started
         return run_blocking(self._logged(asked, answer))
@@ -432,13 +434,17 @@ class BaseJudgeReward:
         if not isinstance(failure, GradingFailure):
             raise failure or AssertionError("an answer without response or failure")
         error = str(failure)
-        if request is not None and self.settings.fallback_to_rule and may_fall_back(failure):
+        if (
+            request is not None
+            and self.settings.fallback_to_rule
+            and is_passing(failure.kind, failure.metadata)
+        ):
             try:
                 rule = await compute_rule_score(request)
             except GradingFailure as why:
                 error += f"; the rule gives no score: {why}"
             else:
-                (await self._client.connection()).counts.fallbacks += 1
+                (await self._client.batcher()).counts.fallbacks += 1
                 return JudgeRewardResult(
                     rule.score,
                     "rule_fallback",
