@@ -121,8 +121,10 @@ class RequestBatcher:
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
         call = _Call(len(prepared), self._loop)
+        started = self._sweeper.now()
         for place, one in enumerate(prepared):
-            self._admit(call, place, one)
+            self._admit(call, place, one, started)
+        self._sweeper.wake()
         self._pump()
         try:
             if call.left:
@@ -157,15 +159,15 @@ class RequestBatcher:
 
     # ── asked ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, call: _Call, place: int, prepared: PreparedRequest) -> None:
+    def _admit(self, call: _Call, place: int, prepared: PreparedRequest, started: float) -> None:
         self.counts.requests += 1
         caller = (call, place, prepared.request.request_id)
         key = prepared.key
         if self.settings.use_cache:
-            if (kept := self._cache.get(key)) is not None and kept[0] > self._loop.time():
+            if (kept := self._cache.get(key)) is not None and kept[0] > call.started:
                 self._cache.move_to_end(key)
                 self.counts.cache_hits += 1
-                self._settle(caller, RequestOutcome(kept[1], cached=True))
+                self._settle(caller, RequestOutcome(kept[1], cached=True), call.started)
                 return
             if (item := self._shared.get(key)) is not None:
                 self.counts.shared += 1
@@ -177,14 +179,12 @@ class RequestBatcher:
                 "max_concurrent_requests or max_batch_size, or ask for fewer at once"
             )
             failure = GradingFailure(ErrorKind.RATE_LIMITED, problem, {"local": True})
-            self._settle(caller, RequestOutcome(failure=failure))
+            self._settle(caller, RequestOutcome(failure=failure), call.started)
             return
-        item = _Item(f"r{next(self._names)}", prepared, self._sweeper.now(), [caller])
+        item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
         if self.settings.use_cache:
             self._shared[key] = item
-        self._open[item] = None
-        self._sweeper.wake()
-        self._queue(item)
+        self._open[item] = self._waiting[item] = None
 
     def _leave(self, call: _Call) -> None:
         """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
@@ -200,11 +200,6 @@ class RequestBatcher:
                     batch.cancel()
 
     # ── waiting → sent ───────────────────────────────────────────────────────────────────────
-
-    def _queue(self, item: _Item) -> None:
-        item.batch = None
-        item.queued = self._loop.time()
-        self._waiting[item] = None
 
     def _pump(self) -> None:
         """Send what is due, as long as there is room; else see to it that it happens later."""
@@ -248,7 +243,9 @@ class RequestBatcher:
 
     def _on_complete(self, task: asyncio.Task[None]) -> None:
         for item in self._batches.pop(task):
-            if item.batch is task:  # cancelled by whoever left, or because the loop shuts down
+            if (
+                item.batch is task and not item.done
+            ):  # cancelled by whoever left, or because the loop shuts down
                 self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
         if not self._closed:
             self._pump()
@@ -318,7 +315,8 @@ class RequestBatcher:
 
     def _requeue(self, item: _Item) -> None:
         if not item.done:
-            self._queue(item)
+            item.queued = self._loop.time()
+            self._waiting[item] = None
             self._pump()
 
     # ── outcomes ─────────────────────────────────────────────────────────────────────────────
@@ -327,20 +325,22 @@ class RequestBatcher:
         if item.done:
             return
         self._forget(item)
+        now = self._loop.time()
+        response, failure = None, None
         if isinstance(outcome, JudgeResponse):
-            outcome.request_id = None  # on the wire the request went by another name
-            self._keep(item.prepared.key, outcome)
+            response = outcome
+            response.request_id = None  # on the wire the request went by another name
+            self._keep(item.prepared.key, response, now)
+        else:
+            failure = add_advice(outcome, self.settings)
         for n, caller in enumerate(item.callers):
-            found = RequestOutcome(shared=n > 0)
-            if isinstance(outcome, JudgeResponse):
-                found.response = outcome
-            else:
-                found.failure = add_advice(outcome, self.settings)
-            self._settle(caller, found)
+            self._settle(caller, RequestOutcome(response, failure, shared=n > 0), now)
 
-    def _settle(self, caller: tuple[_Call, int, str | None], outcome: RequestOutcome) -> None:
+    def _settle(
+        self, caller: tuple[_Call, int, str | None], outcome: RequestOutcome, now: float
+    ) -> None:
         call, place, request_id = caller
-        outcome.latency = self._loop.time() - call.started
+        outcome.latency = now - call.started
         if outcome.response is not None and request_id is not None:
             outcome.response = msgspec.structs.replace(outcome.response, request_id=request_id)
         self.counts.answered(outcome.response, outcome.failure, outcome.latency, outcome.cached)
@@ -356,13 +356,13 @@ class RequestBatcher:
         if self._shared.get(item.prepared.key) is item:
             del self._shared[item.prepared.key]
 
-    def _keep(self, key: bytes, response: JudgeResponse) -> None:
+    def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
         version = (response.metadata or {}).get("model_version")
         if isinstance(version, str) and version != self._version:
             self._cache.clear()  # another judge: its scores are on another ruler
             self._version = version
         if self.settings.use_cache:
-            self._cache[key] = self._loop.time() + self.settings.cache_ttl, response
+            self._cache[key] = now + self.settings.cache_ttl, response
             self._cache.move_to_end(key)
             if len(self._cache) > self.settings.cache_size:
                 self._cache.popitem(last=False)

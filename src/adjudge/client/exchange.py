@@ -91,7 +91,6 @@ def encode_request(request: JudgeRequest) -> bytes:
 
 
 _key_encoder = msgspec.json.Encoder(order="deterministic")
-_KEY_FIELDS = ("prompt", "completion", "answer", "answer_type", "images", "metadata", "messages")
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
@@ -112,9 +111,10 @@ def prepare_request(request: JudgeRequest) -> PreparedRequest:
     except GradingFailure:
         request = with_unicode_text(request)
         body = encode_request(request)
-    # An array of JSON values: no text can pass for a border between two, nor "None" for none.
-    parts = [getattr(request, name) for name in _KEY_FIELDS]
-    return PreparedRequest(request, body, hashlib.sha256(_key_encoder.encode(parts)).digest())
+    key = body
+    if request.metadata is not None or request.messages is not None:  # their keys have no order
+        key = _key_encoder.encode(msgspec.structs.replace(request, request_id=None))
+    return PreparedRequest(request, body, hashlib.sha256(key).digest())
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):

@@ -142,10 +142,13 @@ class FailureLog:
         if any(one.source == "judge" and not one.cached for one in results):
             self._end_outage()
             self._scored_at = time.monotonic()
+        is_debug = _log.isEnabledFor(logging.DEBUG)
         for one in results:
             if one.error is not None:
                 passes = one.source == "rule_fallback" or one.error_kind in PASSING_KINDS
                 self._warn(one, is_outage=passes and started >= self._scored_at)
+            if not is_debug:
+                continue
             _log.debug(
                 "request %s: %s%s in %.1f ms%s",
                 one.request_id or "-",
