@@ -135,31 +135,6 @@ def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"answer": None}, {"answer": "None"}),
-        ({"answer": 1}, {"answer": 1.0}),
-        ({"answer": 1}, {"answer": "1"}),
-        ({"answer": ["a, b"]}, {"answer": ["a", "b"]}),
-        ({"answer": ["a"]}, {"answer": "['a']"}),
-        ({"completion": "b||c"}, {"prompt": "a||b", "completion": "c"}),
-        ({"metadata": {"x": 1}}, {"metadata": {"x": True}}),
-        ({"images": ["aGk="]}, {}),
-        ({"messages": [{"role": "user"}]}, {}),
-        ({"answer_type": "ANY"}, {}),
-    ],
-    ids=repr,
-)
-def test_what_looks_alike_does_not_share_a_score(
-    one: dict[str, Any], other: dict[str, Any]
-) -> None:
-    """S8."""
-    base = {"prompt": "a", "completion": "b"}
-    keys = {prepare_request(JudgeRequest(**{**base, **fields})).key for fields in (one, other)}
-    assert len(keys) == 2
-
-
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
