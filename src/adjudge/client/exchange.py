@@ -75,7 +75,9 @@ def encode_request(request: JudgeRequest) -> bytes:
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)
-        body = _request_encoder.encode(msgspec.structs.replace(request, request_id=None))
+        if request.request_id is not None:
+            request = msgspec.structs.replace(request, request_id=None)
+        body = _request_encoder.encode(request)
         arrives = _request_decoder.decode(body)
         for name in ("prompt", "completion", "answer"):
             given = getattr(request, name)

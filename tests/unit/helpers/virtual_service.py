@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.unit.helpers.scripted_provider import Seesaw
@@ -13,6 +14,7 @@ from tests.unit.helpers.stand_in_service import score_of
 from adjudge.client.batcher import RequestBatcher, RequestOutcome
 from adjudge.client.exchange import prepare_request
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.endpoint import Endpoint
@@ -66,10 +68,31 @@ def _json(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
+_lines: list[RequestBatcher] = []
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on a loop of virtual time, and close its clients."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        async def main() -> None:
+            _lines.clear()
+            await test(*arguments, **named)
+            for line in _lines:
+                await line.aclose()
+
+        run_virtual(main())
+
+    return run
+
+
 def line_to(service: Service, **config: Any) -> RequestBatcher:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
     endpoint = Endpoint(["http://a"], service, settings.endpoint, rng=Seesaw())
-    return RequestBatcher(settings, endpoint, rng=Seesaw())
+    line = RequestBatcher(settings, endpoint, rng=Seesaw())
+    _lines.append(line)
+    return line
 
 
 def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[RequestOutcome]:
