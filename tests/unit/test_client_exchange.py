@@ -55,13 +55,9 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
         (request,) = ask({"score": 1})[1]
         assert request.headers.get("authorization") == header
     monkeypatch.setenv("JUDGE_MODEL_API_KEY", "k\r\nx: y")
-    for config, problem in (
-        ({}, "JUDGE_MODEL_API_KEY holds characters"),
-        ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE is not set"),
-    ):
-        (found,), _ = ask({"score": 1}, **config)
-        assert kind(found) == "auth"
-        assert problem in str(found.failure)
+    (found,), _ = ask({"score": 1})
+    assert kind(found) == "auth"
+    assert "JUDGE_MODEL_API_KEY holds characters" in str(found.failure)
 
 
 @pytest.mark.parametrize(

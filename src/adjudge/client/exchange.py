@@ -313,35 +313,25 @@ def build_request(
     prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
-    rest = {
-        name: value
-        for name, value in fields.items()
-        if name not in (*_REQUEST_KEYWORDS, "completions")
-    }
-    if "completions" in fields:
+    rest = dict(fields)
+    own = {name: rest.pop(name, None) for name in _REQUEST_KEYWORDS}
+    if "completions" in rest:
         if completion is not None:
             return _input_failure("completion and completions: both are given. Give one of them")
-        completion = fields["completions"]
+        completion = rest.pop("completions")
     if not isinstance(completion, str):
         found = "nothing" if completion is None else type(completion).__name__
         return _input_failure(
             f"completion: must be one text (found {found}). Use reward_batch for many"
         )
-    metadata = fields.get("metadata")
     if rest:
-        if metadata is not None and not isinstance(metadata, Mapping):
-            return _input_failure(f"metadata: must be a mapping (found {type(metadata).__name__})")
-        metadata = {**(metadata or {}), **rest}
-    return JudgeRequest(
-        prompt=prompt,
-        completion=completion,
-        answer=list(answer) if isinstance(answer, tuple) else answer,
-        answer_type=answer_type,
-        request_id=fields.get("request_id"),
-        metadata=metadata,
-        messages=fields.get("messages"),
-        images=fields.get("images"),
-    )
+        given = own["metadata"] or {}
+        if not isinstance(given, Mapping):
+            return _input_failure(f"metadata: must be a mapping (found {type(given).__name__})")
+        own["metadata"] = {**given, **rest}
+    if isinstance(answer, tuple):
+        answer = list(answer)
+    return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 
 def build_requests(
