@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -210,7 +209,7 @@ class BaseJudgeReward:
         )
         self._client = ServiceClient(self.settings)
         self._log = FailureLog()
-        self._final_in_row, self._most_final = 0, _MOST_FINAL
+        self._final_in_row = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(judge_url={self.settings.judge_url!r})"
@@ -445,7 +444,7 @@ class BaseJudgeReward:
     def _count_final(self, failure: GradingFailure) -> None:
         """Raise at the eighth failure in a row that no further request will do better than."""
         self._final_in_row += 1
-        if self._final_in_row >= self._most_final:
+        if self._final_in_row >= _MOST_FINAL:
             message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
@@ -491,29 +490,22 @@ class MultiCritiqueJudge:
     """Several judge services about one completion; ``reduce`` makes one score of theirs.
 
     ``judges``: addresses; ``config``: keys that hold for all. ``reduce``: ``mean``, ``median`` or
-    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. One that failed leaves the score missing,
-    since other judges are on another ruler; with ``quorum``, those that answered count when so many
-    did. A rule never answers here.
+    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. A judge that failed leaves the score
+    missing, since other judges are on another ruler (a panel of a spec may have a quorum), and a
+    rule never answers here.
     """
 
     def __init__(
         self,
         judges: Sequence[str],
-        quorum: int | None = None,
         config: Mapping[str, Any] | None = None,
         reduce: Reduce = "mean",
     ) -> None:
         check_choice("MultiCritiqueJudge", "reduce", reduce, Reduce)
+        self.reduce = reduce
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
-        if quorum is not None and not 1 <= quorum <= len(judges):
-            raise ConfigError(
-                f"MultiCritiqueJudge: quorum: must be from 1 to {len(judges)} (found {quorum!r})"
-            )
-        self.quorum, self.reduce = quorum, reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
-        for judge in self.judges if quorum else ():  # the others may be enough
-            judge._most_final = sys.maxsize  # noqa: SLF001
         if any(judge.settings.fallback_to_rule for judge in self.judges):
             raise ConfigError(
                 "MultiCritiqueJudge: fallback_to_rule: a rule's score and judges' scores cannot "
@@ -529,48 +521,32 @@ class MultiCritiqueJudge:
         **fields: Any,
     ) -> dict[str, Any]:
         """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
-        return run_blocking(self.ascore(prompt, completion, answer, answer_type, **fields))
-
-    async def ascore(
-        self,
-        prompt: str,
-        completion: str,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """:meth:`score` from any running loop; all judges are asked at once."""
         asked = [build_request(prompt, completion, answer, answer_type, fields)]
+        results = run_blocking(self._ask_all(asked))
+        scores = [result.score for result in results]
+        given = [score for score in scores if score is not None]
+        failed = [
+            f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
+            for judge, result in zip(self.judges, results, strict=True)
+            if result.score is None
+        ]
+        if failed:
+            what = f"{len(given)} of {len(results)} judges answered, {len(results)} are needed"
+            return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
+        score = reduce_values(given, self.reduce)
+        words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
+        return {"score": score, "explanation": words, "scores": scores}
+
+    async def _ask_all(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         asks = [asyncio.ensure_future(judge._acompute(asked)) for judge in self.judges]  # noqa: SLF001
         try:
             await asyncio.wait(asks)
         finally:
             for ask in asks:
                 ask.cancel()
-        return self._together([ask.result()[0] for ask in asks])
+        return [ask.result()[0] for ask in asks]
 
     def close(self) -> None:
         """Close all of them."""
         for judge in self.judges:
             judge.close()
-
-    async def aclose(self) -> None:
-        """:meth:`close` from any running loop."""
-        for judge in self.judges:
-            await run_on_engine(judge.aclose())
-
-    def _together(self, results: Sequence[JudgeRewardResult]) -> dict[str, Any]:
-        scores = [result.score for result in results]
-        given = [score for score in scores if score is not None]
-        needed = len(results) if self.quorum is None else self.quorum
-        failed = [
-            f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
-            for judge, result in zip(self.judges, results, strict=True)
-            if result.score is None
-        ]
-        if len(given) < needed:
-            what = f"{len(given)} of {len(results)} judges answered, {needed} are needed"
-            return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
-        score = reduce_values(given, self.reduce)
-        words = [f"{self.reduce} of {len(given)} judges: {score:.2f}", *failed]
-        return {"score": score, "explanation": "; ".join(words), "scores": scores}
