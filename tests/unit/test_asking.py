@@ -21,7 +21,7 @@ from adjudge import (
 from adjudge.graders.registry import SHIPPED, load_grader_class
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.judges.base import ChatCall, ChatModel, TokenLogprobs
-from adjudge.mock.behaviours import minimal_instance
+from adjudge.mock.forms import make_instance, read_schema
 from adjudge.runner.progress import Tally
 from adjudge.types import GraderMode
 
@@ -55,7 +55,7 @@ class Chance(ChatModel):
         shelves = re.findall(r"shelf (\d)", str(call.messages))  # fences differ by process
         chance = random.Random(repr((shelves, call.draw, call.attempt)))
         if call.choices is None:
-            found = minimal_instance(call.schema or {}, chance.random())
+            found = make_instance(read_schema(call.schema or {"type": "object"}), chance.random())
             if "places" in found:
                 found["places"] = dict(
                     zip(found["places"], chance.sample(range(1, 5), 4), strict=True)

@@ -10,80 +10,75 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.stand_in_service import score_of
-from tests.unit.helpers.virtual_service import Service, answers, asked, kind, line_to, scores
+from tests.unit.helpers.virtual_service import (
+    Service,
+    answers,
+    asked,
+    in_virtual_time,
+    kind,
+    line_to,
+    scores,
+)
 
 from adjudge.client import batcher
-from adjudge.engine.clock import run_virtual
 
 
-def test_a_batch_leaves_when_it_is_full_or_its_first_has_waited() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service, max_batch_size=4, batch_timeout=0.05)
-        waiters = []
-        for n in range(6):  # a gap after the first does not end the batch
-            waiters.append(asked(line, "x" * n))
-            await asyncio.sleep(0.012)
-        await asyncio.wait(waiters)
-        assert [(round(at, 3), len(items)) for at, _, items in service.posts] == [
-            (0.036, 4),
-            (0.098, 2),
-        ]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_a_batch_leaves_when_it_is_full_or_its_first_has_waited() -> None:
+    service = Service()
+    line = line_to(service, max_batch_size=4, batch_timeout=0.05)
+    waiters = []
+    for n in range(6):  # a gap after the first does not end the batch
+        waiters.append(asked(line, "x" * n))
+        await asyncio.sleep(0.012)
+    await asyncio.wait(waiters)
+    assert [(round(at, 3), len(items)) for at, _, items in service.posts] == [
+        (0.036, 4),
+        (0.098, 2),
+    ]
 
 
-def test_one_request_alone_goes_to_judge() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service)
-        assert scores(await answers(line, "abc")) == [0.03]
-        assert [(path, len(items)) for _, path, items in service.posts] == [("/judge", 1)]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_one_request_alone_goes_to_judge() -> None:
+    service = Service()
+    line = line_to(service)
+    assert scores(await answers(line, "abc")) == [0.03]
+    assert [(path, len(items)) for _, path, items in service.posts] == [("/judge", 1)]
 
 
-def test_several_batches_are_in_flight_at_once() -> None:
+@in_virtual_time
+async def test_several_batches_are_in_flight_at_once() -> None:
     """32 requests in batches of 4, a service of 0.2 s: 0.2 s, not 8 × 0.2 s (and the limit)."""
-
-    async def run() -> None:
-        service = Service()
-        service.plan = lambda n: 0.2
-        line = line_to(service, max_batch_size=4, max_concurrent_requests=32)
-        start = asyncio.get_running_loop().time()
-        found = await answers(line, *("x" * n for n in range(32)))
-        assert scores(found) == [n / 100 for n in range(32)]
-        assert service.peak == 8
-        assert asyncio.get_running_loop().time() - start == pytest.approx(0.2, abs=0.06)
-        await line.aclose()
-
-    run_virtual(run())
+    service = Service()
+    service.plan = lambda n: 0.2
+    line = line_to(service, max_batch_size=4, max_concurrent_requests=32)
+    start = asyncio.get_running_loop().time()
+    found = await answers(line, *("x" * n for n in range(32)))
+    assert scores(found) == [n / 100 for n in range(32)]
+    assert service.peak == 8
+    assert asyncio.get_running_loop().time() - start == pytest.approx(0.2, abs=0.06)
 
 
-def test_never_more_than_max_concurrent_requests_and_later_batches_are_fuller() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service, max_batch_size=8, max_concurrent_requests=2, batch_timeout=0.01)
-        waiters = []
-        for n in range(60):
-            waiters.append(asked(line, "x" * n))
-            await asyncio.sleep(0.004)
-        await asyncio.wait(waiters)
-        assert service.peak == 2
-        assert [len(items) for _, _, items in service.posts[2:-1]] == [8] * (len(service.posts) - 3)
-        assert line.metrics()["batched_share"] > 0.8
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_never_more_than_max_concurrent_requests_and_later_batches_are_fuller() -> None:
+    service = Service()
+    line = line_to(service, max_batch_size=8, max_concurrent_requests=2, batch_timeout=0.01)
+    waiters = []
+    for n in range(60):
+        waiters.append(asked(line, "x" * n))
+        await asyncio.sleep(0.004)
+    await asyncio.wait(waiters)
+    assert service.peak == 2
+    assert [len(items) for _, _, items in service.posts[2:-1]] == [8] * (len(service.posts) - 3)
+    assert line.metrics()["batched_share"] > 0.8
 
 
 RESPONSES = st.sampled_from(["lost", "kept", "twice", "garbage", "error", "nameless", "unscored"])
 
 
 @given(st.lists(RESPONSES, min_size=2, max_size=12), st.integers(0, 1000), st.booleans())
-def test_responses_are_matched_by_request_id_and_never_by_position(
+@in_virtual_time
+async def test_responses_are_matched_by_request_id_and_never_by_position(
     fates: list[str], seed: int, strays: bool
 ) -> None:
     """Whatever comes back, a request gets its own response or none, and none hangs."""
@@ -112,20 +107,16 @@ def test_responses_are_matched_by_request_id_and_never_by_position(
         random.Random(seed).shuffle(said)
         return {"responses": said}
 
-    async def run() -> None:
-        service = Service()
-        service.whole = whole
-        line = line_to(service, max_batch_size=12, max_retries=0)
-        found = await answers(line, *("x" * n for n in range(len(fates))))
-        for n, (fate, answer) in enumerate(zip(fates, found, strict=True)):
-            if fate == "kept":
-                assert scores([answer]) == [n / 100]
-            else:
-                assert answer.response is None
-                assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
-        await line.aclose()
-
-    run_virtual(run())
+    service = Service()
+    service.whole = whole
+    line = line_to(service, max_batch_size=12, max_retries=0)
+    found = await answers(line, *("x" * n for n in range(len(fates))))
+    for n, (fate, answer) in enumerate(zip(fates, found, strict=True)):
+        if fate == "kept":
+            assert scores([answer]) == [n / 100]
+        else:
+            assert answer.response is None
+            assert kind(answer) == ("unparsable" if fate == "error" else "server_error")
 
 
 @pytest.mark.parametrize(
@@ -133,183 +124,153 @@ def test_responses_are_matched_by_request_id_and_never_by_position(
     [b"", b"{", b"[]", b"null", b'{"responses": 3}', b'{"scores": [1]}', b"\xff\xfe", b"[" * 9999],
     ids=repr,
 )
-def test_a_body_that_is_no_answer_fails_all_and_is_asked_again(body: bytes) -> None:
-    async def run() -> None:
-        service = Service()
-        service.whole = lambda requests: body
-        line = line_to(service, max_retries=1)
-        found = await answers(line, "a", "bb")
-        assert [kind(one) for one in found] == ["server_error"] * 2
-        assert len(service.posts) == 2
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_a_body_that_is_no_answer_fails_all_and_is_asked_again(body: bytes) -> None:
+    service = Service()
+    service.whole = lambda requests: body
+    line = line_to(service, max_retries=1)
+    found = await answers(line, "a", "bb")
+    assert [kind(one) for one in found] == ["server_error"] * 2
+    assert len(service.posts) == 2
 
 
-def test_a_passing_error_of_one_item_is_asked_again_alone() -> None:
-    async def run() -> None:
-        service = Service()
-        seen: list[str] = []
+@in_virtual_time
+async def test_a_passing_error_of_one_item_is_asked_again_alone() -> None:
+    service = Service()
+    seen: list[str] = []
 
-        def each(request: dict[str, Any]) -> dict[str, Any]:
-            seen.append(request["completion"])
-            if request["completion"] == "bb" and seen.count("bb") < 3:
-                error = {"kind": "timeout", "message": "the judge was slow"}
-                return {"request_id": request["request_id"], "error": error}
-            return score_of(request)
+    def each(request: dict[str, Any]) -> dict[str, Any]:
+        seen.append(request["completion"])
+        if request["completion"] == "bb" and seen.count("bb") < 3:
+            error = {"kind": "timeout", "message": "the judge was slow"}
+            return {"request_id": request["request_id"], "error": error}
+        return score_of(request)
 
-        service.each = each
+    service.each = each
+    line = line_to(service)
+    assert scores(await answers(line, "a", "bb", "ccc")) == [0.01, 0.02, 0.03]
+    assert sorted(seen) == ["a", "bb", "bb", "bb", "ccc"]
+
+
+@in_virtual_time
+async def test_re_asking_ends_with_max_retries_and_with_the_timeout() -> None:
+    service = Service()
+    error = {"kind": "rate_limited", "message": "the judge's account"}
+    service.each = lambda request: {"request_id": request["request_id"], "error": error}
+    line = line_to(service, max_retries=2)
+    (answer,) = await answers(line, "a")
+    assert (kind(answer), len(service.posts)) == ("rate_limited", 3)
+    line = line_to(service, max_retries=100, timeout=5.0)
+    start = asyncio.get_running_loop().time()
+    (answer,) = await answers(line, "a")
+    assert kind(answer) == "rate_limited"
+    assert asyncio.get_running_loop().time() - start <= 5.0
+
+
+@in_virtual_time
+async def test_what_a_judge_says_finally_is_not_asked_again() -> None:
+    service = Service()
+    for said in ("unparsable", "refused", "invalid_input", "budget"):
+        error = {"kind": said, "message": "so it is"}
+        service.posts.clear()
+        service.each = lambda request, error=error: {"error": error}  # type: ignore[misc]
         line = line_to(service)
-        assert scores(await answers(line, "a", "bb", "ccc")) == [0.01, 0.02, 0.03]
-        assert sorted(seen) == ["a", "bb", "bb", "bb", "ccc"]
-        await line.aclose()
-
-    run_virtual(run())
-
-
-def test_re_asking_ends_with_max_retries_and_with_the_timeout() -> None:
-    async def run() -> None:
-        service = Service()
-        error = {"kind": "rate_limited", "message": "the judge's account"}
-        service.each = lambda request: {"request_id": request["request_id"], "error": error}
-        line = line_to(service, max_retries=2)
         (answer,) = await answers(line, "a")
-        assert (kind(answer), len(service.posts)) == ("rate_limited", 3)
-        line = line_to(service, max_retries=100, timeout=5.0)
-        start = asyncio.get_running_loop().time()
-        (answer,) = await answers(line, "a")
-        assert kind(answer) == "rate_limited"
-        assert asyncio.get_running_loop().time() - start <= 5.0
-        await line.aclose()
-
-    run_virtual(run())
+        assert (kind(answer), str(answer.failure)) == (said, "so it is")
+        assert len(service.posts) == 1
 
 
-def test_what_a_judge_says_finally_is_not_asked_again() -> None:
-    async def run() -> None:
-        service = Service()
-        for said in ("unparsable", "refused", "invalid_input", "budget"):
-            error = {"kind": said, "message": "so it is"}
-            service.posts.clear()
-            service.each = lambda request, error=error: {"error": error}  # type: ignore[misc]
-            line = line_to(service)
-            (answer,) = await answers(line, "a")
-            assert (kind(answer), str(answer.failure)) == (said, "so it is")
-            assert len(service.posts) == 1
-        await line.aclose()
+@in_virtual_time
+async def test_one_request_that_the_service_refuses_does_not_take_the_others_along() -> None:
+    service = Service()
+    post = service.post
 
-    run_virtual(run())
+    async def refusing(base_url: str, request: Any) -> Any:
+        response = await post(base_url, request)
+        if b'"poison"' in request.body:
+            body = b'{"error": {"kind": "invalid_input", "message": "item 3"}}'
+            return type(response)(status=422, headers={}, body=body)
+        return response
 
-
-def test_one_request_that_the_service_refuses_does_not_take_the_others_along() -> None:
-    async def run() -> None:
-        service = Service()
-        post = service.post
-
-        async def refusing(base_url: str, request: Any) -> Any:
-            response = await post(base_url, request)
-            if b'"poison"' in request.body:
-                body = b'{"error": {"kind": "invalid_input", "message": "item 3"}}'
-                return type(response)(status=422, headers={}, body=body)
-            return response
-
-        service.post = refusing  # type: ignore[method-assign]
-        line = line_to(service)
-        found = await answers(line, "a", "bb", "poison", "dddd", "eeeee")
-        assert scores(found) == [0.01, 0.02, None, 0.04, 0.05]
-        assert kind(found[2]) == "invalid_input"
-        await line.aclose()
-
-    run_virtual(run())
+    service.post = refusing  # type: ignore[method-assign]
+    line = line_to(service)
+    found = await answers(line, "a", "bb", "poison", "dddd", "eeeee")
+    assert scores(found) == [0.01, 0.02, None, 0.04, 0.05]
+    assert kind(found[2]) == "invalid_input"
 
 
-def test_a_full_queue_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        service = Service()
-        monkeypatch.setattr(batcher, "MAX_WAITING", 4)
-        line = line_to(service, max_batch_size=16)
-        found = await answers(line, *("x" * n for n in range(6)))
-        assert scores(found) == [0.0, 0.01, 0.02, 0.03, None, None]
-        assert kind(found[5]) == "rate_limited"
-        assert "request queue full" in str(found[5].failure)
-        assert "raise max_concurrent_requests" in str(found[5].failure)
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_a_full_queue_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    monkeypatch.setattr(batcher, "MAX_WAITING", 4)
+    line = line_to(service, max_batch_size=16)
+    found = await answers(line, *("x" * n for n in range(6)))
+    assert scores(found) == [0.0, 0.01, 0.02, 0.03, None, None]
+    assert kind(found[5]) == "rate_limited"
+    assert "request queue full" in str(found[5].failure)
+    assert "raise max_concurrent_requests" in str(found[5].failure)
 
 
-def test_who_leaves_takes_a_batch_along_only_when_nobody_else_waits() -> None:
-    async def run() -> None:
-        service = Service()
-        service.plan = lambda n: 1.0
-        line = line_to(service, max_batch_size=2)
-        first, second, twin = asked(line, "a"), asked(line, "bb"), asked(line, "bb")
-        await asyncio.sleep(0.1)
-        first.cancel()
-        second.cancel()
-        await asyncio.sleep(0.1)
-        assert service.cancelled == 0
-        await asyncio.wait([twin])
-        assert scores([twin.result()]) == [0.02]
-        alone = asked(line, "ccc")
-        await asyncio.sleep(0.1)
-        alone.cancel()
-        await asyncio.sleep(0.01)
-        assert service.cancelled == 1
-        assert line.metrics()["in_flight_requests"] == 0
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_who_leaves_takes_a_batch_along_only_when_nobody_else_waits() -> None:
+    service = Service()
+    service.plan = lambda n: 1.0
+    line = line_to(service, max_batch_size=2)
+    first, second, twin = asked(line, "a"), asked(line, "bb"), asked(line, "bb")
+    await asyncio.sleep(0.1)
+    first.cancel()
+    second.cancel()
+    await asyncio.sleep(0.1)
+    assert service.cancelled == 0
+    await asyncio.wait([twin])
+    assert scores([twin.result()]) == [0.02]
+    alone = asked(line, "ccc")
+    await asyncio.sleep(0.1)
+    alone.cancel()
+    await asyncio.sleep(0.01)
+    assert service.cancelled == 1
+    assert line.metrics()["in_flight_requests"] == 0
 
 
 @pytest.mark.parametrize("steps", range(12))
-def test_who_leaves_while_the_batch_sets_out_gives_its_slot_back(steps: int) -> None:
+@in_virtual_time
+async def test_who_leaves_while_the_batch_sets_out_gives_its_slot_back(steps: int) -> None:
     """At every step of the loop from the reply before it on, the task's first one among them."""
+    service = Service()
+    service.plan = lambda n: 1.0
+    line = line_to(service, max_batch_size=1, max_concurrent_requests=1)
+    loop = asyncio.get_running_loop()
+    first, second = asked(line, "a"), asked(line, "bb")
 
-    async def run() -> None:
-        service = Service()
-        service.plan = lambda n: 1.0
-        line = line_to(service, max_batch_size=1, max_concurrent_requests=1)
-        loop = asyncio.get_running_loop()
-        first, second = asked(line, "a"), asked(line, "bb")
+    def leave(later: int) -> None:
+        _ = loop.call_soon(leave, later - 1) if later else second.cancel()
 
-        def leave(later: int) -> None:
-            _ = loop.call_soon(leave, later - 1) if later else second.cancel()
-
-        loop.call_at(loop.time() + 1.0, leave, steps)
-        await asyncio.wait([first, second])
-        await asyncio.sleep(1.0)
-        assert scores(await answers(line, "ccc")) == [0.03]
-        assert line.metrics()["in_flight_requests"] == 0
-        await line.aclose()
-
-    run_virtual(run())
+    loop.call_at(loop.time() + 1.0, leave, steps)
+    await asyncio.wait([first, second])
+    await asyncio.sleep(1.0)
+    assert scores(await answers(line, "ccc")) == [0.03]
+    assert line.metrics()["in_flight_requests"] == 0
 
 
-def test_closing_ends_everything() -> None:
-    async def run() -> None:
-        service = Service()
-        service.plan = lambda n: None
-        line = line_to(service, max_batch_size=2, max_concurrent_requests=1)
-        waiters = [asked(line, "x" * n) for n in range(5)]
-        await asyncio.sleep(0.2)
-        await line.aclose()
-        await asyncio.wait(waiters)
-        assert [kind(waiter.result()) for waiter in waiters] == ["cancelled"] * 5
-        assert service.in_flight == 0
-        await line.endpoint.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_closing_ends_everything() -> None:
+    service = Service()
+    service.plan = lambda n: None
+    line = line_to(service, max_batch_size=2, max_concurrent_requests=1)
+    waiters = [asked(line, "x" * n) for n in range(5)]
+    await asyncio.sleep(0.2)
+    await line.aclose()
+    await asyncio.wait(waiters)
+    assert [kind(waiter.result()) for waiter in waiters] == ["cancelled"] * 5
+    assert service.in_flight == 0
+    await line.endpoint.aclose()
 
 
-def test_a_batch_is_closed_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        service = Service()
-        monkeypatch.setattr(batcher, "MAX_BATCH_BYTES", 1000)
-        line = line_to(service)
-        found = await answers(line, "a" * 400, "b" * 400, "c" * 400, "d" * 4000)
-        assert scores(found) == [4.0, 4.0, 4.0, 40.0]
-        assert [len(items) for _, _, items in service.posts] == [2, 1, 1]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_a_batch_is_closed_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    monkeypatch.setattr(batcher, "MAX_BATCH_BYTES", 1000)
+    line = line_to(service)
+    found = await answers(line, "a" * 400, "b" * 400, "c" * 400, "d" * 4000)
+    assert scores(found) == [4.0, 4.0, 4.0, 40.0]
+    assert [len(items) for _, _, items in service.posts] == [2, 1, 1]

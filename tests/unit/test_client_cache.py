@@ -10,83 +10,74 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.helpers.stand_in_service import score_of
-from tests.unit.helpers.virtual_service import Service, answers, kind, line_to, scores
+from tests.unit.helpers.virtual_service import (
+    Service,
+    answers,
+    in_virtual_time,
+    kind,
+    line_to,
+    scores,
+)
 
-from adjudge.client.connection import prepare_request
-from adjudge.engine.clock import run_virtual
+from adjudge.client.exchange import prepare_request
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.wire import JudgeRequest
 
 
-def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service, cache_ttl=100.0)
-        found = await answers(line, "a", "a", "a", "bb")
-        assert scores(found) == [0.01, 0.01, 0.01, 0.02]
-        assert [one.shared for one in found] == [False, True, True, False]
-        again = await answers(line, "a", "bb")
-        assert [one.cached for one in again] == [True, True]
-        counted = line.metrics()
-        assert (counted["cache_hits"], counted["shared_in_flight"]) == (2, 2)
-        assert counted["cache_hit_rate"] == pytest.approx(2 / 6)
-        assert sum(len(items) for _, _, items in service.posts) == 2
-        await asyncio.sleep(101)
-        assert [one.cached for one in await answers(line, "a")] == [False]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_equal_requests_share_one_and_later_ones_come_from_the_cache() -> None:
+    service = Service()
+    line = line_to(service, cache_ttl=100.0)
+    found = await answers(line, "a", "a", "a", "bb")
+    assert scores(found) == [0.01, 0.01, 0.01, 0.02]
+    assert [one.shared for one in found] == [False, True, True, False]
+    again = await answers(line, "a", "bb")
+    assert [one.cached for one in again] == [True, True]
+    counted = line.metrics()
+    assert (counted["cache_hits"], counted["shared_in_flight"]) == (2, 2)
+    assert counted["cache_hit_rate"] == pytest.approx(2 / 6)
+    assert sum(len(items) for _, _, items in service.posts) == 2
+    await asyncio.sleep(101)
+    assert [one.cached for one in await answers(line, "a")] == [False]
 
 
-def test_use_cache_false_asks_every_time() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service, use_cache=False)
-        await answers(line, "a", "a")
-        await answers(line, "a")
-        assert sum(len(items) for _, _, items in service.posts) == 3
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_use_cache_false_asks_every_time() -> None:
+    service = Service()
+    line = line_to(service, use_cache=False)
+    await answers(line, "a", "a")
+    await answers(line, "a")
+    assert sum(len(items) for _, _, items in service.posts) == 3
 
 
-def test_the_oldest_are_forgotten_first() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service, cache_size=2)
-        await answers(line, "a", "bb")
-        await answers(line, "a")  # used last
-        await answers(line, "ccc")
-        assert [one.cached for one in await answers(line, "a", "bb")] == [True, False]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_the_oldest_are_forgotten_first() -> None:
+    service = Service()
+    line = line_to(service, cache_size=2)
+    await answers(line, "a", "bb")
+    await answers(line, "a")  # used last
+    await answers(line, "ccc")
+    assert [one.cached for one in await answers(line, "a", "bb")] == [True, False]
 
 
-def test_another_version_of_the_judge_clears_the_cache() -> None:
-    async def run() -> None:
-        service = Service()
-        line = line_to(service)
-        await answers(line, "a", "bb")
-        service.each = lambda request: {**score_of(request), "metadata": {"model_version": "v2"}}
-        await answers(line, "ccc")
-        assert line.metrics()["model_version"] == "v2"
-        assert [one.cached for one in await answers(line, "a", "ccc")] == [False, True]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_another_version_of_the_judge_clears_the_cache() -> None:
+    service = Service()
+    line = line_to(service)
+    await answers(line, "a", "bb")
+    service.each = lambda request: {**score_of(request), "metadata": {"model_version": "v2"}}
+    await answers(line, "ccc")
+    assert line.metrics()["model_version"] == "v2"
+    assert [one.cached for one in await answers(line, "a", "ccc")] == [False, True]
 
 
-def test_failures_are_never_kept() -> None:
-    async def run() -> None:
-        service = Service()
-        service.plan = lambda n: 400 if n == 0 else 0.1
-        line = line_to(service)
-        assert kind((await answers(line, "a"))[0]) == "invalid_input"
-        assert scores(await answers(line, "a")) == [0.01]
-        await line.aclose()
-
-    run_virtual(run())
+@in_virtual_time
+async def test_failures_are_never_kept() -> None:
+    service = Service()
+    service.plan = lambda n: 400 if n == 0 else 0.1
+    line = line_to(service)
+    assert kind((await answers(line, "a"))[0]) == "invalid_input"
+    assert scores(await answers(line, "a")) == [0.01]
 
 
 TEXTS = st.sampled_from(["a||b", "c", "a", "b||c", "", "None", "null", '"'])
@@ -133,31 +124,6 @@ def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]
     with pytest.raises(GradingFailure) as caught:
         prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
     assert caught.value.kind is ErrorKind.INVALID_INPUT
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"answer": None}, {"answer": "None"}),
-        ({"answer": 1}, {"answer": 1.0}),
-        ({"answer": 1}, {"answer": "1"}),
-        ({"answer": ["a, b"]}, {"answer": ["a", "b"]}),
-        ({"answer": ["a"]}, {"answer": "['a']"}),
-        ({"completion": "b||c"}, {"prompt": "a||b", "completion": "c"}),
-        ({"metadata": {"x": 1}}, {"metadata": {"x": True}}),
-        ({"images": ["aGk="]}, {}),
-        ({"messages": [{"role": "user"}]}, {}),
-        ({"answer_type": "ANY"}, {}),
-    ],
-    ids=repr,
-)
-def test_what_looks_alike_does_not_share_a_score(
-    one: dict[str, Any], other: dict[str, Any]
-) -> None:
-    """S8."""
-    base = {"prompt": "a", "completion": "b"}
-    keys = {prepare_request(JudgeRequest(**{**base, **fields})).key for fields in (one, other)}
-    assert len(keys) == 2
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:

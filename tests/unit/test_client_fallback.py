@@ -117,7 +117,6 @@ def test_a_failure_among_scores_is_no_outage(
     [
         (401, {"error": {"kind": "auth", "message": "wrong key"}}, "auth"),
         (422, {"error": {"kind": "invalid_input", "message": "prompt"}}, "invalid_input"),
-        (400, {}, "invalid_input"),
         (404, {"detail": "Not Found"}, "invalid_input"),
         (503, {"error": {"kind": "unparsable", "message": "no verdict"}}, "unparsable"),
         (503, {"error": {"kind": "refused", "message": "no"}}, "refused"),

@@ -68,37 +68,6 @@ def test_a_reward_without_start_and_what_it_says(service: StandIn) -> None:
         ]
 
 
-def test_concurrent_callers_share_batches_that_are_in_flight_together() -> None:
-    """S4: 32 callers, batches of 4: at least 8 batches at the service at once."""
-    with stand_in(delay=0.3) as service, system(service.url, max_batch_size=4) as rewards:
-        found = rewards.reward_batch(["p"] * 32, ["x" * n for n in range(32)])
-        assert [one["reward"] for one in found] == [n / 100 for n in range(32)]
-        assert service.peak >= 8
-
-
-def test_an_identical_request_comes_from_the_cache_and_is_counted_apart(service: StandIn) -> None:
-    """S5."""
-    with system(service.url) as rewards:
-        first, second = rewards.reward("p", "c", "a"), rewards.reward("p", "c", "a")
-        assert (first["cached"], second["cached"]) == (False, True)
-        assert second["reward"] == first["reward"]
-        rewards.reward_batch(["q", "q"], ["c", "c"])
-        counted = rewards.get_metrics()
-        assert (counted["cache_hits"], counted["shared_in_flight"]) == (1, 1)
-        assert len(service.requests) == 2
-
-
-def test_timeouts_open_the_breaker() -> None:
-    """S6, over sockets: five timeouts at threshold 2."""
-    with stand_in(delay=5.0) as service:
-        rewards = system(service.url, timeout=0.2, max_retries=0, circuit_breaker_threshold=2)
-        kinds = [rewards.reward("p", "x" * n)["error_kind"] for n in range(5)]
-        assert kinds[:2] == ["timeout", "timeout"]
-        assert kinds[-1] == "circuit_open"
-        assert rewards.get_metrics()["circuit_breaker"]["state"] == "OPEN"
-        rewards.close()
-
-
 def test_a_failed_item_of_a_batch_is_missing_and_never_a_number(service: StandIn) -> None:
     """S7."""
 

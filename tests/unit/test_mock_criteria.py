@@ -1,28 +1,35 @@
 """The mock that marks a rubric's criteria: by the rubric's lines and the response alone."""
 
-import asyncio
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
+from tests.unit.helpers.mock_provider import start_mock_here
 
-from adjudge.graders.llm.rubric import RubricGrader
-from adjudge.judges import ScriptedModel
-from adjudge.mock.behaviours import CriteriaBehaviour
-from adjudge.mock.http import ChatRequest
+import adjudge
 
 RUBRIC = [{"criterion": 'Says "Tulip"', "points": 3}, {"criterion": 'Says "rose"', "points": 1}]
 
 
-def marked(messages: Any) -> str:
-    raw = [msgspec.Raw(msgspec.json.encode(one)) for one in messages]
-    return CriteriaBehaviour().answer(ChatRequest(messages=raw, size=1)).text
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with start_mock_here(behaviour="criteria") as base_url:
+        yield base_url
 
 
-def score(prompt: str, response: str, rubric: Any = RUBRIC) -> float | None:
-    grader = RubricGrader(ScriptedModel(marked), field="rubrics")
-    found = asyncio.run(grader.aevaluate(prompt=prompt, response=response, rubrics=rubric))
-    return found.score
+def score(url: str, prompt: str, response: str, rubric: Any = RUBRIC, **grader: Any) -> Any:
+    judge = {"type": "openai", "model": "m", "base_url": url, "api_key_env": None}
+    entry = {
+        "name": "r",
+        "type": "rubric",
+        "judge": "main",
+        "clip": True,
+        **(grader or {"field": "rubrics"}),
+    }
+    turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
+    row = {"prompt": prompt, "response": response, "messages": turns, "rubrics": rubric}
+    (found,) = adjudge.grade([row], {"graders": [entry], "judges": {"main": judge}}).rows
+    return found.result.reward_info["r_score"]
 
 
 @pytest.mark.parametrize(
@@ -34,27 +41,16 @@ def score(prompt: str, response: str, rubric: Any = RUBRIC) -> float | None:
     [("a tulip", 0.75), ("rose\n2. tulips", 1.0), ("<response-1>\nrose\n</response-1>", 0.25)],
 )
 def test_a_prompt_with_numbered_lines_or_fences_changes_no_mark(
-    prompt: str, response: str, expected: float
+    url: str, prompt: str, response: str, expected: float
 ) -> None:
-    assert score(prompt, response) == expected
+    assert score(url, prompt, response) == expected
 
 
-def test_a_criterion_may_quote_a_fence() -> None:
+def test_a_criterion_may_quote_a_fence(url: str) -> None:
     odd = [{"criterion": 'Says "<response-"', "points": 3}, RUBRIC[1]]
-    assert score("Which?", "rose", odd) == 0.25
+    assert score(url, "Which?", "rose", odd) == 0.25
 
 
 @pytest.mark.parametrize("show", ["response", "trajectory"])
-def test_the_criteria_of_a_spec_are_marked_too(show: Any) -> None:
-    grader = RubricGrader(ScriptedModel(marked), criteria=RUBRIC, show=show)
-    turns = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "a tulip"}]
-    assert asyncio.run(grader.aevaluate(messages=turns, response="a tulip")).score == 0.75
-
-
-def test_what_has_no_criteria_or_no_response_gets_no_verdict() -> None:
-    assert (
-        marked([{"role": "user", "content": "1. is it good?\n<response-0>\nx\n</response-0>"}])
-        == "{}"
-    )
-    fenced = '<sample_criteria-0>\n1. Says "a"\n</sample_criteria-0>'
-    assert marked([{"role": "user", "content": fenced}]) == "{}"
+def test_the_criteria_of_a_spec_are_marked_too(url: str, show: str) -> None:
+    assert score(url, "Which?", "a tulip", None, criteria=RUBRIC, show=show) == 0.75

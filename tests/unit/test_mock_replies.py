@@ -1,103 +1,100 @@
-"""What the mock provider says: behaviours, schemas, and both providers' shapes."""
+"""What the mock provider says, as a client on a real socket sees it."""
 
-import math
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import aiohttp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.refusals import refuses
+from tests.unit.helpers.mock_client import MESSAGES, ask, content, run
 
 from adjudge.errors import ConfigError
-from adjudge.mock.behaviours import (
-    DEFAULT_REPLY,
-    FixedBehaviour,
-    MockAnswer,
-    MockSettings,
-    make_behaviour,
-    minimal_instance,
-    read_script,
-)
-from adjudge.mock.http import Api, BadRequest, ChatRequest, read_chat_request
-from adjudge.mock.responses import (
-    ReplyEnvelope,
-    provider_error_body,
-    response_body,
-    response_events,
-    split_tokens,
-)
+from adjudge.mock import Server, serve
+
+DEFAULT = '{"score": 1, "reason": "mock"}'
+ABC: dict[str, Any] = {"structured_outputs": {"choice": ["bad", "fair", "good", "best"]}}
 
 
-def asked(text: str = "hello", api: Api = "openai", **fields: Any) -> ChatRequest:
-    body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
-    if api == "anthropic":
-        body.setdefault("max_tokens", 100)
-    return read_chat_request(api, msgspec.json.encode(body))
-
-
-def said(settings: MockSettings, question: ChatRequest) -> str:
-    return make_behaviour(settings).answer(question).text
+def asked(text: str = "hello", **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
 
 
 def schema_of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def with_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    form = {"type": "json_schema", "json_schema": {"name": "v", "schema": schema}}
-    return {"response_format": form}
+def with_schema(**properties: Any) -> dict[str, Any]:
+    schema = {"name": "v", "schema": schema_of(**properties)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-# --- behaviours
+def answers(*questions: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    found = []
+
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        for question in questions:
+            status, _, reply = await ask(server, session, question)
+            assert status == 200, reply
+            found.append(json.loads(reply))
+
+    run(body, **options)
+    return found
 
 
-def test_the_default_reply() -> None:
-    assert said(MockSettings(), asked()) == DEFAULT_REPLY == '{"score": 1, "reason": "mock"}'
+def said(*questions: dict[str, Any], **options: Any) -> list[str]:
+    replies = answers(*questions, **options)
+    return [reply["choices"][0]["message"]["content"] for reply in replies]
 
 
-def test_the_default_keeps_to_schema_and_choices_and_a_text_of_the_users_does_not() -> None:
-    schema = schema_of(score={"type": "integer", "minimum": 3, "maximum": 5})
-    in_form = asked(**with_schema(schema))
-    in_choices = asked(structured_outputs={"choice": ["no", "yes"]})
-    assert msgspec.json.decode(said(MockSettings(), in_form)) == {"score": 5}
-    assert said(MockSettings(), in_choices) == "yes"
-    assert said(MockSettings(), asked(structured_outputs={"choice": ["0", "1", "2"]})) == "1"
-    assert said(MockSettings(), asked(regex=r"(4\.5|a b)")) == "a b"
-    assert said(MockSettings(), asked(regex="([0-9]+)")) == DEFAULT_REPLY
-    for question in (in_form, in_choices):
-        assert said(MockSettings(reply="prose"), question) == "prose"
+SCALE = with_schema(score={"type": "integer", "minimum": 3, "maximum": 5})
+YES: dict[str, Any] = {"structured_outputs": {"choice": ["no", "yes"]}}
+FOUR = with_schema(score={"type": "integer", "minimum": 1, "maximum": 4})
+PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}},
+         {"type": "text", "text": "b"}]  # fmt: skip
 
 
-def test_rubric_counts_keywords_of_the_last_user_message() -> None:
-    settings = MockSettings(keywords=("Refund", "sorry", "voucher"))
-    found = msgspec.json.decode(said(settings, asked("We are SORRY; a refund comes, a refund.")))
-    assert found == {"score": 2, "reason": "2 of 3 keywords: Refund, sorry"}
-    assert msgspec.json.decode(said(settings, asked("no")))["score"] == 0
-    scale = schema_of(score={"type": "integer", "minimum": 1, "maximum": 4})
-    all_three = asked("refund sorry voucher", **with_schema(scale))
-    assert msgspec.json.decode(said(settings, all_three)) == {"score": 3}
-    none = asked("no", **with_schema(scale))
-    assert msgspec.json.decode(said(settings, none)) == {"score": 1}
-    answers = ["bad", "fair", "good", "best"]
-    for text, choice in (("no", "bad"), ("sorry refund", "good"), ("sorry refund voucher", "best")):
-        assert said(settings, asked(text, structured_outputs={"choice": answers})) == choice
+@pytest.mark.parametrize(
+    ("question", "options", "expected"),
+    [
+        (asked(), {}, DEFAULT),
+        (asked(**SCALE), {}, '{"score":5}'),
+        (asked(structured_outputs={"json": schema_of(a={"enum": [1, 2]})}), {}, '{"a":2}'),
+        (asked(**YES), {}, "yes"),
+        (asked(structured_outputs={"choice": ["0", "1", "2"]}), {}, "1"),
+        (asked(regex=r"(4\.5|a b)"), {}, "a b"),
+        (asked(regex="([0-9]+)"), {}, DEFAULT),
+        (asked(**SCALE), {"reply": "prose"}, "prose"),
+        (asked(**YES), {"reply": "prose"}, "prose"),
+        (asked("no", **FOUR), {"keywords": ("sorry",)}, '{"score":1}'),
+        (asked("so SORRY", **FOUR), {"keywords": ("Sorry", "so", "x")}, '{"score":2}'),
+        (asked("sorry", **ABC), {"keywords": ("sorry",)}, "best"),
+        (asked("no", **ABC), {"keywords": ("sorry",)}, "bad"),
+        (asked("so sorry"), {"keywords": ("Sorry", "x")},
+         '{"score": 1, "reason": "1 of 2 keywords: Sorry"}'),
+        (asked("x" * 1000), {"behaviour": "length"}, '{"score": 5.5, "reason": "1000 characters"}'),
+        ({"messages": [*asked("old")["messages"], {"role": "user", "content": PARTS}]},
+         {"behaviour": "echo"}, "ab"),
+    ],
+)  # fmt: skip
+def test_replies(question: dict[str, Any], options: dict[str, Any], expected: str) -> None:
+    assert said(question, **options) == [expected]
 
 
-def test_length_likes_longer_answers() -> None:
-    settings = MockSettings(behaviour="length")
-    scores = [msgspec.json.decode(said(settings, asked("x" * n)))["score"] for n in
-              (0, 10, 1000, 9000)]  # fmt: skip
-    assert scores == [1, pytest.approx(1.089), 5.5, 9.1]
-
-
-def test_echo_and_text_parts() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}},
-             {"type": "text", "text": "b"}]  # fmt: skip
-    messages = [{"role": "user", "content": "old"}, {"role": "user", "content": parts},
-                {"role": "assistant", "content": "x"}]  # fmt: skip
-    question = read_chat_request("openai", msgspec.json.encode({"messages": messages}))
-    assert said(MockSettings(behaviour="echo"), question) == "ab"
+def test_instances_are_valid() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = schema_of(
+        low={"type": "number", "minimum": -1, "maximum": 0.5},
+        high={"type": "integer", "maximum": -4},
+        why={"type": "string", "maxLength": 9},
+        flag={"type": "boolean"},
+        marks={"type": "array", "minItems": 2, "items": schema_of(
+            step={"enum": [1, 2]}, mark={"enum": ["good", "bad"]})},
+    )  # fmt: skip
+    for word in ("hello", "so", "so x"):
+        form = {"structured_outputs": {"json": schema}}
+        jsonschema.validate(json.loads(said(asked(word, **form), keywords=("so", "x"))[0]), schema)
 
 
 def test_a_script_is_followed_in_order_and_by_key(tmp_path: Path) -> None:
@@ -105,263 +102,103 @@ def test_a_script_is_followed_in_order_and_by_key(tmp_path: Path) -> None:
     path.write_text(
         '"first"\n\n{"reply": {"score": 2}}\n{"reply": "keyed", "when": "loop", "finish": "length"}'
     )
-    behaviour = make_behaviour(MockSettings(script=str(path)))
-    texts = [behaviour.answer(asked(text)).text for text in ("a", "a loop", "b", "c")]
+    questions = [asked(text) for text in ("a", "a loop", "b", "c")]
+    replies = answers(*questions, script=str(path))
+    texts = [reply["choices"][0]["message"]["content"] for reply in replies]
     assert texts == ["first", "keyed", '{"score":2}', "first"]
-    assert behaviour.answer(asked("loop")).finish == "length"
+    assert replies[1]["choices"][0]["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ('"a"\n{"reply": ', r"s\.jsonl:2"),
-        ('{"answer": "x"}', r"s\.jsonl:1"),
-        ("7", r"s\.jsonl:1"),
-        ('{"reply": "x", "finish": "done"}', "finish: unknown finish reason"),
-        ("\n", "has no rows"),
-    ],
+    "text",
+    ['"a"\n{"reply": ', '{"answer": "x"}', "7", '{"reply": "x", "finish": "done"}', "\n", None],
 )
-def test_a_wrong_script_is_explained(tmp_path: Path, text: str, complaint: str) -> None:
-    (tmp_path / "s.jsonl").write_text(text)
-    with pytest.raises(ConfigError, match=complaint):
-        read_script(tmp_path / "s.jsonl")
+def test_a_wrong_script_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "s.jsonl").write_text(text)
+    with pytest.raises(ConfigError, match=r"s\.jsonl"):
+        serve(script=str(tmp_path / "s.jsonl"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("key", "options"),
     [
-        (MockSettings(behaviour="rubrik"), "did you mean 'rubric'"),
-        (MockSettings(behaviour="rubric"), "--keyword"),
-        (MockSettings(behaviour="scripted"), "--script"),
-        (MockSettings(behaviour="length", reply="x"), "--reply: needs --behaviour fixed"),
-        (MockSettings(script="none.jsonl"), "cannot be read"),
+        ("--behaviour", {"behaviour": "rubrik"}),
+        ("--behaviour", {"behaviour": "rubric"}),
+        ("--behaviour", {"behaviour": "scripted"}),
+        ("--reply", {"behaviour": "length", "reply": "x"}),
+        *[("--latency", {"latency": (spec,)}) for spec in
+          ("lognorml:1,1", "fixed:x", "fixed:-1", "lognormal:1", "hang:2,1")],
+        *[("--fail", {"fail": specs}) for specs in
+          [("429",), ("429:2",), ("resett:0.1",), ("500=3:0.1",), ("hang=x:0.1",),
+           ("429:0.6", "500:0.6")]],
+        *[("--outage", {"outage": (spec,)}) for spec in
+          ("60", "120,60", "60,120,500", "a,b", "1,2,503,4", "")],
     ],
-)
-def test_a_wrong_behaviour_is_explained(settings: MockSettings, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        make_behaviour(settings)
-
-
-# --- requests
+)  # fmt: skip
+def test_wrong_settings_are_refused(key: str, options: dict[str, Any]) -> None:
+    with refuses(key):
+        serve(**options)
 
 
 @pytest.mark.parametrize(
-    ("api", "body"),
+    "sent",
     [
-        ("openai", b"{"),
-        ("openai", b"[]"),
-        ("openai", b'{"model": "m"}'),
-        ("openai", b'{"messages": "hello"}'),
-        ("openai", b'{"messages": [], "stream": "yes"}'),
-        ("openai", b'{"messages": [' + b"[" * 100_000),
-        ("anthropic", b'{"messages": []}'),
+        b"{", b"[]", b'{"model": "m"}', b'{"messages": "hello"}', b'{"messages": [' + b"[" * 10**5,
+        b'{"messages": [{"role": "user", "content": 3}]}',
+        json.dumps(asked(structured_outputs={"json": schema_of(a={"$ref": "#"})})).encode(),
     ],
-)
-def test_a_body_that_is_no_chat_request_is_refused(api: Api, body: bytes) -> None:
-    with pytest.raises(BadRequest) as caught:
-        read_chat_request(api, body)
-    assert caught.value.status == 400
+)  # fmt: skip
+def test_a_body_that_is_no_chat_request_is_refused(sent: bytes) -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        async with session.post(f"{server.base_url}/chat/completions", data=sent) as response:
+            assert response.status == 400
+        async with session.post(f"{server.base_url}/messages", json=asked()) as response:
+            assert response.status == 400
+
+    run(body)
 
 
-def test_what_is_asked_for_is_found() -> None:
-    schema = schema_of(score={"type": "integer"})
-    assert asked(**with_schema(schema)).schema == schema
-    assert asked(structured_outputs={"json": schema}).schema == schema
-    assert asked(logprobs=True, top_logprobs=5).logprobs == 5
-    assert asked(logprobs=False, top_logprobs=5).logprobs is None
-    assert asked(api="anthropic", output_config={"format": {"schema": schema}}).schema == schema
-    tool = {"name": "verdict", "input_schema": schema}
-    called = asked(api="anthropic", tools=[tool], tool_choice={"type": "tool", "name": "verdict"})
-    assert (called.tool, called.schema) == ("verdict", schema)
+def test_reasoning_and_tokens() -> None:
+    options = {"reply": "ok 5", "reasoning": "hm"}
+    (reply, cut) = answers(asked(), asked() | {"max_tokens": 9}, **options)
+    assert reply["choices"][0]["message"]["reasoning_content"] == "hm"
+    assert reply["usage"]["completion_tokens"] == 4
+    assert [block["type"] for block in cut["content"]] == ["thinking", "text"]
+    assert cut["stop_reason"] == "end_turn"
 
 
-# --- schemas
+def test_logprobs_of_a_choice_share_the_probability() -> None:
+    (reply,) = answers(asked(logprobs=True, top_logprobs=5, **YES))
+    (token,) = reply["choices"][0]["logprobs"]["content"]
+    assert (token["token"], [one["token"] for one in token["top_logprobs"]]) == (
+        "yes", ["yes", "no"],
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        schema_of(score={"type": "number", "minimum": -1, "maximum": 0.5}, why={"type": "string"}),
-        schema_of(
-            n={"type": "integer", "exclusiveMinimum": 3},
-            s={"type": "string", "minLength": 8, "maxLength": 9},
-        ),
-        schema_of(n={"type": "integer", "maximum": -4}, b={"type": "boolean"}),
-        schema_of(x={"type": "number", "exclusiveMaximum": 0.25}, c={"const": [1]}),
-        schema_of(
-            v={"enum": ["a", "b"]}, l={"type": "array", "items": {"type": "null"}, "minItems": 2}
-        ),
-        {"$defs": {"v": schema_of(a={"type": ["string", "null"]})}, "$ref": "#/$defs/v"},
-        schema_of(a={"anyOf": [{"type": "integer"}, {"type": "null"}]}),
-        {"type": "object"},
-    ],
-)
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_instances_are_valid(schema: dict[str, Any], share: float) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(minimal_instance(schema, share), schema)
+@pytest.mark.parametrize("question", [asked(stream_options={"include_usage": True}), MESSAGES])
+def test_a_stream_joins_to_the_body(question: dict[str, Any]) -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        _, _, whole = await ask(server, session, question)
+        _, _, found = await ask(server, session, question | {"stream": True})
+        lines = [line[6:] for line in found.splitlines() if line.startswith(b"data: {")]
+        events = [json.loads(line) for line in lines]
+        deltas = [event.get("delta", {}).get("text", "") for event in events]
+        deltas += [one["delta"].get("content", "") for e in events for one in e.get("choices", ())]
+        expected = DEFAULT if question is MESSAGES else content(whole)
+        assert "".join(deltas) == expected
+        assert "usage" in str(events[-2:])
+
+    run(body)
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
-    branches = {name: {"$ref": "#"} for name in "abcd"}
-    schema = schema_of(**branches)
-    assert isinstance(minimal_instance(schema), dict)
-    assert minimal_instance({"$ref": "#"}) is None
-    assert minimal_instance({"$ref": 3}) is None
+def test_latency_and_faults_come_as_often_as_asked() -> None:
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(400):
+                group.create_task(ask(server, session))
+        seen = server.stats.faults
+        assert seen["429"] / 400 == pytest.approx(0.1, abs=0.05)
+        assert seen["wrong-id"] / (400 - seen["429"]) == pytest.approx(0.5, abs=0.1)
 
-
-# --- shapes
-
-
-@given(st.text(max_size=200))
-def test_tokens_join_to_the_text(text: str) -> None:
-    assert "".join(split_tokens(text)) == text
-
-
-ENVELOPE = ReplyEnvelope(7, "mock-1", 1_700_000_000)
-
-
-def shaped(api: Api, answer: MockAnswer, question: ChatRequest) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.json.decode(response_body(api, answer, question, ENVELOPE))
-    return body
-
-
-def test_openai_shape() -> None:
-    question = asked("hello")
-    body = shaped("openai", MockAnswer("ok 5", "hm"), question)
-    assert body["id"] == "chatcmpl-mock-7"
-    assert body["object"] == "chat.completion"
-    assert body["model"] == "mock-1"
-    (choice,) = body["choices"]
-    assert choice["message"] == {
-        "role": "assistant", "content": "ok 5", "refusal": None, "reasoning_content": "hm",
-    }  # fmt: skip
-    assert choice["finish_reason"] == "stop"
-    assert choice["logprobs"] is None
-    usage = body["usage"]
-    assert usage["prompt_tokens"] == math.ceil(question.size / 4)
-    assert usage["completion_tokens"] == 4
-    assert usage["total_tokens"] == usage["prompt_tokens"] + 4
-
-
-def test_logprobs_over_choices_sum_to_one() -> None:
-    question = asked(
-        logprobs=True, top_logprobs=20, structured_outputs={"choice": ["A", "B", "tie"]}
-    )
-    answer = FixedBehaviour().answer(question)
-    (token,) = shaped("openai", answer, question)["choices"][0]["logprobs"]["content"]
-    assert token["token"] == answer.text == "tie"
-    assert token["bytes"] == list(b"tie")
-    probabilities = {one["token"]: math.exp(one["logprob"]) for one in token["top_logprobs"]}
-    assert probabilities == pytest.approx({"tie": 0.75, "A": 0.125, "B": 0.125})
-
-
-def test_logprobs_of_text_cover_it_and_keep_to_the_number_asked_for() -> None:
-    question = asked(logprobs=True, top_logprobs=2)
-    content = shaped("openai", MockAnswer("is 4é"), question)["choices"][0]["logprobs"]["content"]
-    assert "".join(token["token"] for token in content) == "is 4é"
-    assert all(token["logprob"] <= 0 for token in content)
-    assert [len(token["top_logprobs"]) for token in content] == [1, 1, 2, 1]
-    bare = shaped("openai", MockAnswer("4"), asked(logprobs=True))["choices"][0]["logprobs"][
-        "content"
-    ]
-    assert bare[0]["top_logprobs"] == []
-
-
-def test_an_openai_stream_joins_to_the_body() -> None:
-    question = asked(stream=True, stream_options={"include_usage": True}, logprobs=True)
-    answer = MockAnswer('{"score": 4}', "let me see", "length")
-    *events, done = response_events("openai", answer, question, ENVELOPE)
-    assert done == b"data: [DONE]\n\n"
-    chunks = [msgspec.json.decode(event.removeprefix(b"data: ")) for event in events]
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert {chunk["id"] for chunk in chunks} == {"chatcmpl-mock-7"}
-    *ordinary, usage = chunks
-    assert usage["choices"] == []
-    assert usage["usage"] == shaped("openai", answer, question)["usage"]
-    deltas = [chunk["choices"][0]["delta"] for chunk in ordinary]
-    assert deltas[0] == {"role": "assistant", "content": ""}
-    assert "".join(delta.get("content", "") for delta in deltas) == answer.text
-    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == answer.reasoning
-    finishes = [chunk["choices"][0]["finish_reason"] for chunk in ordinary]
-    assert finishes == [None] * (len(finishes) - 1) + ["length"]
-    assert "usage" not in ordinary[-1]
-    counted = [chunk["choices"][0]["logprobs"] for chunk in ordinary]
-    assert sum(len(one["content"]) for one in counted if one) == len(split_tokens(answer.text))
-
-
-def test_anthropic_shape() -> None:
-    body = shaped("anthropic", MockAnswer("ok 5", "hm"), asked(api="anthropic"))
-    assert (body["type"], body["role"], body["id"]) == ("message", "assistant", "msg_mock-7")
-    assert [block["type"] for block in body["content"]] == ["thinking", "text"]
-    assert body["stop_reason"] == "end_turn"
-    assert body["usage"]["output_tokens"] == 4
-    cut = shaped("anthropic", MockAnswer("ok", finish="length"), asked(api="anthropic"))
-    assert cut["stop_reason"] == "max_tokens"
-
-
-def test_an_anthropic_tool_that_is_insisted_on_is_called() -> None:
-    schema = schema_of(score={"type": "integer", "minimum": 2, "maximum": 9})
-    question = asked(
-        api="anthropic",
-        tools=[{"name": "verdict", "input_schema": schema}],
-        tool_choice={"type": "tool", "name": "verdict"},
-    )
-    answer = FixedBehaviour().answer(question)
-    body = shaped("anthropic", answer, question)
-    (block,) = body["content"]
-    assert (block["type"], block["name"], block["input"]) == ("tool_use", "verdict", {"score": 9})
-    assert body["stop_reason"] == "tool_use"
-    events = sent_events(response_events("anthropic", answer, question, ENVELOPE))
-    parts = [e["delta"]["partial_json"] for e in events if e["type"] == "content_block_delta"]
-    assert msgspec.json.decode("".join(parts)) == {"score": 9}
-
-
-def sent_events(events: list[bytes]) -> list[dict[str, Any]]:
-    found = []
-    for event in events:
-        name, data, end = event.split(b"\n", 2)
-        assert end == b"\n"
-        value = msgspec.json.decode(data.removeprefix(b"data: "))
-        assert name == b"event: " + value["type"].encode()
-        found.append(value)
-    return found
-
-
-def test_an_anthropic_stream_joins_to_the_body() -> None:
-    answer = MockAnswer("ok, 5", "hm so")
-    events = sent_events(
-        response_events("anthropic", answer, asked(api="anthropic", stream=True), ENVELOPE)
-    )
-    kinds = [event["type"] for event in events]
-    assert kinds[0] == "message_start"
-    assert kinds[-2:] == ["message_delta", "message_stop"]
-    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
-    assert "".join(delta.get("text", "") for delta in deltas) == answer.text
-    assert "".join(delta.get("thinking", "") for delta in deltas) == answer.reasoning
-    assert events[-2]["delta"]["stop_reason"] == "end_turn"
-    assert events[-2]["usage"]["output_tokens"] == 7
-
-
-def test_refusals() -> None:
-    body = shaped("openai", MockAnswer("", finish="refusal"), asked())
-    message = body["choices"][0]["message"]
-    assert message["content"] is None
-    assert message["refusal"]
-    assert body["choices"][0]["finish_reason"] == "stop"
-    filtered = shaped("openai", MockAnswer("", finish="content_filter"), asked())["choices"][0]
-    assert (filtered["message"]["content"], filtered["finish_reason"]) == ("", "content_filter")
-    anthropic = shaped("anthropic", MockAnswer("", finish="refusal"), asked(api="anthropic"))
-    assert (anthropic["content"], anthropic["stop_reason"]) == ([], "refusal")
-
-
-def test_errors_have_each_providers_words() -> None:
-    assert msgspec.json.decode(provider_error_body("openai", 429, "slow"))["error"] == {
-        "message": "slow", "type": "requests", "param": None, "code": "rate_limit_exceeded",
-    }  # fmt: skip
-    money = msgspec.json.decode(provider_error_body("openai", 429, "pay", money=True))["error"]
-    assert money["code"] == "insufficient_quota"
-    overloaded = msgspec.json.decode(provider_error_body("anthropic", 529, "busy"))
-    assert overloaded == {
-        "type": "error", "error": {"type": "overloaded_error", "message": "busy"},
-    }  # fmt: skip
+    run(body, fail=("429:0.1", "wrong-id:0.5"), latency=("fixed:0.001", "load:1e-5"), seed=3)

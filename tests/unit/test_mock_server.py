@@ -20,8 +20,7 @@ from tests.unit.helpers.mock_client import (
 )
 
 from adjudge.errors import ConfigError
-from adjudge.mock import MockSettings, Server, serve
-from adjudge.mock.responder import MockStats, Responder
+from adjudge.mock import Server, serve
 
 
 def test_both_providers_and_the_small_endpoints() -> None:
@@ -104,7 +103,7 @@ def test_a_client_that_leaves_has_cancelled() -> None:
 def test_a_bad_request_is_answered_and_the_connection_closed() -> None:
     async def body(server: Server, session: aiohttp.ClientSession) -> None:
         got, _ = await raw(server, b"nonsense\r\n\r\n")
-        assert got.startswith(b"HTTP/1.1 400 ")
+        assert got.startswith(b"HTTP/1.0 400 ")
         wrongs: tuple[Any, ...] = ({"messages": 3}, {"messages": [], "stream": "yes"})
         for wrong in wrongs:
             status, _, found = await ask(server, session, wrong)
@@ -209,10 +208,16 @@ def test_outages() -> None:
 
 
 def test_outages_begin_and_end() -> None:
-    settings = MockSettings(outage=("60,120", "200,210,503"))
-    responder = Responder(settings, 1, MockStats(), started=1000.0)
-    down = [responder.down(1000.0 + t) is not None for t in (0, 59.9, 60, 119.9, 120, 205, 210)]
-    assert down == [False, False, True, True, False, True, False]
+    async def body(server: Server, session: aiohttp.ClientSession) -> None:
+        async def is_down() -> bool:
+            async with session.get(f"{server.url}/health") as response:
+                return response.status == 503
+
+        for expected in (False, True, False):
+            while await is_down() is not expected:  # noqa: ASYNC110  (the outage is the server's)
+                await asyncio.sleep(0.005)
+
+    run(body, outage=("0.2,0.4,503",))
 
 
 def test_a_seed_gives_one_fate_per_request_number() -> None:

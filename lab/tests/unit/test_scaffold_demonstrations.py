@@ -16,7 +16,7 @@ from adjudge.graders.llm.rubric_question import (
     load_rubric_template,
 )
 from adjudge.mock.behaviours import MockSettings, make_behaviour
-from adjudge.mock.http import ChatRequest
+from adjudge.mock.requests import read_chat_request
 from adjudge.prompts import LanguageEnum
 from adjudge.rubrics import rubric_from
 from adjudge_lab.rl.policy import generate_rubric_demonstrations
@@ -74,9 +74,8 @@ def marks(criteria: list[Any], response: str) -> dict[str, Any]:
             "reply_form": "",
         }
     )
-    messages = [msgspec.Raw(msgspec.json.encode(one)) for one in rendered.messages]
-    behaviour = make_behaviour(MockSettings(behaviour="criteria"))
-    found = json.loads(behaviour.answer(ChatRequest(messages=messages, size=0)).text)
+    request = read_chat_request("openai", msgspec.json.encode({"messages": rendered.messages}))
+    found = json.loads(make_behaviour(MockSettings(behaviour="criteria"))(request).text)
     return {number: found[number]["verdict"] for number in map(str, range(1, len(criteria) + 1))}
 
 

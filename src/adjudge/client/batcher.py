@@ -1,8 +1,9 @@
-"""Requests in batches: several batches in flight, each response matched by its request's id.
+"""Requests in batches on one event loop: several in flight, each response matched by its id.
 
 ::
 
-    submit ─► waits until its batch is full, or its oldest is batch_timeout old ─► one HTTP request
+    ask ─► a kept score, or that of an equal request under way
+     └──► waits until its batch is full, or its oldest is batch_timeout old ─► one HTTP request
                  ▲                                                                   │
                  └── again, later ◄── passing error of this request alone ◄──────────┤
                                                                      a score ─► out ◄┘
@@ -17,16 +18,25 @@ import asyncio
 import itertools
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from adjudge.client.exchange import ServiceReply, ServiceWire, read_response
+from adjudge.client.exchange import (
+    PreparedRequest,
+    ServiceReply,
+    ServiceWire,
+    add_advice,
+    read_response,
+    to_failure,
+)
+from adjudge.client.metrics import ClientCounts, collect_metrics
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
-from adjudge.judges.base import ChatCall, Reply, Wire
+from adjudge.judges.base import Reply
+from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.wire import JudgeResponse
 
@@ -40,186 +50,215 @@ _RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
 _SPLIT_STATUSES = (400, 413, 422)
 
 
-class AskingEndpoint(Protocol):
-    """The part of an endpoint that is needed here."""
+class RequestOutcome(msgspec.Struct, gc=False):
+    """What became of one request: ``response`` or ``failure``, and how long it took in seconds.
 
-    async def ask(self, call: ChatCall, wire: Wire) -> Reply:
-        """One complete reply."""
+    ``cached``: an earlier request's score; ``shared``: that of an equal one in flight.
+    """
+
+    response: JudgeResponse | None = None
+    failure: Exception | None = None
+    cached: bool = False
+    shared: bool = False
+    latency: float = 0.0
 
 
-class QueuedRequest(msgspec.Struct, eq=False):
-    """One request on its way; ``ended`` is called once with its outcome."""
+class _Call:
+    """The requests of one caller: what became of each, and how many are still under way."""
+
+    __slots__ = ("done", "left", "outcomes", "started")
+
+    def __init__(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.outcomes = [RequestOutcome()] * size
+        self.left = size
+        self.started = loop.time()
+        self.done: asyncio.Future[None] = loop.create_future()
+
+
+class _Item(msgspec.Struct, eq=False):
+    """One request on its way, and the calls that wait for it, each with its place there."""
 
     name: str
-    body: bytes
-    ended: Callable[[QueuedRequest, JudgeResponse | Exception], None]
+    prepared: PreparedRequest
     started: float
     """On the sweeper's clock."""
+    callers: list[tuple[_Call, int, str | None]] = []
     queued: float = 0.0
     answers: int = 0
     """How often the service answered it with an error."""
-    post: _BatchCall | None = None
+    batch: asyncio.Task[None] | None = None
     failure: GradingFailure | None = None
     done: bool = False
 
 
-class _BatchCall(msgspec.Struct, eq=False):
-    """One batch in flight."""
-
-    items: Sequence[QueuedRequest]
-    task: asyncio.Task[None] | None = None
-
-
 class RequestBatcher:
-    """All requests of one client on one event loop.
-
-    ``posts`` counts batches sent, ``batched`` and ``sent`` requests in batches of two or more and
-    all, ``strays`` responses that belong to no request.
-    """
+    """Asks the service through ``endpoint``, from the running loop only."""
 
     def __init__(
-        self, endpoint: AskingEndpoint, settings: ClientSettings, rng: random.Random | None = None
+        self, settings: ClientSettings, endpoint: Endpoint, rng: random.Random | None = None
     ) -> None:
-        self._endpoint = endpoint
-        self._settings = settings
+        self.settings = settings
+        self.endpoint = endpoint
+        self.counts = ClientCounts()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._sweeper = PeriodicTimer(self._loop, self._sweep)
-        self._open: OrderedDict[QueuedRequest, None] = (
-            OrderedDict()
-        )  # in the order of their deadlines
-        self._waiting: OrderedDict[QueuedRequest, None] = OrderedDict()
-        self._posts: set[_BatchCall] = set()
+        self._cache: OrderedDict[bytes, tuple[float, JudgeResponse]] = OrderedDict()
+        self._version: str | None = None
+        self._open: dict[_Item, None] = {}  # in the order of their deadlines
+        self._shared: dict[bytes, _Item] = {}
+        self._waiting: OrderedDict[_Item, None] = OrderedDict()
+        self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._names = itertools.count(1)
         self._closed = False
-        self.posts = self.sent = self.batched = self.strays = 0
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for their batch to leave."""
-        return len(self._waiting)
+    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
+        """What becomes of each request, in order. Cancelling takes the questions back.
 
-    @property
-    def in_flight(self) -> int:
-        """Requests that are at the service, or wait to be asked again."""
-        return len(self._open) - len(self._waiting)
-
-    def submit(
-        self, body: bytes, ended: Callable[[QueuedRequest, JudgeResponse | Exception], None]
-    ) -> QueuedRequest:
-        """Take over one encoded request.
-
-        Raises ``GradingFailure(rate_limited)`` when :data:`MAX_WAITING` wait already.
+        Failures say what to change; they are never cached.
         """
         if self._closed:
             raise RuntimeError("this client of a judge service is closed")
-        if len(self._waiting) >= MAX_WAITING:
-            raise GradingFailure(
-                ErrorKind.RATE_LIMITED,
-                f"request queue full: {MAX_WAITING} requests wait to be sent; raise "
-                "max_concurrent_requests or max_batch_size, or ask for fewer at once",
-                {"local": True},
-            )
-        item = QueuedRequest(f"r{next(self._names)}", body, ended, self._sweeper.now())
-        self._open[item] = None
+        call = _Call(len(prepared), self._loop)
+        started = self._sweeper.now()
+        for place, one in enumerate(prepared):
+            self._admit(call, place, one, started)
         self._sweeper.wake()
-        self._queue(item)
-        return item
-
-    def cancel(self, item: QueuedRequest) -> None:
-        """Nobody waits for ``item`` any more; a batch that nobody waits for is cancelled."""
-        if item.done:
-            return
-        self._forget(item)
-        post = item.post
-        if post is not None and post.task is not None and all(one.done for one in post.items):
-            post.task.cancel()
+        self._pump()
+        try:
+            if call.left:
+                await call.done
+        except asyncio.CancelledError:
+            self._leave(call)
+            raise
+        return call.outcomes
 
     async def aclose(self) -> None:
-        """End everything as ``cancelled``."""
+        """End everything as ``cancelled``; the endpoint is its opener's to close."""
         self._closed = True
         self._sweeper.stop()
         if self._timer is not None:
             self._timer.cancel()
         for item in list(self._open):
             self._end(item, GradingFailure(ErrorKind.CANCELLED, "the client was closed"))
-        tasks = [post.task for post in self._posts if post.task is not None]
+        tasks = list(self._batches)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    # ── waiting → sent ───────────────────────────────────────────────────────────────────────
+    def metrics(self) -> dict[str, Any]:
+        """See :func:`adjudge.client.metrics.collect_metrics`."""
+        queue = {
+            "current_queue_size": len(self._waiting),
+            "in_flight_requests": len(self._open) - len(self._waiting),
+            "model_version": self._version,
+        }
+        return collect_metrics(self.counts, self.endpoint, queue)
 
-    def _queue(self, item: QueuedRequest) -> None:
-        item.post = None
-        item.queued = self._loop.time()
-        self._waiting[item] = None
-        self._pump()
+    # ── asked ────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self, call: _Call, place: int, prepared: PreparedRequest, started: float) -> None:
+        self.counts.requests += 1
+        caller = (call, place, prepared.request.request_id)
+        key = prepared.key
+        if self.settings.use_cache:
+            if (kept := self._cache.get(key)) is not None and kept[0] > call.started:
+                self._cache.move_to_end(key)
+                self.counts.cache_hits += 1
+                self._settle(caller, RequestOutcome(kept[1], cached=True), call.started)
+                return
+            if (item := self._shared.get(key)) is not None:
+                self.counts.shared += 1
+                item.callers.append(caller)
+                return
+        if len(self._waiting) >= MAX_WAITING:
+            problem = (
+                f"request queue full: {MAX_WAITING} requests wait to be sent; raise "
+                "max_concurrent_requests or max_batch_size, or ask for fewer at once"
+            )
+            failure = GradingFailure(ErrorKind.RATE_LIMITED, problem, {"local": True})
+            self._settle(caller, RequestOutcome(failure=failure), call.started)
+            return
+        item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
+        if self.settings.use_cache:
+            self._shared[key] = item
+        self._open[item] = self._waiting[item] = None
+
+    def _leave(self, call: _Call) -> None:
+        """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
+        for item in list(self._open):
+            left = [caller for caller in item.callers if caller[0] is not call]
+            for _ in range(len(item.callers) - len(left)):
+                self.counts.failed(ErrorKind.CANCELLED)
+            item.callers = left
+            if not left:
+                self._forget(item)
+                batch = item.batch
+                if batch is not None and all(one.done for one in self._batches.get(batch, ())):
+                    batch.cancel()
+
+    # ── waiting → sent ───────────────────────────────────────────────────────────────────────
 
     def _pump(self) -> None:
         """Send what is due, as long as there is room; else see to it that it happens later."""
-        s = self._settings
-        while self._waiting and len(self._posts) < s.max_concurrent_requests:
+        s = self.settings
+        while self._waiting and len(self._batches) < s.max_concurrent_requests:
             due = next(iter(self._waiting)).queued + s.batch_timeout
             if len(self._waiting) < s.max_batch_size and self._loop.time() < due:
                 if self._timer is None:
                     self._timer = self._loop.call_at(due, self._on_timer)
                 return
-            self._send(self._next_batch())
+            items = self._next_batch()
+            task = self._loop.create_task(self._run(items))
+            for item in items:
+                item.batch = task
+            self._batches[task] = items
+            # Not in the task: one that is cancelled before it begins never runs a line of its own.
+            task.add_done_callback(self._on_complete)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pump()
 
-    def _next_batch(self) -> list[QueuedRequest]:
-        items: list[QueuedRequest] = []
+    def _next_batch(self) -> list[_Item]:
+        items: list[_Item] = []
         size = 0
-        while self._waiting and len(items) < self._settings.max_batch_size:
+        while self._waiting and len(items) < self.settings.max_batch_size:
             item = next(iter(self._waiting))
-            size += len(item.body)
+            size += len(item.prepared.body)
             if items and size > MAX_BATCH_BYTES:
                 break
             del self._waiting[item]
             items.append(item)
         return items
 
-    def _send(self, items: Sequence[QueuedRequest]) -> None:
-        post = _BatchCall(items)
-        for item in items:
-            item.post = post
-        self._posts.add(post)
-        post.task = self._loop.create_task(self._run(post))
-        # Not in the task: one that is cancelled before it begins never runs a line of its own.
-        post.task.add_done_callback(lambda _: self._on_complete(post))
-
-    async def _run(self, post: _BatchCall) -> None:
+    async def _run(self, items: Sequence[_Item]) -> None:
         try:
-            await self._exchange(post.items)
+            await self._exchange(items)
         except Exception as bug:  # noqa: BLE001  (no judge's failure: the caller gets it as it is)
-            for item in post.items:
+            for item in items:
                 self._end(item, bug)
 
-    def _on_complete(self, post: _BatchCall) -> None:
-        self._posts.discard(post)
-        for item in post.items:
-            if item.post is post:  # cancelled by whoever left, or because the loop shuts down
+    def _on_complete(self, task: asyncio.Task[None]) -> None:
+        for item in self._batches.pop(task):
+            if (
+                item.batch is task and not item.done
+            ):  # cancelled by whoever left, or because the loop shuts down
                 self._end(item, GradingFailure(ErrorKind.CANCELLED, "the request was cancelled"))
         if not self._closed:
             self._pump()
 
-    async def _exchange(self, items: Sequence[QueuedRequest]) -> None:
+    async def _exchange(self, items: Sequence[_Item]) -> None:
         """One HTTP request, or two halves of it when the service refuses what is in it."""
         items = [item for item in items if not item.done]
         if not items:
             return
-        wire = ServiceWire(self._settings, [(item.name, item.body) for item in items])
-        self.posts += 1
-        self.sent += len(items)
-        self.batched += len(items) if len(items) > 1 else 0
+        wire = ServiceWire(self.settings, [(item.name, item.prepared.body) for item in items])
+        self.counts.sent(len(items))
         try:
-            reply = await self._endpoint.ask(wire.call, wire)
+            reply = await self.endpoint.ask(wire.call, wire)
         except GradingFailure as failure:
             if len(items) > 1 and failure.metadata.get("status") in _SPLIT_STATUSES:
                 middle = len(items) // 2
@@ -233,57 +272,100 @@ class RequestBatcher:
 
     # ── answered ─────────────────────────────────────────────────────────────────────────────
 
-    def _match(self, items: Sequence[QueuedRequest], reply: Reply) -> None:
+    def _match(self, items: Sequence[_Item], reply: Reply) -> None:
         """Give each item the one response that names it."""
         raw = reply.responses if isinstance(reply, ServiceReply) else []
         read = [response for one in raw if (response := read_response(one)) is not None]
         if len(items) == len(raw) == len(read) == 1 and read[0].request_id is None:
             read[0].request_id = items[0].name  # there is nothing else that it could be about
+        times = Counter([response.request_id for response in read])
         found = {response.request_id: response for response in read}
-        times = Counter(response.request_id for response in read)
         for item in items:
             response = found.pop(item.name, None)
             if response is None or times[item.name] > 1:
-                self._retry(item, _unmatched_failure(times[item.name], len(items), len(raw)))
+                problem = f"has {times[item.name] or 'no'} responses with this request's request_id"
+                self._retry(
+                    item,
+                    GradingFailure(
+                        ErrorKind.SERVER_ERROR,
+                        f"the service's reply {problem} ({len(raw)} responses to {len(items)} "
+                        "requests)",
+                    ),
+                )
             elif response.error is not None:
-                error = response.error
-                marks = {"judge": True, **error.failure_metadata}
-                self._retry(item, GradingFailure(error.kind, error.message, marks))
+                self._retry(item, to_failure(response.error))
             else:
                 self._end(item, response)
-        self.strays += len(raw) - len(read) + sum(times[name] for name in found)
+        self.counts.strays += len(raw) - len(read) + sum(times[name] for name in found)
 
-    def _retry(self, item: QueuedRequest, failure: GradingFailure) -> None:
+    def _retry(self, item: _Item, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
         if item.done:
             return
         item.answers += 1
         item.failure = failure
         delay = full_jitter(item.answers, self._rng, _RETRY_BASE_S, _RETRY_CAP_S)
-        left = item.started + self._settings.timeout - self._sweeper.now()
+        left = item.started + self.settings.timeout - self._sweeper.now()
         passes = is_passing(failure.kind, failure.metadata)
-        if not passes or item.answers > self._settings.max_retries or delay >= left:
+        if not passes or item.answers > self.settings.max_retries or delay >= left:
             self._end(item, failure)
         else:
-            item.post = None
+            item.batch = None
             self._loop.call_later(delay, self._requeue, item)
 
-    def _requeue(self, item: QueuedRequest) -> None:
+    def _requeue(self, item: _Item) -> None:
         if not item.done:
-            self._queue(item)
+            item.queued = self._loop.time()
+            self._waiting[item] = None
+            self._pump()
 
     # ── outcomes ─────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, item: QueuedRequest, outcome: JudgeResponse | Exception) -> None:
+    def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
         if item.done:
             return
         self._forget(item)
-        item.ended(item, outcome)
+        now = self._loop.time()
+        response, failure = None, None
+        if isinstance(outcome, JudgeResponse):
+            response = outcome
+            response.request_id = None  # on the wire the request went by another name
+            self._keep(item.prepared.key, response, now)
+        else:
+            failure = add_advice(outcome, self.settings)
+        for n, caller in enumerate(item.callers):
+            self._settle(caller, RequestOutcome(response, failure, shared=n > 0), now)
 
-    def _forget(self, item: QueuedRequest) -> None:
+    def _settle(
+        self, caller: tuple[_Call, int, str | None], outcome: RequestOutcome, now: float
+    ) -> None:
+        call, place, request_id = caller
+        outcome.latency = now - call.started
+        if outcome.response is not None and request_id is not None:
+            outcome.response = msgspec.structs.replace(outcome.response, request_id=request_id)
+        self.counts.answered(outcome.response, outcome.failure, outcome.latency, outcome.cached)
+        call.outcomes[place] = outcome
+        call.left -= 1
+        if not call.left and not call.done.done():
+            call.done.set_result(None)
+
+    def _forget(self, item: _Item) -> None:
         item.done = True
         self._open.pop(item, None)
         self._waiting.pop(item, None)
+        if self._shared.get(item.prepared.key) is item:
+            del self._shared[item.prepared.key]
+
+    def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
+        version = (response.metadata or {}).get("model_version")
+        if isinstance(version, str) and version != self._version:
+            self._cache.clear()  # another judge: its scores are on another ruler
+            self._version = version
+        if self.settings.use_cache:
+            self._cache[key] = now + self.settings.cache_ttl, response
+            self._cache.move_to_end(key)
+            if len(self._cache) > self.settings.cache_size:
+                self._cache.popitem(last=False)
 
     def _sweep(self) -> bool:
         """End what has waited for too long.
@@ -294,20 +376,10 @@ class RequestBatcher:
         now = self._sweeper.now()
         while self._open:
             item = next(iter(self._open))
-            if item.started + self._settings.timeout > now:
+            if item.started + self.settings.timeout > now:
                 break
             waits = item in self._waiting
             last = {"last_failure": str(item.failure.kind)} if item.failure else {}
             problem = "it was still waiting to be sent" if waits else "no answer came"
             self._end(item, GradingFailure(ErrorKind.TIMEOUT, problem, last))
         return bool(self._open)
-
-
-def _unmatched_failure(times: int, asked: int, answered: int) -> GradingFailure:
-    """``server_error``: which response is this request's cannot be told."""
-    problem = f"has {times} responses" if times else "has no response"
-    return GradingFailure(
-        ErrorKind.SERVER_ERROR,
-        f"the service's reply {problem} with this request's request_id ({answered} responses to "
-        f"{asked} requests)",
-    )

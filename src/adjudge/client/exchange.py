@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,9 @@ def encode_request(request: JudgeRequest) -> bytes:
     try:
         if isinstance(request.answer, float) and not math.isfinite(request.answer):
             raise ValueError(f"the answer is {request.answer}")  # noqa: TRY301  (JSON has null)
-        body = _request_encoder.encode(msgspec.structs.replace(request, request_id=None))
+        if request.request_id is not None:
+            request = msgspec.structs.replace(request, request_id=None)
+        body = _request_encoder.encode(request)
         arrives = _request_decoder.decode(body)
         for name in ("prompt", "completion", "answer"):
             given = getattr(request, name)
@@ -87,6 +90,33 @@ def encode_request(request: JudgeRequest) -> bytes:
     else:
         return body
     raise GradingFailure(ErrorKind.INVALID_INPUT, f"the request cannot be sent: {problem}")
+
+
+_key_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class PreparedRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request that can be sent: its JSON, and what equal requests have in common."""
+
+    request: JudgeRequest
+    body: bytes
+    key: bytes
+
+
+def prepare_request(request: JudgeRequest) -> PreparedRequest:
+    """Encode a request and hash what its score depends on; runs in any thread.
+
+    Raises ``GradingFailure(invalid_input)`` for what is no request.
+    """
+    try:
+        body = encode_request(request)
+    except GradingFailure:
+        request = with_unicode_text(request)
+        body = encode_request(request)
+    key = body
+    if request.metadata is not None or request.messages is not None:  # their keys have no order
+        key = _key_encoder.encode(msgspec.structs.replace(request, request_id=None))
+    return PreparedRequest(request, body, hashlib.sha256(key).digest())
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -233,6 +263,46 @@ def _finite_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def to_failure(error: ErrorInfo) -> GradingFailure:
+    """What a judge said about one request."""
+    return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
+
+
+def add_advice(failure: Exception, settings: ClientSettings) -> Exception:
+    """``failure`` with what to do about it; a new object, since many may get the same one."""
+    if not isinstance(failure, GradingFailure):
+        return failure
+    kind, said, facts = failure.kind, str(failure), failure.metadata
+    url, local = settings.judge_url, facts.get("local")
+    if facts.get("judge"):  # said by a judge, about this request
+        pass
+    elif kind is ErrorKind.CIRCUIT_OPEN:
+        said = (
+            f"circuit breaker open: {url} failed circuit_breaker_threshold = "
+            f"{settings.circuit_breaker_threshold} times in a row and is asked again after "
+            f"circuit_breaker_timeout = {settings.circuit_breaker_timeout:g} s; see its /health"
+        )
+    elif kind is ErrorKind.TIMEOUT:
+        said = (
+            f"timeout waiting for results: {said} (timeout = {settings.timeout:g} s); raise "
+            "timeout, or max_concurrent_requests where requests wait to be sent"
+        )
+    elif kind is ErrorKind.RATE_LIMITED and not local:
+        said = (
+            f"request queue full: {said}; lower max_concurrent_requests or max_batch_size, or raise"
+            " the service's queue_size"
+        )
+    elif kind in (ErrorKind.CONNECTION, ErrorKind.SERVER_ERROR):
+        tries = facts.get("attempts", 1)
+        where = "" if url in said else f"{url}: "
+        said = f"{where}{said} (sent {tries} ×, max_retries = {settings.max_retries})"
+    elif kind is ErrorKind.INVALID_INPUT and facts.get("status") in (404, 405):
+        said = f"{said}; is judge_url = {url} a judge service's address?"
+    elif kind is ErrorKind.AUTH:
+        said = f"{said}; the key is that of the variable {settings.api_key_env} (api_key_env)"
+    return GradingFailure(kind, said, dict(facts))
+
+
 RequestOrFailure = JudgeRequest | GradingFailure
 """A request, or why there is none."""
 
@@ -243,35 +313,25 @@ def build_request(
     prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
-    rest = {
-        name: value
-        for name, value in fields.items()
-        if name not in (*_REQUEST_KEYWORDS, "completions")
-    }
-    if "completions" in fields:
+    rest = dict(fields)
+    own = {name: rest.pop(name, None) for name in _REQUEST_KEYWORDS}
+    if "completions" in rest:
         if completion is not None:
             return _input_failure("completion and completions: both are given. Give one of them")
-        completion = fields["completions"]
+        completion = rest.pop("completions")
     if not isinstance(completion, str):
         found = "nothing" if completion is None else type(completion).__name__
         return _input_failure(
             f"completion: must be one text (found {found}). Use reward_batch for many"
         )
-    metadata = fields.get("metadata")
     if rest:
-        if metadata is not None and not isinstance(metadata, Mapping):
-            return _input_failure(f"metadata: must be a mapping (found {type(metadata).__name__})")
-        metadata = {**(metadata or {}), **rest}
-    return JudgeRequest(
-        prompt=prompt,
-        completion=completion,
-        answer=list(answer) if isinstance(answer, tuple) else answer,
-        answer_type=answer_type,
-        request_id=fields.get("request_id"),
-        metadata=metadata,
-        messages=fields.get("messages"),
-        images=fields.get("images"),
-    )
+        given = own["metadata"] or {}
+        if not isinstance(given, Mapping):
+            return _input_failure(f"metadata: must be a mapping (found {type(given).__name__})")
+        own["metadata"] = {**given, **rest}
+    if isinstance(answer, tuple):
+        answer = list(answer)
+    return JudgeRequest(prompt, completion, answer, answer_type, **own)
 
 
 def build_requests(

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.connection import ServiceClient, prepare_request
-from adjudge.client.exchange import read_key
+from adjudge.client.connection import ServiceClient
+from adjudge.client.exchange import prepare_request, read_key
 from adjudge.client.settings import ClientSettings
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader

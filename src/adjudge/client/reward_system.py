@@ -12,25 +12,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Self
 
 import msgspec
 
-from adjudge.client.connection import (
+from adjudge.client.batcher import RequestOutcome
+from adjudge.client.connection import ServiceClient
+from adjudge.client.exchange import (
     PreparedRequest,
-    RequestOutcome,
-    ServiceClient,
-    may_fall_back,
+    RequestOrFailure,
+    build_request,
+    build_requests,
     prepare_request,
+    read_response,
+    to_failure,
 )
-from adjudge.client.exchange import RequestOrFailure, build_request, build_requests, read_response
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_all, run_blocking, run_on_engine
@@ -41,6 +42,7 @@ from adjudge.errors import (
     GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
+    is_passing,
 )
 from adjudge.graders.answers.grader import AnswerGrader
 from adjudge.graders.base import check_choice
@@ -49,8 +51,7 @@ from adjudge.types import GraderScore, Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
 
 
-@dataclass(frozen=True)
-class JudgeRewardResult:
+class JudgeRewardResult(msgspec.Struct, frozen=True):
     """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
 
     ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
@@ -138,10 +139,13 @@ class FailureLog:
         if any(one.source == "judge" and not one.cached for one in results):
             self._end_outage()
             self._scored_at = time.monotonic()
+        is_debug = _log.isEnabledFor(logging.DEBUG)
         for one in results:
             if one.error is not None:
                 passes = one.source == "rule_fallback" or one.error_kind in PASSING_KINDS
                 self._warn(one, is_outage=passes and started >= self._scored_at)
+            if not is_debug:
+                continue
             _log.debug(
                 "request %s: %s%s in %.1f ms%s",
                 one.request_id or "-",
@@ -205,7 +209,7 @@ class BaseJudgeReward:
         )
         self._client = ServiceClient(self.settings)
         self._log = FailureLog()
-        self._final_in_row, self._most_final = 0, _MOST_FINAL
+        self._final_in_row = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(judge_url={self.settings.judge_url!r})"
@@ -258,18 +262,6 @@ class BaseJudgeReward:
         """The same as an object with a ``score``."""
         return self._compute([build_request(prompt, completion, answer, answer_type, fields)])[0]
 
-    async def acompute_reward(
-        self,
-        prompt: str,
-        completion: str,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> JudgeRewardResult:
-        """:meth:`compute_reward` from any running loop."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        return (await self._acompute([asked]))[0]
-
     # ── many rewards ─────────────────────────────────────────────────────────────────────────
 
     def reward_batch(
@@ -305,15 +297,11 @@ class BaseJudgeReward:
     def get_metrics(self) -> dict[str, Any]:
         """Counts of this process, always the same keys.
 
-        They are those of :func:`adjudge.client.connection.collect_metrics`. What an override of
+        They are those of :func:`adjudge.client.metrics.collect_metrics`. What an override of
         :meth:`_request_judge` answers by itself is not counted. ``RuntimeError`` on adjudge's own
-        event loop: :meth:`aget_metrics`.
+        event loop.
         """
         return run_blocking(self._client.metrics())
-
-    async def aget_metrics(self) -> dict[str, Any]:
-        """:meth:`get_metrics` from any running loop."""
-        return await run_on_engine(self._client.metrics())
 
     def close(self) -> None:
         """End what is under way and close the connections; harmless a second time."""
@@ -348,116 +336,115 @@ class BaseJudgeReward:
 
     def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         if not self._overridden:
-            return run_blocking(self._on_engine(_prepare_all(asked)))
-        if len(asked) == 1:
-            return [self._by_override(asked[0])]
+            return run_blocking(self._ask(_prepare_all(asked)))
+        started = time.monotonic()
         with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
-            return list(threads.map(self._by_override, asked))
+            outcomes = list(threads.map(self._ask_override, asked))
+        return run_blocking(self._finish(asked, outcomes, started))
 
     async def _acompute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         if self._overridden:
             return await asyncio.to_thread(self._compute, asked)
-        return await run_on_engine(self._on_engine(_prepare_all(asked)))
+        return await run_on_engine(self._ask(_prepare_all(asked)))
 
-    async def _on_engine(
+    async def _ask(
         self, prepared: Sequence[PreparedRequest | GradingFailure]
     ) -> list[JudgeRewardResult]:
         started = time.monotonic()
         sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
         answers = iter(await self._client.ask(sendable))
-        outcomes = [
-            (one.request, next(answers))
-            if isinstance(one, PreparedRequest)
-            else (None, RequestOutcome(failure=one))
-            for one in prepared
-        ]
-        if not self.settings.fallback_to_rule or len(outcomes) == 1:
-            found = [await self._result(request, answer) for request, answer in outcomes]
-            self._log.log_call(found, started)
-            return found
-        results: dict[int, JudgeRewardResult] = {}
+        requests: list[RequestOrFailure] = []
+        outcomes = []
+        for one in prepared:
+            if isinstance(one, PreparedRequest):
+                requests.append(one.request)
+                outcomes.append(next(answers))
+            else:
+                requests.append(one)
+                outcomes.append(RequestOutcome(failure=one))
+        return await self._finish(requests, outcomes, started)
 
-        async def settle(place: int, request: JudgeRequest | None, answer: RequestOutcome) -> None:
-            results[place] = await self._result(request, answer)
+    def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
+        started = time.monotonic()
+        outcome = RequestOutcome()
+        try:
+            if isinstance(asked, GradingFailure):
+                raise asked
+            outcome.response = _override_response(self._request_judge(asked))
+            if outcome.response.error is not None:
+                raise to_failure(outcome.response.error)
+            outcome.cached = bool((outcome.response.metadata or {}).get("cached"))
+        except GradingFailure as failure:
+            outcome.failure = failure
+        outcome.latency = time.monotonic() - started
+        return outcome
 
-        # Rules may take their time in processes of their own.
-        await run_all(settle(place, *outcome) for place, outcome in enumerate(outcomes))
-        found = [results[place] for place in range(len(outcomes))]
+    async def _finish(
+        self,
+        asked: Sequence[RequestOrFailure],
+        outcomes: Sequence[RequestOutcome],
+        started: float,
+    ) -> list[JudgeRewardResult]:
+        """Outcomes as results, with a rule in its place where that is wanted and allowed."""
+        found = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
+        if self.settings.fallback_to_rule:
+            missing = [place for place, one in enumerate(found) if one.source == "none"]
+            # Rules may take their time in processes of their own.
+            await run_all(self._replace(found, n, asked[n], outcomes[n]) for n in missing)
         self._log.log_call(found, started)
         return found
 
-    def _by_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
-        if isinstance(asked, GradingFailure):
-            return run_blocking(self._logged(None, RequestOutcome(failure=asked)))
-        started = time.monotonic()
-        answer = RequestOutcome()
-        try:
-            answer.response = _override_response(self._request_judge(asked))
-        except GradingFailure as failure:
-            answer.failure = failure
-        else:
-            if answer.response.error is not None:
-                error = answer.response.error
-                marks = {"judge": True, **error.failure_metadata}
-                answer.failure = GradingFailure(error.kind, error.message, marks)
-            answer.cached = bool((answer.response.metadata or {}).get("cached"))
-        answer.latency = time.monotonic() - started
-        return run_blocking(self._logged(asked, answer))
-
-    async def _logged(
-        self, request: JudgeRequest | None, answer: RequestOutcome
-    ) -> JudgeRewardResult:
-        found = await self._result(request, answer)
-        self._log.log_call([found], time.monotonic() - found.latency)
-        return found
-
-    async def _result(
-        self, request: JudgeRequest | None, answer: RequestOutcome
-    ) -> JudgeRewardResult:
-        """An answer as a result, with the rule in its place where that is wanted and allowed."""
-        name = None if request is None else request.request_id
-        failure, latency = answer.failure, answer.latency
-        self._end_if_final(failure)
-        if failure is None and (response := answer.response) is not None:
+    def _result(self, asked: RequestOrFailure, outcome: RequestOutcome) -> JudgeRewardResult:
+        name = asked.request_id if isinstance(asked, JudgeRequest) else None
+        failure, response, latency = outcome.failure, outcome.response, outcome.latency
+        if failure is None and response is not None:
+            self._final_in_row = 0
             return JudgeRewardResult(
                 response.score,
                 "judge",
                 name,
                 latency,
-                answer.cached,
+                outcome.cached,
                 response.explanation,
                 response.detailed_scores,
                 msgspec.to_builtins(response),
             )
         if not isinstance(failure, GradingFailure):
             raise failure or AssertionError("an answer without response or failure")
-        error = str(failure)
-        if request is not None and self.settings.fallback_to_rule and may_fall_back(failure):
-            try:
-                rule = await compute_rule_score(request)
-            except GradingFailure as why:
-                error += f"; the rule gives no score: {why}"
-            else:
-                (await self._client.connection()).counts.fallbacks += 1
-                return JudgeRewardResult(
-                    rule.score,
-                    "rule_fallback",
-                    name,
-                    latency,
-                    explanation=rule.reason,
-                    error=error,
-                    error_kind=failure.kind,
-                )
-        return JudgeRewardResult(None, "none", name, latency, error=error, error_kind=failure.kind)
+        if failure.final:
+            self._count_final(failure)
+        return JudgeRewardResult(
+            None, "none", name, latency, error=str(failure), error_kind=failure.kind
+        )
 
-    def _end_if_final(self, failure: Exception | None) -> None:
-        """Raise at the eighth failure in a row that no further request will do better than."""
-        if failure is None:
-            self._final_in_row = 0
-        if not isinstance(failure, GradingFailure) or not failure.final:
+    async def _replace(
+        self,
+        found: list[JudgeRewardResult],
+        place: int,
+        asked: RequestOrFailure,
+        outcome: RequestOutcome,
+    ) -> None:
+        """A rule's score in place of a judge's that may pass."""
+        failure, result = outcome.failure, found[place]
+        if not isinstance(asked, JudgeRequest) or not isinstance(failure, GradingFailure):
             return
+        if not is_passing(failure.kind, failure.metadata):
+            return
+        try:
+            rule = await compute_rule_score(asked)
+        except GradingFailure as why:
+            error = f"{result.error}; the rule gives no score: {why}"
+            found[place] = msgspec.structs.replace(result, error=error)
+        else:
+            (await self._client.batcher()).counts.fallbacks += 1
+            found[place] = msgspec.structs.replace(
+                result, score=rule.score, source="rule_fallback", explanation=rule.reason
+            )
+
+    def _count_final(self, failure: GradingFailure) -> None:
+        """Raise at the eighth failure in a row that no further request will do better than."""
         self._final_in_row += 1
-        if self._final_in_row >= self._most_final:
+        if self._final_in_row >= _MOST_FINAL:
             message = f"{self.settings.judge_url}: no request has a reward any more: {failure}"
             if failure.kind is ErrorKind.AUTH:
                 raise JudgeAuthError(message)
@@ -503,29 +490,22 @@ class MultiCritiqueJudge:
     """Several judge services about one completion; ``reduce`` makes one score of theirs.
 
     ``judges``: addresses; ``config``: keys that hold for all. ``reduce``: ``mean``, ``median`` or
-    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. One that failed leaves the score missing,
-    since other judges are on another ruler; with ``quorum``, those that answered count when so many
-    did. A rule never answers here.
+    ``vote``, as of :class:`~adjudge.graders.MultiJudge`. A judge that failed leaves the score
+    missing, since other judges are on another ruler (a panel of a spec may have a quorum), and a
+    rule never answers here.
     """
 
     def __init__(
         self,
         judges: Sequence[str],
-        quorum: int | None = None,
         config: Mapping[str, Any] | None = None,
         reduce: Reduce = "mean",
     ) -> None:
         check_choice("MultiCritiqueJudge", "reduce", reduce, Reduce)
+        self.reduce = reduce
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")
-        if quorum is not None and not 1 <= quorum <= len(judges):
-            raise ConfigError(
-                f"MultiCritiqueJudge: quorum: must be from 1 to {len(judges)} (found {quorum!r})"
-            )
-        self.quorum, self.reduce = quorum, reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
-        for judge in self.judges if quorum else ():  # the others may be enough
-            judge._most_final = sys.maxsize  # noqa: SLF001
         if any(judge.settings.fallback_to_rule for judge in self.judges):
             raise ConfigError(
                 "MultiCritiqueJudge: fallback_to_rule: a rule's score and judges' scores cannot "
@@ -541,52 +521,32 @@ class MultiCritiqueJudge:
         **fields: Any,
     ) -> dict[str, Any]:
         """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
-        return run_blocking(self.ascore(prompt, completion, answer, answer_type, **fields))
-
-    async def ascore(
-        self,
-        prompt: str,
-        completion: str,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """:meth:`score` from any running loop; all judges are asked at once."""
-        asks = [
-            asyncio.ensure_future(
-                judge.acompute_reward(prompt, completion, answer, answer_type, **fields)
-            )
-            for judge in self.judges
-        ]
-        try:
-            await asyncio.wait(asks)
-        finally:
-            for ask in asks:
-                ask.cancel()
-        return self._together([ask.result() for ask in asks])
-
-    def close(self) -> None:
-        """Close all of them."""
-        for judge in self.judges:
-            judge.close()
-
-    async def aclose(self) -> None:
-        """:meth:`close` from any running loop."""
-        for judge in self.judges:
-            await run_on_engine(judge.aclose())
-
-    def _together(self, results: Sequence[JudgeRewardResult]) -> dict[str, Any]:
+        asked = [build_request(prompt, completion, answer, answer_type, fields)]
+        results = run_blocking(self._ask_all(asked))
         scores = [result.score for result in results]
         given = [score for score in scores if score is not None]
-        needed = len(results) if self.quorum is None else self.quorum
         failed = [
             f"{judge.settings.judge_url}: {result.error_kind}: {result.error}"
             for judge, result in zip(self.judges, results, strict=True)
             if result.score is None
         ]
-        if len(given) < needed:
-            what = f"{len(given)} of {len(results)} judges answered, {needed} are needed"
+        if failed:
+            what = f"{len(given)} of {len(results)} judges answered, {len(results)} are needed"
             return {"score": None, "explanation": "; ".join([what, *failed]), "scores": scores}
         score = reduce_values(given, self.reduce)
-        words = [f"{self.reduce} of {len(given)} judges: {score:.2f}", *failed]
-        return {"score": score, "explanation": "; ".join(words), "scores": scores}
+        words = f"{self.reduce} of {len(given)} judges: {score:.2f}"
+        return {"score": score, "explanation": words, "scores": scores}
+
+    async def _ask_all(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        asks = [asyncio.ensure_future(judge._acompute(asked)) for judge in self.judges]  # noqa: SLF001
+        try:
+            await asyncio.wait(asks)
+        finally:
+            for ask in asks:
+                ask.cancel()
+        return [ask.result()[0] for ask in asks]
+
+    def close(self) -> None:
+        """Close all of them."""
+        for judge in self.judges:
+            judge.close()

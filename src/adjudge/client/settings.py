@@ -6,9 +6,10 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from adjudge.config import check_keys, interpolate
 from adjudge.errors import ConfigError
@@ -27,24 +28,8 @@ VARIABLES = {
 }
 """Where a key comes from that the config leaves out."""
 
-# Lowest and highest value of each number, both allowed.
-_INTEGERS = {
-    "cache_size": (1, 10_000_000),
-    "max_batch_size": (1, MAX_BATCH),
-    "max_concurrent_requests": (1, 10_000),
-    "max_retries": (0, 100),
-    "circuit_breaker_threshold": (1, 1_000_000),
-}
-_SECONDS = {
-    "cache_ttl": (0.001, 1e9),
-    "batch_timeout": (0.0, 60.0),
-    "timeout": (0.01, 86_400.0),
-    "circuit_breaker_timeout": (0.001, 86_400.0),
-}
-_SWITCHES = ("use_cache", "fallback_to_rule")
-_KEYS = ("judge_url", "api_key", "api_key_env", *_SWITCHES, *_INTEGERS, *_SECONDS)
 _ONE_VARIABLE = re.compile(r"\s*\$\{([A-Za-z_][A-Za-z0-9_]*)\}\s*\Z")
-_WHERE = "judge config"
+_WHERE = "config"
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +57,16 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     api_key_env: str = JUDGE_KEY_VARIABLE
     key_required: bool = False
     use_cache: bool = True
-    cache_size: int = 5000
-    cache_ttl: float = 3600.0
-    max_batch_size: int = 16
-    batch_timeout: float = 0.05
-    max_concurrent_requests: int = 32
-    timeout: float = 30.0
+    cache_size: Annotated[int, Meta(ge=1, le=10_000_000)] = 5000
+    cache_ttl: Annotated[float, Meta(ge=0.001, le=1e9)] = 3600.0
+    max_batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 16
+    batch_timeout: Annotated[float, Meta(ge=0, le=60)] = 0.05
+    max_concurrent_requests: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    timeout: Annotated[float, Meta(ge=0.01, le=86_400)] = 30.0
     fallback_to_rule: bool = False
-    max_retries: int = 3
-    circuit_breaker_threshold: int = 10
-    circuit_breaker_timeout: float = 60.0
+    max_retries: Annotated[int, Meta(ge=0, le=100)] = 3
+    circuit_breaker_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] = 10
+    circuit_breaker_timeout: Annotated[float, Meta(ge=0.001, le=86_400)] = 60.0
     breaker_waits: bool = False
 
     @classmethod
@@ -105,14 +90,21 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name not in given and (value := os.environ.get(variable)):
                 given[name] = value
         for name, value in given.items():
-            values[name] = _check_value(name, interpolate(value, _WHERE, name))
+            values[name] = interpolate(value, _WHERE, name)
         if "judge_url" not in values:
             raise ConfigError(
                 f"{_WHERE}: judge_url: is missing. Give it, or set the environment variable "
                 f"{JUDGE_URL_VARIABLE}."
             )
-        settings = cls(**values)
-        if settings.batch_timeout >= settings.timeout:
+        values["judge_url"] = _read_url(values["judge_url"])
+        try:  # text is read as what it says, since variables are text
+            settings = msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            problem, _, name = str(error).rstrip("`").partition(" - at `$.")
+            raise ConfigError(
+                f"{_WHERE}: {name}: {problem[0].lower()}{problem[1:]} (found {values[name]!r:.60})"
+            ) from None
+        if not settings.batch_timeout < settings.timeout:  # so is NaN
             raise ConfigError(
                 f"{_WHERE}: batch_timeout: must be below timeout (found "
                 f"{settings.batch_timeout:g}; timeout is {settings.timeout:g})"
@@ -141,6 +133,11 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_KEYS = ["api_key", *ClientSettings.__struct_fields__]
+_KEYS.remove("key_required")
+_KEYS.remove("breaker_waits")
+
+
 def _read_key_settings(api_key: Any, api_key_env: Any) -> dict[str, Any]:
     """Which variable holds the key; the key itself is neither kept nor shown."""
     if api_key_env is not None:
@@ -163,33 +160,6 @@ def _read_key_settings(api_key: Any, api_key_env: Any) -> dict[str, Any]:
         f"{_WHERE}: api_key: a config must not contain a key. Use api_key_env: A_VARIABLE, or "
         f"api_key: ${{{JUDGE_KEY_VARIABLE}}}."
     )
-
-
-def _check_value(name: str, value: Any) -> Any:
-    """A value of the key's type; text is read as what it says, since variables are text."""
-    if name == "judge_url":
-        return _read_url(value)
-    if name in _SWITCHES:
-        return _read_switch(name, value)
-    low, high = _INTEGERS[name] if name in _INTEGERS else _SECONDS[name]
-    what = "a whole number" if name in _INTEGERS else "a number of seconds"
-    try:
-        number = float(value.strip() if isinstance(value, str) else value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    fits = low <= number <= high and not isinstance(value, bool)
-    if not fits or (name in _INTEGERS and number != int(number)):
-        raise ConfigError(
-            f"{_WHERE}: {name}: must be {what} from {low:g} to {high:g} (found {value!r:.60})"
-        )
-    return int(number) if name in _INTEGERS else number
-
-
-def _read_switch(name: str, value: Any) -> bool:
-    found = {"true": True, "false": False}.get(str(value).strip().lower())
-    if found is None:
-        raise ConfigError(f"{_WHERE}: {name}: must be true or false (found {value!r:.60})")
-    return found
 
 
 def _read_url(value: Any) -> str:

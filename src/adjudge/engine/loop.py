@@ -46,7 +46,8 @@ FLUSH_S = 5.0
 """How long cancelled work may take to put its affairs in order."""
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop where that is installed."""
     try:
         import uvloop  # noqa: PLC0415  (optional: not every platform has it)
     except ImportError:
@@ -59,7 +60,7 @@ class _Engine:
     """A running loop and the daemon thread that runs it."""
 
     def __init__(self) -> None:
-        self.loop = _new_loop()
+        self.loop = new_event_loop()
         self.thread = threading.Thread(target=self._run, name="adjudge-engine", daemon=True)
         self.thread.start()
 

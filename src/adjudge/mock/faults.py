@@ -19,26 +19,20 @@ gives one latency to one request number.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum
 from statistics import NormalDist
 
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError
-from adjudge.mock.http import Api
+from adjudge.mock.requests import Api
 
 _MASK = (1 << 64) - 1
 
 
-class DrawStream(IntEnum):
-    """What a draw is for; the members of a family count on from the number given here."""
-
-    FAULT = 0
-    VARIANT = 1
-    MODIFIER = 16
-    LATENCY = 64
+# What a draw is for; the streams of modifiers and of latencies count on from these.
+_FAULT, _VARIANT, _MODIFIER, _LATENCY = 0, 1, 16, 64
 
 
 def _splitmix64(z: int) -> int:
@@ -48,29 +42,12 @@ def _splitmix64(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def draw_uniform(seed: int, number: int, stream: int) -> float:
+def _draw_uniform(seed: int, number: int, stream: int) -> float:
     """A number strictly between 0 and 1 for draw ``stream`` of request ``number``."""
     z = _splitmix64((seed + number * 0x9E3779B97F4A7C15) & _MASK)
     z = _splitmix64((z + stream * 0xD1B54A32D192ED03) & _MASK)
     return ((z >> 12) + 0.5) * 2.0**-52
 
-
-FAULT_STATUSES = {
-    "400": 400,
-    "401": 401,
-    "403": 403,
-    "404": 404,
-    "422": 422,
-    "429": 429,
-    "429-retry": 429,
-    "quota": 429,
-    "500": 500,
-    "502": 502,
-    "503": 503,
-    "504": 504,
-    "529": 529,
-}
-"""Faults that are an error answer, and its HTTP status."""
 
 FAULTS = {
     "400": "an invalid-request error",
@@ -114,32 +91,27 @@ FAULTS = {
 MODIFIERS = ("wrong-id", "drop-logprobs", "drop-schema")
 """Faults that are drawn on their own."""
 
+FAULT_STATUSES = {name: int(name[:3]) for name in FAULTS if name[0].isdigit()} | {"quota": 429}
+"""Faults that are an error answer, and its HTTP status."""
+
 _FAULT_VALUES = {"429-retry": 1.0, "hang": None, "drip": 3.0}
 
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """One kind of trouble; ``value`` is what stood after ``=`` or its default."""
+    """One kind of trouble; ``value`` is the number after ``=`` or its default."""
 
     name: str
     probability: float
     value: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """Down from ``start`` to ``end`` seconds after the start: resets, or ``status`` if given."""
-
-    start: float
-    end: float
-    status: int | None = None
-
-
 class FaultSampler:
     """All faults of a server, drawn per request number."""
 
-    def __init__(self, faults: Sequence[InjectedFault], seed: int) -> None:
+    def __init__(self, specs: Sequence[str], seed: int) -> None:
         self._seed = seed
+        faults = [_parse_fault(spec) for spec in specs]
         self._breaking = [fault for fault in faults if fault.name not in MODIFIERS]
         self._modifying = [fault for fault in faults if fault.name in MODIFIERS]
         total = sum(fault.probability for fault in self._breaking)
@@ -148,156 +120,122 @@ class FaultSampler:
                 f"--fail: the sum of the probabilities must be at most 1 (found {total:g})"
             )
 
-    def __bool__(self) -> bool:
-        return bool(self._breaking or self._modifying)
-
     def breaking(self, number: int) -> InjectedFault | None:
         """The fault that request ``number`` meets, if any."""
-        if not self._breaking:
-            return None
-        left = draw_uniform(self._seed, number, DrawStream.FAULT)
+        left = _draw_uniform(self._seed, number, _FAULT)
         for fault in self._breaking:
             left -= fault.probability
             if left < 0:
                 return fault
         return None
 
-    def modifying(self, number: int) -> tuple[str, ...]:
+    def first_variant(self, number: int) -> bool:
+        """Whether request ``number`` gets the first of a fault's two forms."""
+        return _draw_uniform(self._seed, number, _VARIANT) < 0.5
+
+    def modifying(self, number: int) -> set[str]:
         """The names of the details that go wrong for request ``number``."""
-        return tuple(
+        return {
             fault.name
             for fault in self._modifying
-            if draw_uniform(self._seed, number, DrawStream.MODIFIER + MODIFIERS.index(fault.name))
+            if _draw_uniform(self._seed, number, _MODIFIER + MODIFIERS.index(fault.name))
             < fault.probability
-        )
+        }
 
 
-def parse_fault_option(spec: str) -> InjectedFault:
+def _parse_fault(spec: str) -> InjectedFault:
     """``NAME:PROBABILITY`` or ``NAME=VALUE:PROBABILITY``; raises :class:`ConfigError`."""
-    left, colon, right = spec.rpartition(":")
-    if not colon:
-        raise ConfigError(f"--fail {spec!r}: must have the form NAME:PROBABILITY, like 429:0.05")
-    probability = _non_negative_number(right)
-    if probability is None or probability > 1:
-        raise ConfigError(
-            f"--fail {spec!r}: the probability must be a number from 0 to 1 (found {right!r})"
-        )
+    left, _, right = spec.rpartition(":")
     name, equals, text = left.partition("=")
-    if name not in FAULTS:
+    if left and name not in FAULTS:
         hint = suggest_name(name, FAULTS)
         raise ConfigError(
             f"--fail {spec!r}: the fault {name!r} is unknown{hint} (allowed: those that "
             "adjudge mock --faults lists)"
         )
-    if not equals:
-        return InjectedFault(name, probability, _FAULT_VALUES.get(name))
-    if name not in _FAULT_VALUES:
+    numbers = _read_numbers(f"{right},{text}" if equals else right)
+    if not numbers or numbers[0] > 1 or (equals and name not in _FAULT_VALUES):
         raise ConfigError(
-            f"--fail {spec!r}: this fault takes no value (allowed for {', '.join(_FAULT_VALUES)}). "
-            "Leave the value out."
+            f"--fail {spec!r}: must have the form NAME:PROBABILITY, from 0 to 1, like 429:0.05, "
+            f"or NAME=SECONDS:PROBABILITY for {', '.join(_FAULT_VALUES)}"
         )
-    value = _non_negative_number(text)
-    if value is None:
-        raise ConfigError(
-            f"--fail {spec!r}: the value must be a number of seconds, 0 or more (found {text!r})"
-        )
-    return InjectedFault(name, probability, value)
+    return InjectedFault(name, numbers[0], numbers[1] if equals else _FAULT_VALUES.get(name))
 
 
-def parse_outage_option(spec: str) -> Outage:
-    """``START,END`` or ``START,END,503`` in seconds; raises :class:`ConfigError`."""
-    parts = spec.split(",")
-    numbers = [_non_negative_number(part) for part in parts[:2]]
-    start, end = numbers if len(numbers) == 2 else (None, None)
-    known = len(parts) == 2 or (len(parts) == 3 and parts[2] == "503")
-    if start is None or end is None or end <= start or not known:
-        raise ConfigError(
-            f"--outage {spec!r}: must have the form START,END (resets connections) or "
-            "START,END,503, in seconds after the start, with END above START"
-        )
-    return Outage(start, end, 503 if len(parts) == 3 else None)
-
-
-def _non_negative_number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
-
-
-LATENCY_FORMS = {
-    "fixed": "fixed:SECONDS",
-    "lognormal": "lognormal:MEDIAN,SIGMA",
-    "hang": "hang:PROBABILITY,SECONDS",
-    "load": "load:SECONDS",
-}
-"""The specs, by their first word."""
-
-_standard_normal = NormalDist()
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """One part of a reply's latency: its kind and its one or two numbers."""
-
-    kind: str
-    first: float
-    second: float = 0.0
-
-    def seconds(self, u: float, in_flight: int) -> float:
-        """Seconds for the draw ``u`` in (0, 1) with ``in_flight`` other requests being answered.
-
-        fixed S: S. load S: S · in_flight. hang P, S: S with probability P (the reply comes in the
-        end). lognormal m, σ: m · e^(σ·z), z standard normal; σ = 1.288 puts the 99th percentile at
-        20 medians.
-        """
-        if self.kind == "fixed":
-            return self.first
-        if self.kind == "load":
-            return self.first * in_flight
-        if self.kind == "hang":
-            return self.second if u < self.first else 0.0
-        return self.first * math.exp(self.second * _standard_normal.inv_cdf(u))
-
-
-def parse_latency(spec: str) -> Latency:
-    """``kind:numbers`` as a latency; raises :class:`ConfigError` that shows the form."""
-    kind, _, rest = spec.partition(":")
-    if kind not in LATENCY_FORMS:
-        hint = suggest_name(kind, LATENCY_FORMS)
-        forms = ", ".join(LATENCY_FORMS.values())
-        raise ConfigError(
-            f"--latency {spec!r}: the kind {kind!r} is unknown{hint} (allowed: {forms})"
-        )
-    values = _parse_numbers(spec, rest)
-    if len(values) != 1 + LATENCY_FORMS[kind].count(","):
-        raise ConfigError(f"--latency {spec!r}: must have the form {LATENCY_FORMS[kind]}")
-    part = Latency(kind, *values)
-    if kind == "hang" and part.first > 1:
-        raise ConfigError(f"--latency {spec!r}: the probability must be from 0 to 1")
-    return part
-
-
-def _parse_numbers(spec: str, text: str) -> list[float]:
+def _read_numbers(text: str) -> list[float]:
+    """Numbers of 0 or more between commas; none of them when one is something else."""
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
-        values = []
-    if not values or not all(math.isfinite(value) and value >= 0 for value in values):
-        form = LATENCY_FORMS[spec.partition(":")[0]]
-        raise ConfigError(
-            f"--latency {spec!r}: must have the form {form}, with numbers of 0 or more"
+        return []
+    return values if all(math.isfinite(value) and value >= 0 for value in values) else []
+
+
+class OutageSchedule:
+    """When the server is away, in seconds after its start: ``START,END`` or ``START,END,503``."""
+
+    def __init__(self, specs: Sequence[str]) -> None:
+        self._spans = []
+        for spec in specs:
+            numbers = _read_numbers(spec)
+            if numbers[2:] not in ([], [503.0]) or not numbers[:1] < numbers[1:2]:
+                raise ConfigError(
+                    f"--outage {spec!r}: must have the form START,END (resets connections) or "
+                    "START,END,503, in seconds after the start, with END above START"
+                )
+            self._spans.append((numbers[0], numbers[1], 503 if numbers[2:] else 0))
+
+    def status(self, since: float) -> int | None:
+        """What requests meet ``since`` seconds after the start: 503, 0 for a reset, or nothing."""
+        return next((status for start, end, status in self._spans if start <= since < end), None)
+
+
+_standard_normal = NormalDist()
+
+_LATENCIES: dict[str, tuple[str, Callable[..., float]]] = {
+    "fixed": ("SECONDS", lambda _u, _others, seconds: seconds),
+    "lognormal": (
+        "MEDIAN,SIGMA",
+        lambda u, _others, median, sigma: median * math.exp(sigma * _standard_normal.inv_cdf(u)),
+    ),
+    "hang": ("PROBABILITY,SECONDS", lambda u, _others, p, seconds: seconds if u < p else 0.0),
+    "load": ("SECONDS", lambda _u, others, seconds: seconds * others),
+}
+"""The numbers of each kind, and the seconds of a draw ``u`` in (0, 1) beside other requests.
+
+A sigma of 1.288 puts the 99th percentile at 20 medians.
+"""
+
+
+class Latency:
+    """How long replies take: the sum of all parts."""
+
+    def __init__(self, specs: Sequence[str], seed: int) -> None:
+        self._seed = seed
+        self._parts = []
+        for spec in specs:
+            kind, _, rest = spec.partition(":")
+            if kind not in _LATENCIES:
+                allowed = ", ".join(_LATENCIES)
+                raise ConfigError(
+                    f"--latency {spec!r}: the kind {kind!r} is unknown"
+                    f"{suggest_name(kind, _LATENCIES)} (allowed: {allowed})"
+                )
+            form, seconds = _LATENCIES[kind]
+            numbers = _read_numbers(rest)
+            if len(numbers) != 1 + form.count(",") or (kind == "hang" and numbers[0] > 1):
+                raise ConfigError(
+                    f"--latency {spec!r}: must have the form {kind}:{form}, with numbers of 0 or "
+                    "more and probabilities of at most 1"
+                )
+            self._parts.append((seconds, numbers))
+
+    def draw(self, number: int, in_flight: int) -> float:
+        """Seconds that request ``number`` takes beside ``in_flight`` others."""
+        return sum(
+            seconds(_draw_uniform(self._seed, number, _LATENCY + i), in_flight, *numbers)
+            for i, (seconds, numbers) in enumerate(self._parts)
         )
-    return values
-
-
-def draw_latency(parts: Sequence[Latency], seed: int, number: int, in_flight: int) -> float:
-    """Seconds that request ``number`` takes: the sum of all parts."""
-    total = 0.0
-    for i, part in enumerate(parts):
-        total += part.seconds(draw_uniform(seed, number, DrawStream.LATENCY + i), in_flight)
-    return total
 
 
 class RateLimitBucket:
@@ -319,36 +257,24 @@ class RateLimitBucket:
             return 0.0
         return (1.0 - self._left) / per_second
 
-    def headers(self, api: Api, wait: float = 0.0) -> bytes:
+    def headers(self, api: Api, wait: float) -> bytes:
         """The limit, what is left, when it is full again and, with ``wait``, when to retry."""
         full_in = (self._capacity - self._left) * 60 / self.rpm
-        lines = rate_limit_headers(api, self.rpm, max(0, int(self._left + 1e-9)), full_in)
-        return lines + _retry_lines(api, wait, math.ceil(wait)) if wait else lines
+        return limit_headers(api, self.rpm, int(self._left + 1e-9), full_in, wait or None)
 
 
-def rate_limit_headers(api: Api, limit: float, left: int, reset_s: float) -> bytes:
-    """Rate-limit headers: durations like ``6m0.5s`` (OpenAI), RFC 3339 times (Anthropic)."""
+def limit_headers(
+    api: Api, limit: float, left: int, reset_s: float, retry_s: float | None
+) -> bytes:
+    """Rate-limit headers, with durations like ``6.5s`` (OpenAI) or RFC 3339 times (Anthropic)."""
+    prefix, suffix, reset = "x-ratelimit-", "-requests", f"{reset_s:g}s"
     if api == "anthropic":
+        prefix, suffix = "anthropic-ratelimit-requests-", ""
         reset = (datetime.now(UTC) + timedelta(seconds=reset_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        prefix = "anthropic-ratelimit-requests-"
-        lines = f"{prefix}limit: {limit:g}\r\n{prefix}remaining: {left}\r\n{prefix}reset: {reset}"
-    else:
-        minutes, seconds = divmod(round(reset_s, 3), 60)
-        reset = f"{minutes:.0f}m{seconds:g}s" if minutes else f"{seconds:g}s"
-        lines = (
-            f"x-ratelimit-limit-requests: {limit:g}\r\n"
-            f"x-ratelimit-remaining-requests: {left}\r\nx-ratelimit-reset-requests: {reset}"
-        )
-    return lines.encode() + b"\r\n"
-
-
-def retry_headers(api: Api, seconds: float) -> bytes:
-    """All that a provider says on refusing for ``seconds``: nothing left, and when to retry."""
-    return rate_limit_headers(api, 60, 0, seconds) + _retry_lines(api, seconds, seconds)
-
-
-def _retry_lines(api: Api, exact: float, shown: float) -> bytes:
-    lines = b"retry-after: %b\r\n" % f"{shown:g}".encode()
-    if api == "openai":
-        lines += b"retry-after-ms: %d\r\n" % math.ceil(exact * 1000)
-    return lines
+    facts = {"limit": f"{limit:g}", "remaining": str(left), "reset": reset}
+    lines = [f"{prefix}{key}{suffix}: {one}\r\n" for key, one in facts.items()]
+    if retry_s is not None:
+        lines.append(f"retry-after: {math.ceil(retry_s)}\r\n")
+        if api == "openai":
+            lines.append(f"retry-after-ms: {math.ceil(retry_s * 1000)}\r\n")
+    return "".join(lines).encode()

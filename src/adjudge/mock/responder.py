@@ -1,6 +1,6 @@
 """One chat request in, what becomes of it out.
 
-That is the reply in parts, when each is sent and how it ends; and what was counted.
+That is the bytes of the reply in parts, when each is sent and how the connection ends.
 """
 
 from __future__ import annotations
@@ -9,46 +9,28 @@ import hmac
 import math
 import time
 from collections import Counter
-from enum import IntEnum
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.mock.behaviours import PROSE_REPLY, MockAnswer, MockSettings, make_behaviour
 from adjudge.mock.faults import (
     FAULT_STATUSES,
-    DrawStream,
     FaultSampler,
     InjectedFault,
+    Latency,
+    OutageSchedule,
     RateLimitBucket,
-    draw_latency,
-    draw_uniform,
-    parse_fault_option,
-    parse_latency,
-    parse_outage_option,
-    retry_headers,
+    limit_headers,
 )
-from adjudge.mock.http import (
-    LAST_CHUNK,
-    Api,
-    BadRequest,
-    ChatRequest,
-    RequestHead,
-    format_chunk,
-    format_response,
-    format_stream_head,
-    last_text,
-    read_chat_request,
-)
-from adjudge.mock.responses import (
-    ReplyEnvelope,
-    error_event,
-    provider_error_body,
-    response_body,
-    response_events,
-)
+from adjudge.mock.requests import Api, BadRequest, ChatRequest, read_chat_request
+from adjudge.mock.responses import ChatReply, error_event, provider_error_body
 
 
+@dataclass
 class MockStats:
     """Counts since the start.
 
@@ -57,127 +39,78 @@ class MockStats:
     ``cancelled``: requests whose client left before the reply had ended.
     """
 
-    def __init__(self) -> None:
-        self.requests = 0
-        self.replied = 0
-        self.cancelled = 0
-        self.connections = 0
-        self.open = 0
-        self.in_flight = 0
-        self.in_flight_peak = 0
-        self.refused: Counter[str] = Counter()
-        self.faults: Counter[str] = Counter()
+    requests: int = 0
+    replied: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    cancelled: int = 0
+    connections: int = 0
+    in_flight: int = 0
+    in_flight_peak: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, open_connections: int) -> dict[str, Any]:
         """The counts as JSON has them."""
-        return {
-            "requests": self.requests,
-            "replied": self.replied,
-            "refused": dict(self.refused),
-            "faults": dict(self.faults),
-            "cancelled": self.cancelled,
-            "connections": {"total": self.connections, "open": self.open},
-            # A reply without latency is never seen in flight.
-            "in_flight": {
-                "now": self.in_flight,
-                "peak": max(self.in_flight_peak, min(1, self.requests)),
-            },
+        found = vars(self) | {
+            "connections": {"total": self.connections, "open": open_connections},
+            "in_flight": {"now": self.in_flight, "peak": self.in_flight_peak},
         }
+        del found["in_flight_peak"]
+        return found
 
 
-class _Scored(msgspec.Struct):
-    score: float = 0.0
-
+ConnectionEnd = Literal["keep", "close", "reset", "hang"]
+"""What becomes of the connection after the last part."""
 
 _PIECES = 20
 _RESET_AFTER_S = 0.005  # so that the client sees the first half before the reset
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 
 
-class ConnectionEnd(IntEnum):
-    """What becomes of the connection after the last part."""
-
-    KEEP = 0
-    CLOSE = 1
-    RESET = 2
-    HANG = 3
-
-
-class ScheduledResponse(msgspec.Struct, gc=False):
-    """Parts, each with the seconds to wait before it, and the end.
-
-    ``sound`` when nothing was done to the reply.
-    """
+@dataclass(slots=True)
+class ScheduledResponse:
+    """Parts, each with the seconds to wait before it, and the end; intact: a sound chat reply."""
 
     steps: list[tuple[float, bytes]]
-    end: ConnectionEnd = ConnectionEnd.KEEP
+    end: ConnectionEnd = "keep"
     is_intact: bool = False
 
 
-def schedule_body(
-    status: int,
-    content_type: bytes,
-    body: bytes,
-    extra: bytes,
-    fault: InjectedFault | None,
-    wait: float,
+def respond_at_once(
+    status: int, body: bytes, extra: bytes = b"", kind: bytes = b"application/json"
 ) -> ScheduledResponse:
-    """A whole body after ``wait`` seconds, or what ``fault`` leaves of it."""
-    whole = format_response(status, body, content_type, extra)
-    if fault is None:
-        return ScheduledResponse([(wait, whole)], is_intact=True)
-    if fault.name == "duplicate-response":
-        return ScheduledResponse([(wait, whole + whole)])
-    head_size = len(whole) - len(body)
-    size = max(1, -(-len(body) // _PIECES))
-    pieces = [body[i : i + size] for i in range(0, len(body), size)]
-    middle = len(pieces) // 2
-    if (broken := _schedule_broken(whole[:head_size], pieces, middle, fault, wait)) is not None:
-        return broken
-    return ScheduledResponse([(wait, whole)])
+    """A whole response, due now."""
+    head = _format_head(status, kind, extra + b"content-length: %d" % len(body))
+    return ScheduledResponse([(0.0, head + body)])
 
 
-def schedule_events(
-    events: list[bytes], extra: bytes, fault: InjectedFault | None, wait: float
+def _format_head(status: int, content_type: bytes, lines: bytes) -> bytes:
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b\r\n\r\n" % (
+        status, _REASONS[status].encode(), content_type, lines,
+    )  # fmt: skip
+
+
+def _schedule(
+    head: bytes, pieces: list[bytes], middle: int, fault: InjectedFault | None, wait: float
 ) -> ScheduledResponse:
-    """A stream: all events after ``wait`` seconds."""
-    head = format_stream_head(extra)
-    pieces = [format_chunk(event) for event in events]
-    pieces.append(LAST_CHUNK)
-    if fault is not None:
-        if fault.name == "duplicate-response":
-            return ScheduledResponse([(wait, (head + b"".join(pieces)) * 2)])
-        if (
-            broken := _schedule_broken(head, pieces, first_half_size(events), fault, wait)
-        ) is not None:
-            return broken
-    return ScheduledResponse([(wait, head + b"".join(pieces))], is_intact=fault is None)
-
-
-def first_half_size(events: list[bytes]) -> int:
-    """How many events make the first half of a stream; never those that tell of its end."""
-    return max(1, (len(events) - 3) // 2)
-
-
-def _schedule_broken(
-    head: bytes, pieces: list[bytes], middle: int, fault: InjectedFault, wait: float
-) -> ScheduledResponse | None:
-    """The script of a fault of the connection, or ``None`` for another fault."""
-    name, value = fault.name, fault.value
-    if name == "reset-before":
-        return ScheduledResponse([(wait, b"")], ConnectionEnd.RESET)
+    """The response after ``wait`` seconds, or what a fault of the connection leaves of it."""
+    whole = head + b"".join(pieces)
+    half = (wait, head + b"".join(pieces[:middle]))
+    name, value = ("", None) if fault is None else (fault.name, fault.value)
     if name == "hang":
-        if value is None:
-            return ScheduledResponse([], ConnectionEnd.HANG)
-        return ScheduledResponse([(wait + value, head + b"".join(pieces))])
+        steps = [] if value is None else [(wait + value, whole)]
+        return ScheduledResponse(steps, "hang" if value is None else "keep")
     if name == "drip":
         gap = (value or 0.0) / max(1, len(pieces))
-        return ScheduledResponse([(wait, head)] + [(gap, piece) for piece in pieces])
-    ends = {"reset": ConnectionEnd.RESET, "close": ConnectionEnd.CLOSE, "stall": ConnectionEnd.HANG}
-    if name not in ends:
-        return None
-    half = (wait, head + b"".join(pieces[:middle]))
-    rest = [(_RESET_AFTER_S, b"")] if name == "reset" else []
-    return ScheduledResponse([half, *rest], ends[name])
+        return ScheduledResponse([(wait, head), *((gap, piece) for piece in pieces)])
+    broken: Mapping[str, tuple[list[tuple[float, bytes]], ConnectionEnd]] = {
+        "duplicate-response": ([(wait, whole * 2)], "keep"),
+        "reset-before": ([(wait, b"")], "reset"),
+        "reset": ([half, (_RESET_AFTER_S, b"")], "reset"),
+        "close": ([half], "close"),
+        "stall": ([half], "hang"),
+    }
+    steps, end = broken.get(name, ([(wait, whole)], "keep"))
+    return ScheduledResponse(steps, end, is_intact=fault is None)
 
 
 # As DashScope words it.
@@ -190,6 +123,10 @@ _HTML_PAGE = (
 )
 
 
+class _Scored(msgspec.Struct):
+    score: float = 0.0
+
+
 class Responder:
     """Decides each reply from the settings, the request and its number.
 
@@ -197,159 +134,125 @@ class Responder:
     """
 
     def __init__(self, settings: MockSettings, seed: int, stats: MockStats, started: float) -> None:
+        self._settings = settings
         self._stats = stats
-        self._seed = seed
         self._started = started
-        self._model = settings.model
         self._created = int(time.time())
         self._behaviour = make_behaviour(settings)
-        self._latency = [parse_latency(spec) for spec in settings.latency]
-        self._faults = FaultSampler([parse_fault_option(spec) for spec in settings.fail], seed)
-        self._outages = [parse_outage_option(spec) for spec in settings.outage]
-        self._stream_only = settings.stream_only
+        self._latency = Latency(settings.latency, seed)
+        self._faults = FaultSampler(settings.fail, seed)
+        self._outages = OutageSchedule(settings.outage)
         self._bucket = None if settings.rpm is None else RateLimitBucket(settings.rpm, started)
-        key = settings.key()
-        self._key = None if key is None else key.encode()
-        self._guarded = bool(self._outages) or self._key is not None or self._bucket is not None
+        self._key = settings.key.encode()
 
     def respond(
-        self, api: Api, head: RequestHead, body: bytes, now: float
-    ) -> bytes | ScheduledResponse:
-        """The response: bytes when it is due at once, else its parts and times."""
-        stats = self._stats
-        stats.requests += 1
-        number = stats.requests
-        extra = b""
-        if self._guarded:
-            if (refusal := self._refuse_unread(api, head, now)) is not None:
-                return refusal
-            if self._bucket is not None:
-                extra = self._bucket.headers(api)
+        self, api: Api, headers: Mapping[str, str], body: bytes, now: float
+    ) -> ScheduledResponse:
+        """The response to a chat request."""
+        self._stats.requests += 1
+        number = self._stats.requests
+        if (refusal := self._refuse_unread(api, headers, now)) is not None:
+            return refusal
         try:
             request = read_chat_request(api, body)
-            if self._stream_only and not request.stream:
-                return self._refused("stream_only", api, 400, _STREAM_ONLY_MESSAGE)
-            return self._respond(api, request, number, extra)
-        except BadRequest as error:
-            return self._refused("bad_request", api, error.status, str(error))
+            if api == "classify":
+                return self._classify(request)
+            if self._settings.stream_only and not request.stream:
+                return self._refuse("stream_only", api, 400, _STREAM_ONLY_MESSAGE)
+            return self._respond(api, request, number)
+        except (BadRequest, msgspec.ValidationError) as error:
+            return self._refuse("bad_request", api, 400, str(error))
 
-    def classify(self, head: RequestHead, body: bytes, now: float) -> bytes | ScheduledResponse:
+    def _classify(self, request: ChatRequest) -> ScheduledResponse:
         """A scalar judge's output, as vLLM's ``/classify`` gives it: score + log(1 + characters).
 
         Of the behaviour's score and the length of the response, for a judge that says the same of
         every response is refused as none.
         """
-        self._stats.requests += 1
-        if (refusal := self._refuse_unread("openai", head, now)) is not None:
-            return refusal
+        text = request.user = request.assistant
         try:
-            text = last_text(read_chat_request("openai", body).messages, "assistant")
-            said = msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
-            reply = self._behaviour.answer(ChatRequest(messages=[said], size=len(body))).text
-        except BadRequest as error:
-            return self._refused("bad_request", "openai", error.status, str(error))
-        try:
-            score = msgspec.json.decode(reply, type=_Scored).score
+            score = msgspec.json.decode(self._behaviour(request).text, type=_Scored).score
         except msgspec.DecodeError:
             score = 0.0
         self._stats.replied += 1
-        output = {"probs": [score + math.log1p(len(text))]}
-        usage = {"prompt_tokens": -(-len(body) // 4)}
-        answer = {"data": [output], "model": self._model, "usage": usage}
-        return format_response(200, msgspec.json.encode(answer))
+        answer = {
+            "data": [{"probs": [score + math.log1p(len(text))]}],
+            "model": self._settings.model,
+            "usage": {"prompt_tokens": -(-request.size // 4)},
+        }
+        return respond_at_once(200, msgspec.json.encode(answer))
 
-    def down(self, now: float) -> bytes | ScheduledResponse | None:
+    def down(self, now: float) -> ScheduledResponse | None:
         """What an outage answers at ``now``, or ``None`` when there is none."""
-        since = now - self._started
-        for outage in self._outages:
-            if outage.start <= since < outage.end:
-                if outage.status is None:
-                    return ScheduledResponse([], ConnectionEnd.RESET)
-                return format_response(
-                    outage.status, provider_error_body("openai", outage.status, "down")
-                )
-        return None
+        status = self._outages.status(now - self._started)
+        if not status:
+            return None if status is None else ScheduledResponse([], "reset")
+        return respond_at_once(status, provider_error_body("openai", status, "down"))
 
-    def keyless(self, api: Api, head: RequestHead) -> bytes | None:
+    def keyless(self, api: Api, headers: Mapping[str, str]) -> ScheduledResponse | None:
         """The refusal of a request without the key, or ``None``."""
-        if self._key is None or _has_key(head, self._key):
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = headers.get("x-api-key", bearer if scheme.lower() == "bearer" else "")
+        if not self._key or hmac.compare_digest(given.strip().encode(), self._key):
             return None
-        return format_response(401, provider_error_body(api, 401, "the key is missing or wrong"))
+        return respond_at_once(401, provider_error_body(api, 401, "the key is missing or wrong"))
 
     def _refuse_unread(
-        self, api: Api, head: RequestHead, now: float
-    ) -> bytes | ScheduledResponse | None:
+        self, api: Api, headers: Mapping[str, str], now: float
+    ) -> ScheduledResponse | None:
         """The refusal of a request that is not even looked at."""
-        if (down := self.down(now)) is not None:
-            self._stats.refused["outage"] += 1
-            return down
-        if (refusal := self.keyless(api, head)) is not None:
-            self._stats.refused["key"] += 1
-            return refusal
+        for reason, refusal in (("outage", self.down(now)), ("key", self.keyless(api, headers))):
+            if refusal is not None:
+                self._stats.refused[reason] += 1
+                return refusal
         if self._bucket is not None and (wait := self._bucket.take(now)):
-            headers = self._bucket.headers(api, wait)
-            return self._refused("rpm", api, 429, "requests per minute exceeded", headers)
+            extra = self._bucket.headers(api, wait)
+            return self._refuse("rpm", api, 429, "requests per minute exceeded", extra)
         return None
 
-    def _refused(
+    def _refuse(
         self, reason: str, api: Api, status: int, message: str, extra: bytes = b""
-    ) -> bytes:
+    ) -> ScheduledResponse:
         self._stats.refused[reason] += 1
-        return format_response(status, provider_error_body(api, status, message), extra=extra)
+        return respond_at_once(status, provider_error_body(api, status, message), extra)
 
-    def _wait(self, number: int) -> float:
-        if not self._latency:
-            return 0.0
-        return draw_latency(self._latency, self._seed, number, self._stats.in_flight)
-
-    def _respond(
-        self, api: Api, request: ChatRequest, number: int, extra: bytes
-    ) -> bytes | ScheduledResponse:
+    def _respond(self, api: Api, request: ChatRequest, number: int) -> ScheduledResponse:
         fault = self._faults.breaking(number)
         if fault is not None and fault.name == "cut-stream" and not request.stream:
             fault = None
         if fault is not None:
             self._stats.faults[fault.name] += 1
-            if fault.name in FAULT_STATUSES:
-                return _schedule_error(api, fault)
+            if fault.name in FAULT_STATUSES or fault.name.startswith("html"):
+                return self._respond_error(api, fault, number)
         changed = self._apply_modifiers(request, number)
-        return self._composed(api, request, number, extra, fault, changed)
-
-    def _composed(
-        self,
-        api: Api,
-        request: ChatRequest,
-        number: int,
-        extra: bytes,
-        fault: InjectedFault | None,
-        changed: set[str],
-    ) -> ScheduledResponse:
-        answer = (
-            MockAnswer(PROSE_REPLY) if "drop-schema" in changed else self._behaviour.answer(request)
+        name = "" if fault is None else fault.name
+        drops = "drop-schema" in changed
+        answer = MockAnswer(PROSE_REPLY) if drops else self._behaviour(request)
+        answer = _corrupt_answer(answer, name)
+        reply = ChatReply(
+            answer, request, number, self._settings.model, self._created, "wrong-id" in changed
         )
-        if fault is not None:
-            answer = _corrupt_answer(answer, fault.name)
-        envelope = ReplyEnvelope(number, self._model, self._created, "wrong-id" in changed)
-        wait = self._wait(number)
-        if request.stream and (fault is None or not fault.name.startswith("html")):
-            events = response_events(api, answer, request, envelope)
-            if fault is not None:
-                events = _corrupt_events(events, fault.name, api)
-            script = schedule_events(events, extra, fault, wait)
+        extra = b"" if self._bucket is None else self._bucket.headers(api, 0.0)
+        wait = self._latency.draw(number, self._stats.in_flight)
+        if request.stream:
+            events = _corrupt_events(reply.events(api), name, api)
+            lines = b"cache-control: no-cache\r\n%btransfer-encoding: chunked" % extra
+            head = _format_head(200, b"text/event-stream", lines)
+            pieces = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
+            middle = _first_half_size(events)
+            response = _schedule(head, [*pieces, b"0\r\n\r\n"], middle, fault, wait)
         else:
-            body = response_body(api, answer, request, envelope)
-            status, kind = 200, b"application/json"
-            if fault is not None:
-                status, kind, body = self._spoiled_body(body, fault.name, api, number)
-            script = schedule_body(status, kind, body, extra, fault, wait)
-        script.is_intact = script.is_intact and not changed
-        return script
+            body = _corrupt_body(reply.body(api), name, api)
+            head = _format_head(200, b"application/json", extra + b"content-length: %d" % len(body))
+            size = max(1, -(-len(body) // _PIECES))
+            pieces = [body[i : i + size] for i in range(0, len(body), size)]
+            response = _schedule(head, pieces, len(pieces) // 2, fault, wait)
+        response.is_intact = response.is_intact and not changed
+        return response
 
     def _apply_modifiers(self, request: ChatRequest, number: int) -> set[str]:
-        """The details that go wrong; what is to be ignored is taken out of ``asked``."""
-        changed = set(self._faults.modifying(number))
-        if not changed:
-            return changed
+        """The details that go wrong; what is to be ignored is taken out of the request."""
+        changed = self._faults.modifying(number)
         if request.logprobs is None:
             changed.discard("drop-logprobs")
         elif "drop-logprobs" in changed:
@@ -357,29 +260,39 @@ class Responder:
         if request.schema is None and request.choices is None:
             changed.discard("drop-schema")
         elif "drop-schema" in changed:
-            request.schema = request.choices = request.tool = request.block = None
+            request.schema = request.choices = None
         self._stats.faults.update(changed)
         return changed
 
-    def _spoiled_body(
-        self, body: bytes, name: str, api: Api, number: int
-    ) -> tuple[int, bytes, bytes]:
+    def _respond_error(self, api: Api, fault: InjectedFault, number: int) -> ScheduledResponse:
+        """An error answer; errors come at once."""
+        name = fault.name
         if name == "html":
-            heads = draw_uniform(self._seed, number, DrawStream.VARIANT) < 0.5
-            name = "html-200" if heads else "html-502"
-        if name in {"html-200", "html-502"}:
-            return int(name[-3:]), b"text/html", _HTML_PAGE
-        if name == "error200":
-            body = provider_error_body(api, 500, "the engine failed")
-        elif name == "truncated":
-            body = body[: len(body) // 2]
-        elif name == "duplicate":
-            body += body
-        return 200, b"application/json", body
+            name = "html-200" if self._faults.first_variant(number) else "html-502"
+        if name.startswith("html"):
+            return respond_at_once(int(name[-3:]), _HTML_PAGE, kind=b"text/html")
+        status, money = FAULT_STATUSES[name], name == "quota"
+        body = provider_error_body(api, status, f"mock fault {name}", money=money)
+        wait = fault.value or 0.0
+        extra = limit_headers(api, 60, 0, wait, wait) if name == "429-retry" else b""
+        return respond_at_once(status, body, extra)
+
+
+def _corrupt_body(body: bytes, name: str, api: Api) -> bytes:
+    if name == "error200":
+        return provider_error_body(api, 500, "the engine failed")
+    if name == "truncated":
+        return body[: len(body) // 2]
+    return body * 2 if name == "duplicate" else body
+
+
+def _first_half_size(events: list[bytes]) -> int:
+    """How many events make the first half of a stream; never those that tell of its end."""
+    return max(1, (len(events) - 3) // 2)
 
 
 def _corrupt_events(events: list[bytes], name: str, api: Api) -> list[bytes]:
-    half = first_half_size(events)
+    half = _first_half_size(events)
     if name == "error200":
         return [*events[:half], error_event(api, "the engine failed")]
     if name == "cut-stream":
@@ -389,33 +302,14 @@ def _corrupt_events(events: list[bytes], name: str, api: Api) -> list[bytes]:
     return events * 2 if name == "duplicate" else events
 
 
-def _has_key(head: RequestHead, key: bytes) -> bool:
-    given = head.header(b"x-api-key")
-    if given is None:
-        scheme, _, given = (head.header(b"authorization") or b"").partition(b" ")
-        if scheme.lower() != b"bearer":
-            return False
-    return hmac.compare_digest(given.strip(), key)
-
-
-def _schedule_error(api: Api, fault: InjectedFault) -> ScheduledResponse:
-    """An error answer; errors come at once."""
-    status = FAULT_STATUSES[fault.name]
-    body = provider_error_body(api, status, f"mock fault {fault.name}", money=fault.name == "quota")
-    extra = retry_headers(api, fault.value or 0.0) if fault.name == "429-retry" else b""
-    return ScheduledResponse([(0.0, format_response(status, body, extra=extra))])
-
-
 def _corrupt_answer(answer: MockAnswer, name: str) -> MockAnswer:
     """The answer after a fault that changes what the model says."""
-    if name == "empty":
-        return MockAnswer("")
-    if name == "refusal":
-        return MockAnswer("", finish="refusal")
-    if name == "content-filter":
-        return MockAnswer("", finish="content_filter")
-    if name == "max-tokens":
-        return MockAnswer(answer.text[: len(answer.text) // 2], answer.reasoning, "length")
-    if name == "duplicate-text":
-        return MockAnswer(f"{answer.text}\n{answer.text}", answer.reasoning)
-    return answer
+    text = answer.text
+    changed = {
+        "empty": MockAnswer(""),
+        "refusal": MockAnswer("", finish="refusal"),
+        "content-filter": MockAnswer("", finish="content_filter"),
+        "max-tokens": MockAnswer(text[: len(text) // 2], answer.reasoning, "length"),
+        "duplicate-text": MockAnswer(f"{text}\n{text}", answer.reasoning),
+    }
+    return changed.get(name, answer)

@@ -10,344 +10,231 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from adjudge.mock.behaviours import MockAnswer
-from adjudge.mock.http import Api, ChatRequest
-from adjudge.text import encode_exactly
+from adjudge.mock.requests import Api, ChatRequest
 
 _TOKEN = re.compile(r"\d+|[^\W\d]+|\s+|[^\w\s]")
 _CHOSEN_PROBABILITY = 0.75
-_NEIGHBOUR_PROBABILITY = 0.1
+_REFUSAL_TEXT = "I'm sorry, but I can't help with that."
 
-
-def split_tokens(text: str) -> list[str]:
-    """``text`` in words, numbers, marks and runs of white space, which join to it again.
-
-    >>> split_tokens('{"score": 12}')
-    ['{', '"', 'score', '"', ':', ' ', '12', '}']
-    """
-    return _TOKEN.findall(text)
-
-
-def reply_tokens(text: str, choices: Sequence[str] | None) -> list[str]:
-    """The tokens of a reply; a choice is one token, as where decoding is masked to choices."""
-    if choices and text in choices:
-        return [text]
-    return split_tokens(text)
-
-
-def make_logprobs(
-    pieces: Sequence[str], shown: int, choices: Sequence[str] | None
-) -> list[dict[str, Any]]:
-    """OpenAI's ``logprobs.content`` for ``pieces``, with up to ``shown`` alternatives each."""
-    items = []
-    for piece in pieces:
-        likely = _token_probabilities(piece, choices)
-        top = [_logprob(token, p) for token, p in list(likely.items())[:shown]]
-        items.append(_logprob(piece, likely[piece]) | {"top_logprobs": top})
-    return items
-
-
-def _logprob(token: str, probability: float) -> dict[str, Any]:
-    encoded = list(encode_exactly(token))
-    return {"token": token, "logprob": math.log(probability), "bytes": encoded}
-
-
-def _token_probabilities(piece: str, choices: Sequence[str] | None) -> dict[str, float]:
-    """Made-up probabilities, the token's own first.
-
-    Over choices they sum to 1; a number shares with its two neighbours; a word stands alone.
-    """
-    if choices and piece in choices:
-        others = [choice for choice in dict.fromkeys(choices) if choice != piece]
-        if not others:
-            return {piece: 1.0}
-        return {piece: _CHOSEN_PROBABILITY} | dict.fromkeys(
-            others, (1 - _CHOSEN_PROBABILITY) / len(others)
-        )
-    if piece.isascii() and piece.isdigit() and len(piece) < 16:
-        number = int(piece)
-        near = {str(one): _NEIGHBOUR_PROBABILITY for one in (number - 1, number + 1) if one >= 0}
-        near.pop(piece, None)
-        return {piece: 1 - sum(near.values())} | near
-    return {piece: 0.95}
-
-
-REFUSAL_TEXT = "I'm sorry, but I can't help with that."
+split_tokens = _TOKEN.findall
+"""Words, numbers, marks and runs of white space, which join to the text again."""
 
 _encode = msgspec.json.Encoder().encode
+Json = dict[str, Any]
 
 
-class ReplyEnvelope(msgspec.Struct, gc=False):
-    """What surrounds a reply: which request it answers, whose model, since when."""
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """An answer to a request: which number, of which model, since when.
 
+    A wrong id differs in every part of a stream.
+    """
+
+    answer: MockAnswer
+    request: ChatRequest
     number: int
     model: str
     created: int
     wrong_id: bool = False
 
-    def identity(self, prefix: str, part: int = 0) -> str:
-        """The reply's id; a wrong one differs in every ``part`` of a stream."""
-        if self.wrong_id:
-            return f"{prefix}wrong-{part}"
-        return f"{prefix}mock-{self.number}"
+    def body(self, api: Api) -> bytes:
+        """The whole response body."""
+        return _encode(
+            self._message(content=self._blocks(), stop_reason=self._stop_reason())
+            if api == "anthropic"
+            else self._completion()
+        )
 
-
-def response_body(
-    api: Api, answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> bytes:
-    """The whole response body."""
-    shape = _openai_body if api == "openai" else _anthropic_body
-    return _encode(shape(answer, request, envelope))
-
-
-def response_events(
-    api: Api, answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> list[bytes]:
-    """The response as server-sent events, the end mark included."""
-    if api == "anthropic":
+    def events(self, api: Api) -> list[bytes]:
+        """The response as server-sent events, the end mark included."""
+        if api == "openai":
+            return [
+                *(b"data: %b\n\n" % _encode(one) for one in self._chunks()),
+                b"data: [DONE]\n\n",
+            ]
         return [
             b"event: %b\ndata: %b\n\n" % (event["type"].encode(), _encode(event))
-            for event in _anthropic_events(answer, request, envelope)
+            for event in self._events()
         ]
-    chunks = _openai_chunks(answer, request, envelope)
-    return [b"data: %b\n\n" % _encode(one) for one in chunks] + [b"data: [DONE]\n\n"]
 
+    def _identity(self, prefix: str, part: int = 0) -> str:
+        return f"{prefix}wrong-{part}" if self.wrong_id else f"{prefix}mock-{self.number}"
 
-# --- OpenAI
+    def _tokens(self) -> list[str]:
+        """The tokens of the text; a choice is one token, as where decoding is masked to choices."""
+        text = self.answer.text
+        return [text] if text in (self.request.choices or ()) else split_tokens(text)
 
+    def _counts(self) -> tuple[int, int]:
+        """Tokens in and out."""
+        out = len(self._tokens()) + len(split_tokens(self.answer.reasoning))
+        return -(-self.request.size // 4), out
 
-def _openai_body(
-    answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> dict[str, Any]:
-    refused = answer.finish == "refusal"
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": None if refused else answer.text,
-        "refusal": (answer.text or REFUSAL_TEXT) if refused else None,
-    }
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    logprobs = None
-    if request.logprobs is not None and not refused:
-        pieces = reply_tokens(answer.text, request.choices)
-        wanted = make_logprobs(pieces, request.logprobs, request.choices)
-        logprobs = {"content": wanted, "refusal": None}
-    return {
-        "id": envelope.identity("chatcmpl-"),
-        "object": "chat.completion",
-        "created": envelope.created,
-        "model": envelope.model,
-        "choices": [
-            {
-                "index": 0,
-                "message": message,
-                "logprobs": logprobs,
-                "finish_reason": _openai_finish(answer),
-            }
-        ],
-        "usage": _openai_usage(answer, request),
-    }
+    # --- OpenAI
 
+    def _completion(self) -> Json:
+        answer, refused = self.answer, self.answer.finish == "refusal"
+        message: Json = {
+            "role": "assistant",
+            "content": None if refused else answer.text,
+            "refusal": (answer.text or _REFUSAL_TEXT) if refused else None,
+        }
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        logprobs = None if refused else self._logprobs(self._tokens())
+        choice = {"index": 0, "message": message, "logprobs": logprobs,
+                  "finish_reason": self._finish()}  # fmt: skip
+        return self._envelope("chat.completion", choice) | {"usage": self._usage()}
 
-def _openai_finish(answer: MockAnswer) -> str:
-    return "stop" if answer.finish == "refusal" else answer.finish
-
-
-def _openai_usage(answer: MockAnswer, request: ChatRequest) -> dict[str, Any]:
-    sent, got = _count_tokens(answer, request)
-    return {
-        "prompt_tokens": sent,
-        "completion_tokens": got,
-        "total_tokens": sent + got,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-
-
-def _openai_chunks(
-    answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> list[dict[str, Any]]:
-    deltas: list[tuple[dict[str, Any], list[dict[str, Any]] | None]] = [
-        ({"role": "assistant", "content": ""}, None)
-    ]
-    deltas += [({"reasoning_content": piece}, None) for piece in split_tokens(answer.reasoning)]
-    if answer.finish == "refusal":
-        deltas += [
-            ({"refusal": piece}, None) for piece in split_tokens(answer.text or REFUSAL_TEXT)
-        ]
-    else:
-        for piece in reply_tokens(answer.text, request.choices):
-            wanted = (
-                None
-                if request.logprobs is None
-                else make_logprobs([piece], request.logprobs, request.choices)
+    def _chunks(self) -> list[Json]:
+        answer = self.answer
+        deltas: list[tuple[Json, Json | None]] = [({"role": "assistant", "content": ""}, None)]
+        deltas += [({"reasoning_content": piece}, None) for piece in split_tokens(answer.reasoning)]
+        if answer.finish == "refusal":
+            pieces = split_tokens(answer.text or _REFUSAL_TEXT)
+            deltas += [({"refusal": piece}, None) for piece in pieces]
+        else:
+            deltas += [({"content": one}, self._logprobs([one])) for one in self._tokens()]
+        ends = [None] * len(deltas) + [self._finish()]
+        chunks = [
+            self._envelope(
+                "chat.completion.chunk",
+                {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": end},
+                part,
             )
-            deltas.append(({"content": piece}, wanted))
-    chunks = [
-        _openai_chunk(envelope, i, delta, wanted, None) for i, (delta, wanted) in enumerate(deltas)
-    ]
-    chunks.append(_openai_chunk(envelope, len(chunks), {}, None, _openai_finish(answer)))
-    if request.include_usage:
-        last = _openai_chunk(envelope, len(chunks), {}, None, None)
-        chunks.append(last | {"choices": [], "usage": _openai_usage(answer, request)})
-    return chunks
+            for part, ((delta, logprobs), end) in enumerate(
+                zip([*deltas, ({}, None)], ends, strict=True)
+            )
+        ]
+        if self.request.include_usage:
+            last = self._envelope("chat.completion.chunk", {}, len(chunks))
+            chunks.append(last | {"choices": [], "usage": self._usage()})
+        return chunks
+
+    def _envelope(self, kind: str, choice: Json, part: int = 0) -> Json:
+        return {
+            "id": self._identity("chatcmpl-", part),
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": [choice],
+        }
+
+    def _finish(self) -> str:
+        return "stop" if self.answer.finish == "refusal" else self.answer.finish
+
+    def _usage(self) -> Json:
+        sent, got = self._counts()
+        return {
+            "prompt_tokens": sent,
+            "completion_tokens": got,
+            "total_tokens": sent + got,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+
+    def _logprobs(self, pieces: Sequence[str]) -> Json | None:
+        shown = self.request.logprobs
+        if shown is None:
+            return None
+        items = []
+        for piece in pieces:
+            likely = _token_probabilities(piece, self.request.choices or ())
+            top = [_logprob(token, p) for token, p in list(likely.items())[:shown]]
+            items.append(_logprob(piece, likely[piece]) | {"top_logprobs": top})
+        return {"content": items, "refusal": None}
+
+    # --- Anthropic
+
+    def _message(self, **fields: Any) -> Json:
+        sent, got = self._counts()
+        usage = {"input_tokens": sent, "output_tokens": got}
+        return {
+            "id": self._identity("msg_"),
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage | {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
+            **fields,
+        }
+
+    def _blocks(self) -> list[Json]:
+        answer, blocks = self.answer, []
+        if answer.reasoning:
+            blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": "mock"})
+        if answer.text:
+            blocks.append({"type": "text", "text": answer.text})
+        return blocks
+
+    def _stop_reason(self) -> str:
+        return {"stop": "end_turn", "length": "max_tokens"}.get(self.answer.finish, "refusal")
+
+    def _events(self) -> list[Json]:
+        started = self._message()
+        events: list[Json] = [{"type": "message_start", "message": started}, {"type": "ping"}]
+        for index, block in enumerate(self._blocks()):
+            kind = block["type"]
+            delta = {"type": f"{kind}_delta", kind: block[kind]}
+            events += [
+                {
+                    "type": "content_block_start",
+                    "index": index,
+                    "content_block": block | {kind: ""},
+                },
+                {"type": "content_block_delta", "index": index, "delta": delta},
+                {"type": "content_block_stop", "index": index},
+            ]
+        stop = {"stop_reason": self._stop_reason(), "stop_sequence": None}
+        events.append({"type": "message_delta", "delta": stop, "usage": started["usage"]})
+        return [*events, {"type": "message_stop"}]
 
 
-def _openai_chunk(
-    envelope: ReplyEnvelope,
-    part: int,
-    delta: dict[str, Any],
-    wanted: list[dict[str, Any]] | None,
-    finish: str | None,
-) -> dict[str, Any]:
-    logprobs = None if wanted is None else {"content": wanted, "refusal": None}
-    return {
-        "id": envelope.identity("chatcmpl-", part),
-        "object": "chat.completion.chunk",
-        "created": envelope.created,
-        "model": envelope.model,
-        "choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
-    }
+def _logprob(token: str, probability: float) -> Json:
+    return {"token": token, "logprob": math.log(probability)}
 
 
-# --- Anthropic
+def _token_probabilities(piece: str, choices: Sequence[str]) -> dict[str, float]:
+    """Made-up probabilities, the token's own first.
+
+    Over choices they sum to 1; another token has no alternatives.
+    """
+    if piece in choices:
+        others = [choice for choice in dict.fromkeys(choices) if choice != piece]
+        own = _CHOSEN_PROBABILITY if others else 1.0
+        return {piece: own} | {other: (1 - own) / len(others) for other in others}
+    return {piece: 0.95}
 
 
-def _anthropic_body(
-    answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> dict[str, Any]:
-    sent, got = _count_tokens(answer, request)
-    return _anthropic_message(envelope, sent, got) | {
-        "content": _anthropic_blocks(answer, request, envelope),
-        "stop_reason": _anthropic_stop(answer, request),
-    }
-
-
-def _anthropic_message(envelope: ReplyEnvelope, sent: int, got: int) -> dict[str, Any]:
-    return {
-        "id": envelope.identity("msg_"),
-        "type": "message",
-        "role": "assistant",
-        "model": envelope.model,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": sent,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "output_tokens": got,
-        },
-    }
-
-
-def _anthropic_blocks(
-    answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    if answer.reasoning:
-        blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": "mock"})
-    if (called := _tool_input(answer, request)) is not None:
-        identity = envelope.identity("toolu_")
-        blocks.append({"type": "tool_use", "id": identity, "name": request.tool, "input": called})
-    elif answer.text:
-        blocks.append({"type": "text", "text": answer.text})
-    return blocks
-
-
-def _tool_input(answer: MockAnswer, request: ChatRequest) -> dict[str, Any] | None:
-    """The reply as the input of the tool that the request insists on, where it can be one."""
-    if request.tool is None or answer.finish != "stop":
-        return None
-    try:
-        return msgspec.json.decode(answer.text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return None
-
-
-def _anthropic_stop(answer: MockAnswer, request: ChatRequest) -> str:
-    if _tool_input(answer, request) is not None:
-        return "tool_use"
-    stops = {"stop": "end_turn", "length": "max_tokens"}
-    return stops.get(answer.finish, "refusal")
-
-
-def _anthropic_events(
-    answer: MockAnswer, request: ChatRequest, envelope: ReplyEnvelope
-) -> list[dict[str, Any]]:
-    sent, got = _count_tokens(answer, request)
-    started = _anthropic_message(envelope, sent, 1)
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": started}, {"type": "ping"}]
-    for index, block in enumerate(_anthropic_blocks(answer, request, envelope)):
-        empty, deltas = _block_deltas(block)
-        events.append({"type": "content_block_start", "index": index, "content_block": empty})
-        events += [{"type": "content_block_delta", "index": index, "delta": one} for one in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    stop = {"stop_reason": _anthropic_stop(answer, request), "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": stop, "usage": {"output_tokens": got}})
-    events.append({"type": "message_stop"})
-    return events
-
-
-def _block_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as it starts, and what is added to it."""
-    if block["type"] == "tool_use":
-        pieces = split_tokens(_encode(block["input"]).decode())
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        return block | {"input": {}}, deltas
-    if block["type"] == "thinking":
-        pieces = split_tokens(block["thinking"])
-        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
-        deltas.append({"type": "signature_delta", "signature": block["signature"]})
-        return block | {"thinking": "", "signature": ""}, deltas
-    pieces = split_tokens(block["text"])
-    return block | {"text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
-
-
-# --- both
-
-
-def _count_tokens(answer: MockAnswer, request: ChatRequest) -> tuple[int, int]:
-    """Tokens in and out."""
-    got = len(reply_tokens(answer.text, request.choices))
-    if answer.reasoning:
-        got += len(split_tokens(answer.reasoning))
-    return -(-request.size // 4), got
-
-
-_OPENAI_ERRORS = {
-    400: ("invalid_request_error", None),
-    401: ("invalid_request_error", "invalid_api_key"),
-    403: ("permission_error", None),
-    404: ("invalid_request_error", "model_not_found"),
-    429: ("requests", "rate_limit_exceeded"),
+_ERRORS = {
+    401: ("invalid_request_error", "invalid_api_key", "authentication_error"),
+    403: ("permission_error", None, "permission_error"),
+    404: ("invalid_request_error", "model_not_found", "not_found_error"),
+    429: ("requests", "rate_limit_exceeded", "rate_limit_error"),
+    504: ("server_error", None, "timeout_error"),
+    529: ("server_error", None, "overloaded_error"),
 }
-_ANTHROPIC_ERRORS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
+"""OpenAI's type and code of an error, and Anthropic's type."""
 
 
 def provider_error_body(api: Api, status: int, message: str, *, money: bool = False) -> bytes:
     """The provider's error object; ``money`` marks a 429 that waiting does not cure."""
+    other = ("invalid_request_error", None, "invalid_request_error")
+    kind, code, anthropic = _ERRORS.get(
+        status, ("server_error", None, "api_error") if status >= 500 else other
+    )
+    if money:
+        kind, code, anthropic = "insufficient_quota", "insufficient_quota", "billing_error"
     if api == "anthropic":
-        default = "api_error" if status >= 500 else "invalid_request_error"
-        kind = "billing_error" if money else _ANTHROPIC_ERRORS.get(status, default)
-        return _encode({"type": "error", "error": {"type": kind, "message": message}})
-    named: tuple[str, str | None] = ("insufficient_quota", "insufficient_quota")
-    if not money:
-        fallback = ("server_error" if status >= 500 else "invalid_request_error", None)
-        named = _OPENAI_ERRORS.get(status, fallback)
-    error = {"message": message, "type": named[0], "param": None, "code": named[1]}
-    return _encode({"error": error})
+        return _encode({"type": "error", "error": {"type": anthropic, "message": message}})
+    return _encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 def error_event(api: Api, message: str) -> bytes:

@@ -42,7 +42,12 @@ async def ask(
 
 def raw_post(body: Any, *headers: str) -> bytes:
     data = json.dumps(body).encode()
-    lines = ["POST /v1/chat/completions HTTP/1.1", f"content-length: {len(data)}", *headers]
+    lines = [
+        "POST /v1/chat/completions HTTP/1.1",
+        "host: x",
+        f"content-length: {len(data)}",
+        *headers,
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.unit.helpers.scripted_provider import Seesaw
 from tests.unit.helpers.stand_in_service import score_of
 
-from adjudge.client.connection import LoopConnection, RequestOutcome, prepare_request
+from adjudge.client.batcher import RequestBatcher, RequestOutcome
+from adjudge.client.exchange import prepare_request
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import run_virtual
 from adjudge.errors import GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
 from adjudge.judges.endpoint.endpoint import Endpoint
@@ -65,19 +68,42 @@ def _json(body: Any) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-def line_to(service: Service, **config: Any) -> LoopConnection:
+_lines: list[RequestBatcher] = []
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on a loop of virtual time, and close its clients."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        async def main() -> None:
+            _lines.clear()
+            await test(*arguments, **named)
+            for line in _lines:
+                await line.aclose()
+
+        run_virtual(main())
+
+    return run
+
+
+def line_to(service: Service, **config: Any) -> RequestBatcher:
     settings = ClientSettings.from_config({"judge_url": "http://a", **config})
     endpoint = Endpoint(["http://a"], service, settings.endpoint, rng=Seesaw())
-    line = LoopConnection(settings, endpoint)
-    line.batcher._rng = Seesaw()
+    line = RequestBatcher(settings, endpoint, rng=Seesaw())
+    _lines.append(line)
     return line
 
 
-def asked(line: LoopConnection, completion: str, **fields: Any) -> asyncio.Future[RequestOutcome]:
-    return line.ask(prepare_request(JudgeRequest(prompt="p", completion=completion, **fields)))
+def asked(line: RequestBatcher, completion: str, **fields: Any) -> asyncio.Task[RequestOutcome]:
+    async def ask() -> RequestOutcome:
+        request = JudgeRequest(prompt="p", completion=completion, **fields)
+        return (await line.ask([prepare_request(request)]))[0]
+
+    return asyncio.get_running_loop().create_task(ask())
 
 
-async def answers(line: LoopConnection, *completions: str) -> list[RequestOutcome]:
+async def answers(line: RequestBatcher, *completions: str) -> list[RequestOutcome]:
     waiters = [asked(line, completion) for completion in completions]
     await asyncio.wait(waiters)
     return [waiter.result() for waiter in waiters]
