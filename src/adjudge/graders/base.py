@@ -77,7 +77,7 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def check_value(owner: str, parameter: str, value: Any, kind: Any) -> None:
+def check_parameter(owner: str, parameter: str, value: Any, kind: Any) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
     try:
         _adapter(kind).validate_python(value)
@@ -86,30 +86,30 @@ def check_value(owner: str, parameter: str, value: Any, kind: Any) -> None:
         raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
 
 
-check_choice = check_value
+check_choice = check_parameter
 """``kind`` is a ``Literal``."""
 
 
 def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
     """``value`` is a whole number from ``low`` to ``high``."""
-    check_value(owner, parameter, value, Annotated[int, Between(low, high)])
+    check_parameter(owner, parameter, value, Annotated[int, Between(low, high)])
 
 
 def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
     """``value`` is a finite number from ``low`` to ``high``."""
-    check_value(owner, parameter, value, Annotated[float, Between(low, high)])
+    check_parameter(owner, parameter, value, Annotated[float, Between(low, high)])
 
 
 def check_flag(owner: str, parameter: str, value: Any) -> None:
     """``value`` is true or false."""
-    check_value(owner, parameter, value, bool)
+    check_parameter(owner, parameter, value, bool)
 
 
 def check_parameters(owner: str, grader: Any) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _declared_parameters(declaring):
-        check_value(owner, name, getattr(grader, name), kind)
+        check_parameter(owner, name, getattr(grader, name), kind)
 
 
 @cache
@@ -367,10 +367,37 @@ class ParametricRule(RuleGrader):
         check_parameters(self.type_name, self)
 
 
+class GraderProfile(NamedTuple):
+    """What a grader says of itself; defaults stand in for what one of another package lacks."""
+
+    mode: GraderMode
+    role: Role
+    score_range: ScoreRange | None
+    fingerprint: str
+    is_rule: bool
+    asks_again: bool
+    check_machine: Callable[[], None] | None
+    check_fields: Callable[[Mapping[str, Any]], None] | None
+
+    @classmethod
+    def of(cls, grader: Any) -> GraderProfile:
+        """The profile of a grader, or of a class of graders."""
+        mode = getattr(grader, "mode", GraderMode.POINTWISE)
+        return cls(
+            GraderMode(getattr(mode, "value", mode)),
+            Role(getattr(grader, "role", Role.SCORE)),
+            getattr(grader, "score_range", None),
+            str(getattr(grader, "fingerprint", "")),
+            bool(getattr(grader, "is_rule", False)),
+            bool(getattr(grader, "asks_again", False)),
+            getattr(grader, "check_machine", None),
+            getattr(grader, "check_fields", None),
+        )
+
+
 def is_listwise(grader: Any) -> bool:
     """Whether ``grader`` (of this package or another) sees whole groups."""
-    mode = getattr(grader, "mode", GraderMode.POINTWISE)
-    return bool(getattr(mode, "value", mode) == GraderMode.LISTWISE.value)
+    return GraderProfile.of(grader).mode is GraderMode.LISTWISE
 
 
 def docstring_summary(cls: type) -> str:

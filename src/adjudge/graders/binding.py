@@ -23,10 +23,11 @@ from msgspec import structs
 
 from adjudge.config import suggest_name
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, FunctionGrader, RuleGrader, is_listwise
+from adjudge.graders.base import BaseGrader, FunctionGrader, GraderProfile, RuleGrader
 from adjudge.types import (
     MISSING,
     GraderError,
+    GraderMode,
     GraderRank,
     GraderResult,
     GraderScore,
@@ -381,7 +382,7 @@ def check_machines(graders: Mapping[str, Any], where: str = "") -> None:
     """
     lacking = []
     for name, grader in graders.items():
-        if (check := getattr(grader, "check_machine", None)) is not None:
+        if (check := GraderProfile.of(grader).check_machine) is not None:
             try:
                 check()
             except ConfigError as error:
@@ -406,17 +407,17 @@ class BoundGrader:
                 "or wrap a function in FunctionGrader."
             )
         self.name = name
-        self.role = role = Role(getattr(grader, "role", Role.SCORE))
-        score_range = getattr(grader, "score_range", None)
-        listwise = is_listwise(grader)
+        profile = GraderProfile.of(grader)
+        self.role = role = profile.role
+        score_range = profile.score_range
+        listwise = profile.mode is GraderMode.LISTWISE
         self._builder = ResultBuilder(name, role, score_range, listwise=listwise)
         binding = ArgumentBinding(name, grader, config.mapper)
         self._arguments, self.takes_draw = binding.arguments, binding.wants_draw
         self._lacked_fields = binding.lacked_fields
         self._call = grader.aevaluate
         self._is_coroutine = inspect.iscoroutinefunction(self._call)
-        self._check = getattr(grader, "check_fields", None)
-        self.asks_again = bool(getattr(grader, "asks_again", False))
+        self._check, self.asks_again = profile.check_fields, profile.asks_again
         # A rule's own function spares a coroutine per sample.
         plain = isinstance(grader, RuleGrader) and type(grader).aevaluate is RuleGrader.aevaluate
         self._rule = grader.evaluate if plain else None
