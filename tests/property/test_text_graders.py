@@ -67,7 +67,7 @@ json_values = st.recursive(
 
 OF_RESPONSE: list[RuleGrader] = [
     ReasoningFormatGrader(),
-    ReasoningFormatGrader(strict=False, allow_empty=False),
+    ReasoningFormatGrader(strict=False),
     ReasoningFormatGrader(prompt_opens=True),
     ReasoningToolCallFormatGrader(),
     JsonValidatorGrader(),
@@ -78,13 +78,13 @@ OF_RESPONSE: list[RuleGrader] = [
     SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
     NgramRepetitionPenaltyGrader(),
     NgramRepetitionPenaltyGrader(n=1, use_soft_penalty=True, min_scaling=0.1, view="thought"),
-    LanguageGrader("en", min_letters=1),
-    LanguageGrader("zh", candidates=["en", "zh"], measure="probability", min_letters=1),
+    LanguageGrader("en"),
+    LanguageGrader("zh", candidates=["en", "zh"], measure="probability"),
 ]
 OF_REFERENCE: list[RuleGrader] = [
     *(SimilarityGrader(metric) for metric in METRICS),
     SimilarityGrader("bleu", bleu_tokenizer="zh", view="full"),
-    SimilarityGrader("bleu", bleu_tokenizer="intl", max_chars=5),
+    SimilarityGrader("bleu", bleu_tokenizer="intl"),
     *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
     JsonMatchGrader(),
     JsonMatchGrader(measure="share", strict_order=False, strict=False, allow_fence=True),

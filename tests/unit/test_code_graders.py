@@ -154,7 +154,6 @@ def test_responses_that_are_not_text_cannot_be_judged(grader: Any, response: Any
         (lambda: CodeExecutionGrader(deadline_s=0), "deadline_s"),
         (lambda: CodeExecutionGrader(test_deadline_s=float("nan")), "test_deadline_s"),
         (lambda: CodeExecutionGrader(memory_mb=1), "memory_mb"),
-        (lambda: CodeExecutionGrader(tolerance=-1), "tolerance"),
         (lambda: CodeExecutionGrader(prelude="import"), "prelude"),
         (lambda: CodeExecutionGrader(untrusted_tests="run"), "untrusted_tests"),  # type: ignore[arg-type]
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.refusals import refuses
 
 from adjudge.errors import GradingFailure
 from adjudge.graders.rules.redundancy import (
@@ -39,17 +38,16 @@ def test_a_new_call_with_an_old_observation_is_not_redundant() -> None:
     assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == 1.0
 
 
-@pytest.mark.parametrize(("threshold", "score"), [(0.5, 0.5), (0.51, 1.0)])
-def test_the_redundancy_threshold_is_included(threshold: float, score: float) -> None:
-    messages = trajectory(("f", "{}", "a b c"), ("f", "{}", "a b d"))
-    grader = TrajectoryStepEfficiencyGrader(redundancy_threshold=threshold)
-    assert grader.evaluate(messages).score == score
+@pytest.mark.parametrize(("seen", "score"), [("a b c d e", 0.5), ("a b c e f", 1.0)])
+def test_a_similarity_of_four_fifths_is_redundant(seen: str, score: float) -> None:
+    messages = trajectory(("f", "{}", "a b c d"), ("f", "{}", seen))
+    assert TrajectoryStepEfficiencyGrader().evaluate(messages).score == score
 
 
 def test_a_reference_count_is_weighed_in() -> None:
     messages = trajectory(LOOK, OPEN, LOOK, LOOK)
-    grader = TrajectoryStepEfficiencyGrader(reference_step_count=2)
-    assert grader.evaluate(messages).score == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
+    grader = TrajectoryStepEfficiencyGrader()
+    assert grader.evaluate(messages, 2).score == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
     assert grader.evaluate(messages, 10).score == pytest.approx(0.6 * 0.5 + 0.4)
     assert grader.evaluate(messages, 0).score == pytest.approx(0.6 * 0.5)
     assert grader.evaluate(messages, 1.0).score == pytest.approx(0.6 * 0.5 + 0.4 * 0.25)
@@ -89,10 +87,3 @@ def test_no_call_is_not_evaluable(cls: Any) -> None:
     score = cls().evaluate([{"role": "assistant", "content": "done"}])
     assert score.score == 0.0
     assert not score.evaluable
-
-
-def test_wrong_parameters_are_named() -> None:
-    with refuses("step_efficiency"):
-        TrajectoryStepEfficiencyGrader(redundancy_threshold=2)
-    with refuses("step_efficiency"):
-        TrajectoryStepEfficiencyGrader(reference_step_count=-1)

@@ -111,7 +111,6 @@ def test_a_row_without_a_usable_code_is_no_judgement(language: Any) -> None:
         {"candidates": ["en", "xx"]},
         {"candidates": "en"},
         {"language": "fr", "candidates": ["en", "de"]},
-        {"min_letters": 0},
         {"measure": "both"},
     ],
 )

@@ -102,11 +102,11 @@ def test_views_and_an_unclosed_thought() -> None:
 
 
 def test_long_texts_are_cut_and_say_so() -> None:
-    grader = SimilarityGrader("edit", max_chars=4)
-    assert grader.evaluate("abcdX", "abcd").metadata == {"cut": True}
-    assert grader.evaluate("abcdX", "abcdYY").score == 1.0
-    assert grader.evaluate("abcd", ["abcd", "abcde"]).metadata == {"cut": True}
-    assert grader.evaluate("abcd", "abcd").metadata == {}
+    grader, longest = SimilarityGrader("edit"), "abcd" * 2500
+    assert grader.evaluate(longest + "X", longest).metadata == {"cut": True}
+    assert grader.evaluate(longest + "X", longest + "YY").score == 1.0
+    assert grader.evaluate(longest, [longest, longest + "e"]).metadata == {"cut": True}
+    assert grader.evaluate(longest, longest).metadata == {}
 
 
 def test_bleu_tokenizers() -> None:
@@ -138,7 +138,7 @@ def test_wrong_parameters_are_named() -> None:
     with refuses("similarity"):
         SimilarityGrader("rouge")  # type: ignore[arg-type]  # what a spec may hold
     with refuses("similarity"):
-        SimilarityGrader(max_chars=0)
+        SimilarityGrader(bleu_tokenizer="none")  # type: ignore[arg-type]
     with refuses("string_match"):
         StringMatchGrader("regex")  # type: ignore[arg-type]  # what a spec may hold
 

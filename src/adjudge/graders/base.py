@@ -77,7 +77,7 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def check_argument(owner: str, parameter: str, value: Any, kind: Any) -> None:
+def check_parameter(owner: str, parameter: str, value: Any, kind: Any) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
     try:
         _adapter(kind).validate_python(value)
@@ -86,30 +86,30 @@ def check_argument(owner: str, parameter: str, value: Any, kind: Any) -> None:
         raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
 
 
-check_choice = check_argument
+check_choice = check_parameter
 """``kind`` is a ``Literal``."""
 
 
 def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
     """``value`` is a whole number from ``low`` to ``high``."""
-    check_argument(owner, parameter, value, Annotated[int, Between(low, high)])
+    check_parameter(owner, parameter, value, Annotated[int, Between(low, high)])
 
 
 def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
     """``value`` is a finite number from ``low`` to ``high``."""
-    check_argument(owner, parameter, value, Annotated[float, Between(low, high)])
+    check_parameter(owner, parameter, value, Annotated[float, Between(low, high)])
 
 
 def check_flag(owner: str, parameter: str, value: Any) -> None:
     """``value`` is true or false."""
-    check_argument(owner, parameter, value, bool)
+    check_parameter(owner, parameter, value, bool)
 
 
 def check_parameters(owner: str, grader: Any) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _declared_parameters(declaring):
-        check_argument(owner, name, getattr(grader, name), kind)
+        check_parameter(owner, name, getattr(grader, name), kind)
 
 
 @cache

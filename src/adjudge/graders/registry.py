@@ -19,7 +19,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from adjudge.config import unknown_key
 from adjudge.errors import ConfigError
 from adjudge.extensions import load_extension
-from adjudge.graders.base import FunctionGrader, docstring_summary
+from adjudge.graders.base import FunctionGrader, GraderTraits, docstring_summary
 from adjudge.types import GraderMode, Role, ScoreRange
 
 GRADER_GROUP = "adjudge.graders"
@@ -369,10 +369,5 @@ def _validate_value(parameter: Parameter, value: Any, where: str, folder: Path |
 
 def summarize_grader(cls: type[Any]) -> tuple[str, ScoreRange | None, Role, GraderMode]:
     """First line of the docstring, range, role and mode of a grader class."""
-    mode = getattr(cls, "mode", GraderMode.POINTWISE)
-    return (
-        docstring_summary(cls),
-        getattr(cls, "score_range", None),
-        getattr(cls, "role", Role.SCORE),
-        mode,
-    )
+    traits = GraderTraits.of(cls)
+    return docstring_summary(cls), traits.score_range, traits.role, GraderMode(traits.mode)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_argument, check_integer, text_in_view
+from adjudge.graders.base import Between, check_integer, check_parameter, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
     CandidateView,
@@ -397,7 +397,7 @@ class VerIFGrader(JudgeGrader):
     ) -> None:
         super().__init__(model, name, language=language)
         for flag, value in {"skip_rules": skip_rules, "ignore_rules": ignore_rules}.items():
-            check_argument(self.type_name, flag, value, bool)
+            check_parameter(self.type_name, flag, value, bool)
         if skip_rules and ignore_rules:
             raise ConfigError(
                 "verif: skip_rules gives the rules to the judge, but ignore_rules leaves them out. "
@@ -405,7 +405,7 @@ class VerIFGrader(JudgeGrader):
             )
         limits = {"deadline_s": deadline_s, "check_deadline_s": check_deadline_s}
         for limit, seconds in limits.items():
-            check_argument(self.type_name, limit, seconds, Annotated[float, Between(0.1, 600)])
+            check_parameter(self.type_name, limit, seconds, Annotated[float, Between(0.1, 600)])
         check_integer(self.type_name, "memory_mb", memory_mb, 64, 65536)
         self.field, self.skip_rules, self.ignore_rules = field, skip_rules, ignore_rules
         self.limits = CheckLimits(deadline_s, check_deadline_s, memory_mb)

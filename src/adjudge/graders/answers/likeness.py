@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
 from typing import Any
 
 from rapidfuzz.distance import Levenshtein
@@ -101,42 +100,22 @@ def best_ocr_similarity(payload: dict[str, Any]) -> float:
     return max(ocr_similarity(payload["answer"], one) for one in payload["references"])
 
 
-REGEX_FLAGS = {
-    "a": re.ASCII,
-    "i": re.IGNORECASE,
-    "m": re.MULTILINE,
-    "s": re.DOTALL,
-    "x": re.VERBOSE,
-}
-"""The letters that a ``flags`` parameter may hold, as in ``(?aimsx)``."""
-
-
 def search_patterns(payload: dict[str, Any]) -> str | None:
-    """``{patterns, flags, text, start}`` to what the first pattern found matches, else ``None``.
+    """``{patterns, text, start}`` to what the first pattern found matches, else ``None``.
 
     A match may not begin before ``start``; ``^`` still means the beginning of ``text``. A pattern
     that is not one raises ``GradingFailure(invalid_input)``.
     """
-    patterns = [_usable(pattern, payload["flags"]) for pattern in payload["patterns"]]
+    patterns = [_usable(pattern) for pattern in payload["patterns"]]
     for pattern in patterns:
         if (match := pattern.search(payload["text"], payload["start"])) is not None:
             return match[0][:1000]
     return None
 
 
-@lru_cache(maxsize=256)
-def compile_pattern(pattern: str, flags: str = "") -> re.Pattern[str]:
-    """``pattern`` with ``flags``; raises ``re.error``.
-
-    >>> compile_pattern("paris", "i").search("in Paris") is not None
-    True
-    """
-    return re.compile(pattern, sum(REGEX_FLAGS[letter] for letter in set(flags)))
-
-
-def _usable(pattern: str, flags: str) -> re.Pattern[str]:
+def _usable(pattern: str) -> re.Pattern[str]:
     try:
-        return compile_pattern(pattern, flags)
+        return re.compile(pattern)
     except (re.error, OverflowError) as error:
         message = f"the reference is not a pattern: {error}"
         raise GradingFailure(ErrorKind.INVALID_INPUT, message) from None

@@ -19,7 +19,6 @@ from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
-    UnitNumber,
     View,
     text_in_view,
 )
@@ -101,7 +100,8 @@ class CodeExecutionGrader(ParametricRule):
       up to white space at line ends and around the whole, its exit code 0. Of numbers alone, a
       decimal may differ by 1e-6 or by half a unit of its last expected digit.
     * ``{"args": [...], "expected": value}``, perhaps ``kwargs`` and ``function``: the function, or
-      the method of a class ``Solution``, must return ``expected``, compared as JSON.
+      the method of a class ``Solution``, must return ``expected``, compared as JSON; floats
+      may differ by 1e-9, relative or absolute.
     * ``{"input": lines, "output": text, "testtype": "functional"}`` (LiveCodeBench): an argument in
       each line.
     * ``{"input": value, "output": value}`` inside ``{"tests": [...]}``: the text of
@@ -132,7 +132,6 @@ class CodeExecutionGrader(ParametricRule):
             count.
         test_deadline_s: Wall-clock seconds for each test.
         memory_mb: Address space.
-        tolerance: Of expected floats, relative and absolute.
         untrusted_tests: ``refuse``, or ``allow``: such tests run beside the code, which can fake a
             pass (``trusted = false``).
     """
@@ -146,7 +145,6 @@ class CodeExecutionGrader(ParametricRule):
     deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
     test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
     memory_mb: Annotated[int, Between(64, 1 << 20)] = 512
-    tolerance: UnitNumber = 1e-9
     view: View = "final"
     untrusted_tests: UntrustedTests = "refuse"
 
@@ -155,9 +153,7 @@ class CodeExecutionGrader(ParametricRule):
         self._prelude = PRELUDE if self.prelude is None else self.prelude
         if isinstance(fault := parse_python(self._prelude), str):
             raise ConfigError(f"{self.type_name}: prelude must be Python statements ({fault})")
-        self.budget = CaseBudget(
-            self.deadline_s, self.test_deadline_s, self.memory_mb, self.tolerance
-        )
+        self.budget = CaseBudget(self.deadline_s, self.test_deadline_s, self.memory_mb)
 
     def check_machine(self) -> None:
         """There is a sandbox."""

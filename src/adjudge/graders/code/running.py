@@ -21,6 +21,8 @@ from adjudge.text import shorten_text
 
 _OUTPUT_LIMIT = 1 << 20
 _DISK_MB = 16
+_TOLERANCE = 1e-9
+"""Of expected floats, relative and absolute."""
 
 # A function of its own keeps this file's names out of the candidate's.
 _STDIO_DRIVER = f"""
@@ -56,7 +58,6 @@ class CaseBudget:
     deadline_s: float
     test_deadline_s: float
     memory_mb: int
-    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ async def _run_calls(
     )
     news: _RunReports = {}
     for index, kind, value in _reports(result.stdout, batch):
-        outcome = _judge_value(cases[index], kind, value, secret, budget.tolerance)
+        outcome = _judge_value(cases[index], kind, value, secret)
         news[index] = outcome if outcome.passed else replace(outcome, stderr=_stderr(result))
     if batch[0] not in news:
         news[batch[0]] = _unfinished(result, deadline_s)
@@ -222,7 +223,7 @@ def _reports(stdout: bytes, batch: list[int]) -> Iterator[tuple[int, str, Any]]:
         yield index, str(kind), value
 
 
-def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: float) -> CaseOutcome:
+def _judge_value(case: Case, kind: str, value: Any, secret: str) -> CaseOutcome:
     trusted = case.kind != "beside"
     if kind == "error":
         return CaseOutcome(False, shorten_text(value), trusted=trusted)
@@ -232,7 +233,7 @@ def _judge_value(case: Case, kind: str, value: Any, secret: str, tolerance: floa
         good = isinstance(value, str) and same_output(value, case.expected)
     elif case.kind == "json":
         good = any(
-            same_value(value, one, as_json=True, tolerance=tolerance) for one in case.expected
+            same_value(value, one, as_json=True, tolerance=_TOLERANCE) for one in case.expected
         )
     else:
         good = same_value(value, case.expected, as_json=False, tolerance=0.0)

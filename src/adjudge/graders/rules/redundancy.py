@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from adjudge.graders.base import (
     MAX_PLACES,
-    Between,
     ParametricRule,
     UnitNumber,
 )
@@ -259,8 +258,8 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
     """The share of steps that do something new, or see something new.
 
     Field: ``messages``; optional field ``reference_step_count``. A step (an answered call) is
-    redundant when the same call was made before *and* its observation is similar to an earlier
-    one::
+    redundant when the same call was made before *and* the words of its observation have a Jaccard
+    similarity of 0.8 or more to an earlier one::
 
         ratio = 1 − redundant / steps
         score = ratio                                                without a reference count
@@ -270,23 +269,14 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
     JSON object are compared as written, and a reference of 0 counts. No answered call: 0 with
     ``evaluable = false``. Metadata: ``steps``, ``redundant_steps``, ``ratio``,
     ``reference_step_count``, ``unanswered_calls``, ``orphan_results``.
-
-    Args:
-        redundancy_threshold: The Jaccard similarity of words from which two observations are
-            similar, from 0 to 1.
-        reference_step_count: The expected number of steps, where the sample has no field of that
-            name.
     """
 
     type_name = "step_efficiency"
     score_range = (0.0, 1.0)
 
-    redundancy_threshold: UnitNumber = 0.8
-    reference_step_count: Annotated[int | None, Between(0)] = None
-
     def evaluate(self, messages: Any, reference_step_count: Any = None) -> GraderScore:
         """The score of one trajectory."""
-        reference = _step_count(reference_step_count, self.reference_step_count)
+        reference = _step_count(reference_step_count)
         trajectory = parse_trajectory(messages)
         steps = len(trajectory.steps)
         if not steps:
@@ -311,7 +301,7 @@ class TrajectoryStepEfficiencyGrader(ParametricRule):
         seen: set[str] = set()
         redundant = 0
         for signature, similarity in zip(_signatures(steps), nearest, strict=True):
-            redundant += signature in seen and similarity >= self.redundancy_threshold
+            redundant += signature in seen and similarity >= _REDUNDANT
             seen.add(signature)
         return redundant
 
@@ -362,7 +352,7 @@ class ToolUsageEfficiencyGrader(ParametricRule):
 
 
 _NO_CALL = "no tool call with a result"
-_LOW_GAIN = 0.3
+_LOW_GAIN, _REDUNDANT = 0.3, 0.8
 
 
 def _nearest_observations(steps: list[ToolStep]) -> list[float]:
@@ -375,10 +365,9 @@ def _signatures(steps: Iterable[ToolStep]) -> list[str]:
     return [f"{call.name}({_printed_arguments(call.arguments, '=', ',')})" for call in calls]
 
 
-def _step_count(given: Any, default: int | None) -> int | None:
-    """The sample's own count, else the grader's."""
+def _step_count(given: Any) -> int | None:
     if given is None:
-        return default
+        return None
     if isinstance(given, float) and given.is_integer():
         given = int(given)  # as written by a table that has missing values
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:

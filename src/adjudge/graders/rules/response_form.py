@@ -43,7 +43,6 @@ class ReasoningFormatGrader(ParametricRule):
         tags: The blocks in order; by default ``["think", "answer"]``.
         strict: Each tag occurs once, in order, with only white space between blocks; false: each is
             opened and later closed.
-        allow_empty: Blocks before the last may be empty.
         prompt_opens: The chat template wrote the first opening tag; under ``strict`` a second one
             is a fault.
 
@@ -58,7 +57,6 @@ class ReasoningFormatGrader(ParametricRule):
 
     tags: list[str] | None = None
     strict: bool = True
-    allow_empty: bool = True
     prompt_opens: bool = False
 
     def __post_init__(self) -> None:
@@ -106,7 +104,7 @@ class ReasoningFormatGrader(ParametricRule):
         return ""
 
     def _lacks_content(self, tag: str, block: str) -> bool:
-        return (tag == self._tags[-1] or not self.allow_empty) and _says_nothing(block)
+        return tag == self._tags[-1] and _says_nothing(block)
 
 
 @dataclass(eq=False, repr=False)
@@ -457,7 +455,7 @@ def repetition_rate(tokens: list[str], n: int) -> float:
 
 _Measure = Literal["match", "probability"]
 _MARKUP = re.compile(r"(?im)</?[a-z][\w.:-]{0,40}\s{0,4}/?>|\\[a-z]+|^ *(?:```|~~~)\w*")
-_LANGUAGE_CHARS = 10_000
+_LANGUAGE_CHARS, _MIN_LETTERS = 10_000, 10
 _NO_LANGUAGE = "zxx"  # ISO 639-2 for "no linguistic content"; a class of the model
 
 
@@ -469,7 +467,7 @@ class LanguageGrader(ParametricRule):
     (an ISO 639 code). Source: py3langid, a naive Bayes model of 140 languages inside its package.
     Needs the extra ``language``. Tags, LaTeX commands and marks of code blocks do not count.
 
-    A text with fewer than ``min_letters`` letters is nothing to judge: 1 with ``evaluable =
+    A text with fewer than ten letters is nothing to judge: 1 with ``evaluable =
     false``. A text without letters, with one letter repeated, or in no language that the model sees
     is 0 with ``evaluable = false``. A response with nothing to see is 0 with ``cause =
     "candidate"``. Metadata: ``found`` (the likeliest code), ``probability`` (of the wanted one).
@@ -480,7 +478,6 @@ class LanguageGrader(ParametricRule):
             much safer.
         measure: ``match``: 1 when the wanted language is the likeliest; ``probability``: its
             probability.
-        min_letters: The fewest letters of a text that is judged.
     """
 
     type_name = "language"
@@ -489,7 +486,6 @@ class LanguageGrader(ParametricRule):
     language: str | None = None
     candidates: list[str] | None = None
     measure: _Measure = "match"
-    min_letters: Annotated[int, Between(1)] = 10
     view: View = "final"
 
     def __post_init__(self) -> None:
@@ -508,7 +504,7 @@ class LanguageGrader(ParametricRule):
         if _says_nothing(text):
             return self._candidate_fault("the response says nothing")
         letters = [sign for sign in text.lower() if sign.isalpha()]
-        if len(letters) < self.min_letters:
+        if len(letters) < _MIN_LETTERS:
             return self._not_applicable(float(bool(letters)), f"{len(letters)} letters are too few")
         ranking = _identifier(self._among).rank(text)
         (found, best), worst = ranking[0], ranking[-1][1]

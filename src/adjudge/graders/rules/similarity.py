@@ -13,14 +13,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations, count, pairwise
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    Between,
     ParametricRule,
     View,
     read_references,
@@ -117,6 +116,7 @@ def _jaccard(one: int, other: int) -> float:
 
 _Metric = Literal["bleu", "chrf", "rouge_l", "edit", "f1", "jaccard"]
 _Tokenizer = Literal["13a", "zh", "char", "intl"]
+_MAX_CHARS = 10_000
 _Match = Literal["exact", "prefix", "suffix", "contains", "overlap"]
 
 
@@ -135,12 +135,12 @@ class SimilarityGrader(ParametricRule):
     * ``jaccard``: |A ∩ B| / |A ∪ B| over the sets of tokens.
 
     Tokens are lower-cased words without punctuation; in scripts without spaces each character is a
-    token. ``bleu`` and ``chrf`` need the extra ``full``.
+    token. ``bleu`` and ``chrf`` need the extra ``full``. Texts are cut after 10,000 characters, and
+    the metadata has ``cut``.
 
     Args:
         metric: One of the six above.
         bleu_tokenizer: ``13a``, ``zh``, ``char`` or ``intl``.
-        max_chars: A longer text is cut there, and the metadata has ``cut``.
 
     >>> SimilarityGrader("edit").evaluate("kitten", "sitting").score
     0.5714285714285714
@@ -153,7 +153,6 @@ class SimilarityGrader(ParametricRule):
 
     metric: _Metric = "rouge_l"
     bleu_tokenizer: _Tokenizer = "13a"
-    max_chars: Annotated[int, Between(1, 1_000_000)] = 10_000
     view: View = "final"
 
     def __post_init__(self) -> None:
@@ -167,7 +166,7 @@ class SimilarityGrader(ParametricRule):
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
-        text, limit = compose_letters(text), self.max_chars
+        text, limit = compose_letters(text), _MAX_CHARS
         compare = self._comparison()
         text_cut = text[:limit]
         best = max(

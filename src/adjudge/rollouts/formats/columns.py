@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -192,7 +192,7 @@ def guess_mapping(
                 continue  # a class or a verdict, not an answer
             if name == "answer" and field == "response" and by_name.keys().isdisjoint(_ANSWERED):
                 continue
-            if _FITS[field](values):
+            if _fit(field, values):
                 guessed[field] = column
                 break
     if guessed.get("messages", "").endswith("history") and {"prompt", "response"} <= guessed.keys():
@@ -211,7 +211,7 @@ def find_column(row: Mapping[str, Any], name: str) -> str | None:
         if column == "answer" and name == "response":  # most often the reference
             continue
         value = get_path(row, column) if "." in column else row.get(column)
-        if value is not None and value is not MISSING and _FITS[name]([value]):
+        if value is not None and value is not MISSING and _fit(name, [value]):
             return column
     return None
 
@@ -235,7 +235,7 @@ def find_reward_column(rows: Sequence[Mapping[str, Any]]) -> RewardColumns:
 
 def fits_field(name: str, value: Any) -> bool:
     """Whether a value can be that of a field."""
-    return value is None or _FITS[name]([value])
+    return value is None or _fit(name, [value])
 
 
 _TEXT_KEYS = (
@@ -256,10 +256,6 @@ def object_text(value: Mapping[str, Any]) -> str | None:
     return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else None
 
 
-def _are_responses(values: Sequence[Any]) -> bool:
-    return bool(values) and all(map(_is_response, values))
-
-
 def _is_response(value: Any) -> bool:
     """Whether a value is a text, an object with one, or messages that begin with an answer."""
     if isinstance(value, Mapping):
@@ -271,40 +267,28 @@ def _is_response(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _are_conversations(values: Sequence[Any]) -> bool:
-    return bool(values) and all(looks_like_messages(value) for value in values)
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str) for value in values)
-
-
 def _are_prompts(values: Sequence[Any]) -> bool:
     if values and all(isinstance(value, Mapping) for value in values):
         return all(
             object_text(value) is not None or looks_like_messages(value.get("messages"))
             for value in values
         )
-    return (_are_texts(values) and any(values)) or _are_conversations(values)
+    texts = any(values) and all(isinstance(value, str) for value in values)
+    return texts or (bool(values) and all(map(looks_like_messages, values)))
 
 
-def _are_present(values: Sequence[Any]) -> bool:
-    return not all(map(is_nothing, values))
-
-
-def _are_ids(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, str | int) for value in values)
-
-
-def _are_rewards(values: Sequence[Any]) -> bool:
-    return bool(values) and all(map(is_reward, values))
-
-
-_FITS = {
-    "messages": _are_conversations,
-    "prompt": _are_prompts,
-    "response": _are_responses,
-    "reference": _are_present,
-    "group": _are_ids,
-    "env_reward": _are_rewards,
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "messages": looks_like_messages,
+    "response": _is_response,
+    "group": lambda value: isinstance(value, str | int),
+    "env_reward": is_reward,
 }
+
+
+def _fit(name: str, values: Sequence[Any]) -> bool:
+    """Whether values can be those of a field."""
+    if name == "prompt":
+        return _are_prompts(values)
+    if name == "reference":
+        return not all(map(is_nothing, values))
+    return bool(values) and all(map(_FITS[name], values))
