@@ -193,7 +193,7 @@ def list_parameters(cls: type[Any]) -> list[Parameter]:
     """The constructor's parameters, ``self`` and ``name`` left out."""
     try:
         declared = "__dataclass_fields__" in vars(cls)
-        hints = typing.get_type_hints(cls if declared else cls.__init__, include_extras=True)
+        hints = typing.get_type_hints(cls if declared else cls.__init__)
     except (NameError, TypeError):  # names that only a type checker knows
         hints = {}
     signature = inspect.signature(cls.__init__).parameters.values()
