@@ -214,6 +214,40 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     assert {one.author for _, one, _ in read_label_files([table])} == {"bo"}
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_youdens_j_of_a_judge_of_two_levels(run: Path, tmp_path: Path, *, turned: bool) -> None:
+    """J = TPR − FPR; a judge that is more often against people than with them trains wrongly."""
+    judge = [float(i % 3 == 0) for i in range(80)]
+    people = [float((score > 0) == (i % 4 > 0) != turned) for i, score in enumerate(judge)]
+    LabelLog(run).append(*(label(i, grader="correct", score=one) for i, one in enumerate(people)))
+    found = measured(run)["correct"].whole.youden
+    rates = [
+        sum(j for j, p in zip(judge, people, strict=True) if p == of) / people.count(of)
+        for of in (1.0, 0.0)
+    ]
+    assert found.value == pytest.approx(rates[0] - rates[1])
+    assert found.n == 80
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high < 0) == turned
+    words = ["align", str(run), "-o", str(tmp_path / "page")]
+    done = CliRunner().invoke(app, words)
+    page = (tmp_path / "page" / "align.html").read_text()
+    for text in (" ".join(done.output.split()), page):
+        assert ("trains the wrong way" in text) == turned
+    assert "J" in done.output
+
+
+def test_youdens_j_needs_two_levels_and_both_classes(run: Path) -> None:
+    LabelLog(run).append(*(label(i, score=i / 80) for i in range(80)),
+                         *(label(i, grader="correct", score=1.0) for i in range(80)))  # fmt: skip
+    found = measured(run)
+    assert found["reward"].whole.youden.value is None
+    assert found["correct"].whole.youden.value is None
+    limited = measured(run, thresholds={"reward": 0.5})["reward"].whole.youden
+    assert limited.value is not None
+
+
 def test_preferences_and_thresholds(run: Path) -> None:
     records = {one.index: one for one in RunRecords(run)}
     pairs = [(a, a + 1) for a in range(0, 80, 4)]

@@ -37,6 +37,7 @@ from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.labels import LABELS_FILE
 from adjudge.runs.records import RunRecords
 from adjudge.stats.estimates import require_stats
+from adjudge.stats.raters import describe_youden
 
 _SHOWN_DISPUTES = 5
 
@@ -177,6 +178,8 @@ def _print_alignment(found: Sequence[TargetAlignment], joined: JoinedLabels) -> 
         if one.random is not None:
             console.print(_measure_table(one.random, "samples drawn at random"))
         console.print(_measure_table(one.whole, "all labels" if one.random else None))
+        if warning := describe_youden(one.target, (one.random or one.whole).youden):
+            console.print(f"[yellow]{clean(warning)}.[/]", soft_wrap=True)
         if one.worst:
             shown = one.worst[:_SHOWN_DISPUTES]
             rows = [

@@ -112,6 +112,46 @@ def estimate_alpha(
     return bootstrap_groups(rows, lambda sums: _alpha(sums, len(values), metric), seed=seed)
 
 
+def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
+    """Youden's J = TPR − FPR of a judge that passes answers or not.
+
+    A group has the pairs (right, passed) of answers that depend on each other. Without a value
+    where no answer is right, or none is wrong.
+
+    >>> estimate_youden([[(True, True)], [(True, False)], [(False, False)]]).value
+    0.5
+    """
+
+    def rate_difference(sums: Sequence[float]) -> float | None:
+        true_passed, true, false_passed, false = sums
+        return true_passed / true - false_passed / false if true and false else None
+
+    rows = []
+    for pairs in groups:
+        counts = Counter(pairs)
+        true_passed, false_passed = counts[True, True], counts[False, True]
+        row = (true_passed, true_passed + counts[True, False],
+               false_passed, false_passed + counts[False, False])  # fmt: skip
+        rows.append(tuple(map(float, row)))
+    found = bootstrap_groups(rows, rate_difference, seed=seed)
+    why = found.why if found.value is not None else "needs right answers and wrong ones"
+    return Estimate(found.value, found.low, found.high, sum(map(len, groups)), why)
+
+
+def describe_youden(judge: str, found: Estimate) -> str:
+    """What J ≤ 0 does to a training, in a sentence; empty where J is above 0.
+
+    Source: arXiv 2601.04411 (training on noisy rewards: J > 0 is needed).
+    """
+    if found.value is None or (found.value > 0 and (found.low is None or found.low > 0)):
+        return ""
+    ends = "" if found.low is None else f" ({found.low:.3f} to {found.high:.3f})"
+    number = f"Youden's J is {found.value:.3f}{ends}"
+    if found.value > 0:
+        return f"{judge} may train the wrong way: its {number}, and the interval reaches 0"
+    return f"{judge} trains the wrong way: its {number}, not above 0"
+
+
 def find_levels(values: Iterable[float]) -> list[float]:
     """The distinct values, the lowest first."""
     return sorted(set(values))

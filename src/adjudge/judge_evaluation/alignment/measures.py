@@ -28,6 +28,7 @@ from adjudge.stats.raters import (
     AlphaMetric,
     estimate_alpha,
     estimate_kappas,
+    estimate_youden,
     find_levels,
 )
 
@@ -70,7 +71,8 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     of preferred samples that the judge scores higher, a tie being a half. ``alphas``:
     Krippendorff's, of people alone and with the judge as one more. ``ceiling``: accuracy and kappas
     of people with each other; ``left_out``: of each person, and of the judge, with what most of the
-    others say. ``confusion``: rows are people's levels, columns the judge's.
+    others say. ``youden``: J of a judge of two levels. ``confusion``: rows are people's
+    levels, columns the judge's.
     """
 
     labels: int
@@ -89,6 +91,7 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     alphas: dict[str, dict[str, Estimate]]
     ceiling: dict[str, Estimate]
     left_out: dict[str, dict[str, Estimate]]
+    youden: Estimate
     levels: list[float]
     confusion: list[list[int]]
 
@@ -220,6 +223,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
         },
         ceiling=_ceiling(ratings, seed),
         left_out=_leave_one_out(ratings, known, seed),
+        youden=_youden(target, pairs, seed),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
     )
@@ -294,6 +298,21 @@ def _compare(
         for name, one in estimate_kappas(groups, seed=seed).items()
     }
     return kappas, accuracy
+
+
+def _youden(
+    target: _Target, groups: Sequence[Sequence[tuple[float, float]]], seed: int
+) -> Estimate:
+    """J, where judge and people give the same two levels, of which the higher one passes."""
+    levels = set(target.levels) if target.threshold is None else {0.0, 1.0}
+    if levels.issubset((0.0, 1.0)):
+        levels = {0.0, 1.0}
+    said = {value for group in groups for pair in group for value in pair}
+    if len(levels) != 2 or not said <= levels:
+        return Estimate(n=0, why="needs a judge of two levels, and people's scores of the same two")
+    top = max(levels)
+    passed = [[(person == top, judge == top) for person, judge in group] for group in groups]
+    return estimate_youden(passed, seed=seed)
 
 
 class _SampleMean(NamedTuple):

@@ -13,10 +13,11 @@ from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import code, format_integer, format_number, paragraph, small
+from adjudge.report.elements import bold, code, format_integer, format_number, paragraph, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
+from adjudge.stats.raters import describe_youden
 from adjudge.text import shorten_text
 from adjudge.version import __version__
 
@@ -62,6 +63,7 @@ def list_measures(one: Alignment) -> Iterator[MeasureRow]:
         one.left_out["judge"][key],
         one.left_out["people"][key],
     )
+    yield MeasureRow("Youden's J", "TPR − FPR; at 0 or below, training goes wrong", one.youden)
     yield MeasureRow("τ-b in groups", "Kendall's, with the people's mean", one.tau_b)
     yield MeasureRow("AUC", "the judge orders two samples as people do", one.auc)
     yield MeasureRow("AUC in groups", "of two samples of one group", one.auc_within)
@@ -175,6 +177,8 @@ def _tiles(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> Iter
 def _target(one: TargetAlignment) -> Iterator[object]:
     whole = one.whole
     yield describe_counts(whole)
+    if warning := describe_youden(one.target, (one.random or whole).youden):
+        yield paragraph(bold(warning), ".")
     if one.random is not None:
         yield _measure_table(one.random, "Samples drawn at random: what holds for the run")
     caption = "All labels" if one.random is not None else None

@@ -20,6 +20,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BestOfItem,
     Judgement,
+    MissingJudgement,
     PairItem,
     benchmark_as_pairs,
     count_missing_kinds,
@@ -67,6 +68,7 @@ from adjudge.stats.bootstrap import (
     resample_statistics,
 )
 from adjudge.stats.estimates import mcnemar_p_value
+from adjudge.stats.raters import estimate_youden
 
 _PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
@@ -95,6 +97,7 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``overall`` is the unweighted mean of the subsets for RewardBench-2 (all six are needed; ``why``
     says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
+    ``youden``: J of a judge that scores each answer by one of two numbers, items being groups.
     ``margins`` and ``calibration`` are for pairs that were scored, ``lengths`` for all; of
     RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
     the rows that could not be read.
@@ -108,6 +111,7 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     margins: MarginStatistics | None = None
     calibration: CalibrationMetrics | None = None
     lengths: LengthEffects | None = None
+    youden: Estimate | None = None
     unusable: list[RowProblem] = []
 
 
@@ -156,8 +160,30 @@ def score_benchmark(
         if scored and scale
         else None,
         lengths=measure_length_effects(compared) if compared else None,
+        youden=_youden(every, seed),
         unusable=benchmark.problems,
     )
+
+
+def _youden(rows: _Judged, seed: int) -> Estimate | None:
+    """J over single answers; ``None`` where the judge's scores are not of two levels."""
+    groups = []
+    for item, judgement in rows:
+        right = (
+            [item.label == "A", item.label == "B"]
+            if isinstance(item, PairItem)
+            else [place < item.correct for place in range(len(item.answers))]
+        )
+        pairs = zip(right, judgement.scores, strict=False)
+        groups.append([(ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)])
+    levels = {score for group in groups for _, score in group}
+    if levels and levels.issubset((0.0, 1.0)):
+        levels = {0.0, 1.0}
+    if len(levels) != 2:
+        return None
+    top = max(levels)
+    passed = [[(ok, score == top) for ok, score in group] for group in groups if group]
+    return estimate_youden(passed, seed=seed)
 
 
 def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
@@ -459,6 +485,7 @@ def judge_entry(report: BenchmarkReport, benchmark: Benchmark, **facts: Any) -> 
         "margins": msgspec.to_builtins(report.margins),
         "calibration": msgspec.to_builtins(report.calibration),
         "lengths": msgspec.to_builtins(report.lengths),
+        "youden": msgspec.to_builtins(report.youden),
     }
 
 
