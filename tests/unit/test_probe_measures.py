@@ -413,7 +413,7 @@ def test_self_preference_needs_a_family_and_both_kinds_of_items() -> None:
     assert probed("self_preference", Scorer(), fair, families(""), family="x").verdict == "pass"
     for topics, family, why in (
         (families(""), "", "--family"),
-        (families("x"), "x", "others where it is not"),
+        (families("x"), "x", "best answers of others"),
         (None, "x", "several families"),
     ):
         found = probed("self_preference", Scorer(), own, topics, family=family)
