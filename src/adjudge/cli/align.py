@@ -83,8 +83,8 @@ def align(
     inside groups, AUC and the confusion matrix, with 95 % intervals clustered by group; how well
     people agree with each other; and the samples on which judge and people differ most.
 
-    Labels are made on the page of `adjudge view`, or come from another tool: a row names its sample
-    by key, where or index, and has a verdict (right, wrong), a label, a score or a preference.
+    Labels are made on the page of `adjudge view`, or in a file: a row names its sample by key,
+    where or index, and has a verdict (right, wrong), a score or preferred_over.
 
     Writes align.json and align.html. Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
     """

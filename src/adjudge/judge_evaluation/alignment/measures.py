@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.judge_evaluation.alignment.label_files import JoinedLabel
+from adjudge.judge_evaluation.alignment.label_files import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats import Estimate
@@ -31,9 +31,6 @@ from adjudge.stats.raters import (
     estimate_youden,
     find_levels,
 )
-
-WHOLE_REWARD = "reward"
-"""What the reward as a whole is called beside graders."""
 
 _METRICS: tuple[AlphaMetric, ...] = ("nominal", "ordinal", "interval")
 _KAPPAS = ("plain", "linear", "quadratic")
