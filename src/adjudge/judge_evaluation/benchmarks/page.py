@@ -6,17 +6,10 @@ intervals also serve the pages of other benchmarks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adjudge.judge_evaluation.benchmarks.items import (
-    Benchmark,
-    Judgement,
-    MissingJudgement,
-    PairItem,
-    pair_verdicts,
-)
 from adjudge.report.charts import PlottedInterval, forest_strip, reliability_diagram
 from adjudge.report.elements import (
     Element,
@@ -25,7 +18,6 @@ from adjudge.report.elements import (
     format_number,
     format_range,
     paragraph,
-    quote,
     small,
 )
 from adjudge.report.page import Section, notes_section, render_page
@@ -35,9 +27,6 @@ from adjudge.stats import Estimate
 from adjudge.stats.raters import describe_youden
 
 EvaluationSummary = Mapping[str, Any]
-
-_MAX_ERRORS = 8
-_MAX_TEXT = 600
 
 
 def score_columns(*names: str) -> list[Column]:
@@ -105,8 +94,7 @@ def _youden(summary: EvaluationSummary) -> Table:
 def _comparison(summary: EvaluationSummary) -> Table:
     """Every two judges on what both answered."""
     columns = [*numeric("score", "other's", "difference"), Column("95 %", "i"),
-               *numeric("p", "only it / only other right", "McNemar p",
-                        "items of both")]  # fmt: skip
+               *numeric("p", "items of both")]  # fmt: skip
     rows = [
         [
             f"{one['a']} against {one['b']}",
@@ -117,8 +105,6 @@ def _comparison(summary: EvaluationSummary) -> Table:
                 one["why"] or one["interval"]["why"],
             ),
             format_number(one["p"], 4),
-            f"{format_integer(one['only_a_right'])} / {format_integer(one['only_b_right'])}",
-            format_number(one["mcnemar_p"], 4),
             format_integer(one["items"]),
         ]
         for one in summary["compared"]
@@ -278,68 +264,12 @@ def _items(summary: EvaluationSummary) -> list[object]:
     return [*files, counts, unusable if gone["rows"] else "", *gone["first"]]
 
 
-def _errors(
-    summary: EvaluationSummary, benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
-) -> list[object]:
-    """The first pairs that the first judge has wrong in every order, with its words for them."""
-    name = summary["judges"][0]["name"]
-    found = [
-        (item, said)
-        for item, said in zip(benchmark.items, judgements[name], strict=True)
-        if isinstance(item, PairItem) and _is_wrong_in_both_orders(item, said)
-    ]
-    if not found:
-        return []
-    rows = [_error_row(item, said) for item, said in found[:_MAX_ERRORS]]
-    columns = ["Asked", "Better by the label", "What it picked"]
-    return [
-        (
-            f"{format_integer(len(found))} pairs of which {name} picks the other answer in both "
-            "orders; the first of them:"
-        ),
-        Table(columns, rows, kind="said", row_heads=False),
-    ]
-
-
-def _is_wrong_in_both_orders(item: PairItem, said: Judgement) -> bool:
-    other = "B" if item.label == "A" else "A"
-    return all(verdict == other for verdict in pair_verdicts(said))
-
-
-def _error_row(item: PairItem, said: Judgement) -> list[object]:
-    better, other = (item.a, item.b) if item.label == "A" else (item.b, item.a)
-    scored = [one for one in said.scores if not isinstance(one, MissingJudgement)]
-    scores = None
-    if len(scored) == 2:
-        mine, theirs = scored if item.label == "A" else scored[::-1]
-        scores = small(f"scores {format_number(mine)} against {format_number(theirs)}")
-    return [
-        [small(f"{item.subset} · {_shorten(item.id)}"), quote(_shorten(_text(item.prompt)))],
-        quote(_shorten(_text(better))),
-        [quote(_shorten(_text(other))), scores],
-    ]
-
-
-def _text(turns: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(str(turn["content"]) for turn in turns)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " …"
-
-
-def write_validation_report(
-    path: Path,
-    summary: Mapping[str, Any],
-    benchmark: Benchmark,
-    judgements: Mapping[str, Sequence[Judgement]],
-) -> None:
-    """Write ``report.html`` to ``path``, UTF-8; ``judgements`` are each judge's in items' order."""
+def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``report.html`` to ``path``, UTF-8."""
     tables = evaluation_tables(summary)
     contents: dict[str, list[object]] = {title: [*found] for title, found in tables.items()}
     contents["Scores"][:0] = [paragraph(bold(line), ".") for line in list_warnings(summary)]
     contents["Calibration"].append(_calibration_curves(summary))
-    contents["Where it was wrong"] = _errors(summary, benchmark, judgements)
     contents["Items"] = _items(summary)
     banner = paragraph(
         bold("LOCAL SAMPLE"),
