@@ -4,8 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.probes.items import ItemLanguage, ProbeItem, choose_topics
-from adjudge.judge_evaluation.probes.probe import Measurement, detectable_effect
-from adjudge.stats import Estimate
 from adjudge.stats.estimates import estimate_largest_share, estimate_share
 
 trials = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
@@ -32,19 +30,6 @@ def test_the_largest_share_is_one_of_them(parts: list[list[tuple[float, ...]]]) 
     assert found.low is not None
     assert found.high is not None
     assert found.low <= found.high
-
-
-@given(
-    st.lists(st.lists(trials, min_size=8, max_size=40), min_size=1, max_size=3),
-    st.floats(0, 2),
-    st.floats(0.5, 0.999),
-)
-def test_a_detectable_share_lies_beyond_the_limit(
-    parts: list[list[tuple[float, ...]]], limit: float, level: float
-) -> None:
-    shares = {str(at): rows for at, rows in enumerate(parts)}
-    found = detectable_effect(Measurement("share", shares=shares), Estimate(), limit, level=level)
-    assert found is None or limit < found <= 1
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=20), st.integers(0, 99), st.data())

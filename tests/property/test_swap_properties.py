@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.judge_evaluation.swap import comparison
-from adjudge.judge_evaluation.swap.comparison import RewardAgreement, compare_rewards
-from adjudge.judge_evaluation.swap.judgements import compute_features
+from adjudge.judge_evaluation.diff import comparison
+from adjudge.judge_evaluation.diff.comparison import RewardAgreement, compare_rewards
+from adjudge.judge_evaluation.text_features import compute_features
 from adjudge.stats import Estimate
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)

@@ -1,4 +1,4 @@
-"""``adjudge align``: labels of any tool are joined, wrong ones refused, and the numbers right."""
+"""``adjudge align``: labels of a file are joined, wrong ones refused, and the numbers right."""
 
 from __future__ import annotations
 
@@ -58,19 +58,15 @@ def label(index: int, author: str = "ada", **more: Any) -> Label:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"key": "key3", "label": "wrong"}, ("verdict", "wrong")),
-        ({"index": "3", "verdict": "Right"}, ("verdict", "right")),
-        ({"where": "rollouts.jsonl:4", "human_score": "0.5", "score": "0.9"}, ("score", 0.5)),
-        ({"index": 3, "label": "PASS"}, ("score", 1.0)),
-        ({"index": 3, "label": "incorrect"}, ("score", 0.0)),
-        ({"index": 3, "label": "4.5"}, ("score", 4.5)),
-        ({"index": 3, "rating": "2"}, ("score", 2.0)),
-        ({"index": 3, "preferred": "this over key1"}, ("preferred_over", "key1")),
-        ({"index": 3, "preferred": "this over 1"}, ("preferred_over", "key1")),
+        ({"key": "key3", "verdict": "wrong"}, ("verdict", "wrong")),
+        ({"index": "3", "verdict": "right"}, ("verdict", "right")),
+        ({"where": "rollouts.jsonl:4", "score": "0.5", "grader": "reward"}, ("score", 0.5)),
+        ({"index": 3, "score": 2}, ("score", 2.0)),
         ({"index": 3, "preferred_over": "key1"}, ("preferred_over", "key1")),
+        ({"index": 3, "over_index": "1", "preferred_over": "key1"}, ("over_index", 1)),
     ],
 )
-def test_columns_of_other_tools(
+def test_columns_of_a_file(
     run: Path, tmp_path: Path, row: dict[str, Any], said: tuple[str, object]
 ) -> None:
     table = write_table(tmp_path / "theirs.csv", [row])
@@ -81,38 +77,37 @@ def test_columns_of_other_tools(
         assert [one.record.index for one in joined] == [3]
         assert getattr(joined[0].label, said[0]) == said[1]
         assert joined[0].label.author == file.name
+        assert joined[0].label.grader is None
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "key"),
     [
-        ({"label": "right"}, "names no sample (allowed: key, where, or index"),
-        ({"index": 3}, "says nothing (allowed: a value in one of verdict"),
-        ({"index": 3, "verdict": "perhaps"}, "verdict: is no verdict (found 'perhaps'; allowed"),
-        ({"index": 3, "label": "so so"}, "label: is no label (found 'so so'; allowed"),
-        ({"index": 3, "score": "high"}, "score: is no finite number (found 'high')"),
-        ({"index": 3, "score": "nan"}, "score: is no finite number"),
-        ({"index": 3, "score": "1e999"}, "score: is no finite number"),
-        ({"index": "three", "score": 1}, "index: is no finite number (found 'three')"),
-        ({"index": 1.5, "score": 1}, "index: is no whole number (found '1.5')"),
-        ({"index": 3, "preferred": "first"}, "preferred: cannot be read (found 'first'; allowed"),
-        ({"index": 3, "score": 1, "queue": "mine"}, "queue: unknown (found 'mine'; allowed"),
-        ({"index": 3, "score": 1, "author": "a\nb"}, "author: must be 1 to 80 printable"),
-        ({"index": 3, "score": 1, "note": "x" * 4_001}, "note: has 4,001 characters"),
+        ({"verdict": "right"}, "verdict: names no sample"),
+        ({"index": 3}, "must have one of verdict"),
+        ({"index": 3, "verdict": "right", "score": 1}, "must have one of verdict"),
+        ({"index": 3, "verdict": "perhaps"}, "verdict"),
+        ({"index": 3, "label": "good"}, "label: not a column"),
+        ({"index": 3, "human_score": 0.5, "score": 0.9}, "human_score: not a column"),
+        ({"index": 3, "score": "high"}, "score"),
+        ({"index": 3, "score": "nan"}, "score"),
+        ({"index": 3, "score": "1e999"}, "score"),
+        ({"index": "three", "score": 1}, "index"),
+        ({"index": 1.5, "score": 1}, "index"),
+        ({"index": 3, "score": 1, "queue": "mine"}, "queue"),
+        ({"index": 3, "score": 1, "author": "a\nb"}, "author"),
+        ({"index": 3, "score": 1, "note": "x" * 4_001}, "note"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named(
-    tmp_path: Path, row: dict[str, Any], words: str
-) -> None:
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, row: dict[str, Any], key: str) -> None:
     file = write_table(tmp_path / "labels.csv", [{"index": 1, "score": 1}, row])
     with pytest.raises(ConfigError) as caught:
         read_label_files([file])
-    assert str(caught.value).startswith(f"{file}:3: ")
-    assert words in str(caught.value)
+    assert str(caught.value).startswith(f"{file}:3: {key}")
 
 
 def test_samples_of_two_groups_cannot_be_compared(run: Path, tmp_path: Path) -> None:
-    file = write_table(tmp_path / "labels.csv", [{"index": 3, "preferred": "this over 4"}])
+    file = write_table(tmp_path / "labels.csv", [{"index": 3, "preferred_over": "key4"}])
     with refuses("preferred_over"):
         join_labels(read_label_files([file]), RunRecords(run))
 
@@ -172,7 +167,6 @@ def test_missing_rewards_are_compared_with_nothing(run: Path) -> None:
 
 
 def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
-    """Two careful people and a coin: who differs from the others is seen by leaving each out."""
     rng = random.Random(1)
     for index in range(80):
         judge = float(index % 3 == 0)
@@ -183,9 +177,7 @@ def test_people_are_compared_with_each_other_and_the_judge(run: Path) -> None:
     assert found.kappas["plain"].value == pytest.approx(0.75, abs=0.15)
     assert found.ceiling["plain"].value is not None
     assert found.ceiling["plain"].value < (found.kappas["plain"].value or 0)
-    judge, people = (found.left_out[name]["plain"].value or 0 for name in ("judge", "people"))
-    assert judge > people
-    assert set(found.alphas["people"]) == {"nominal"}
+    assert (found.alphas["people and judge"].value or 0) > (found.alphas["people"].value or 0)
 
 
 def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path) -> None:
@@ -204,14 +196,48 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     assert done.exit_code == 1
     assert "down: κ cannot be measured" in done.output
     assert "compared: κ" not in done.output
-    table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred": "this over 1"}])
+    table = write_table(tmp_path / "own.csv", [{"index": 1, "preferred_over": "key1"}])
     with refuses("preferred_over"):
         join_labels(read_label_files([table]), RunRecords(run))
     table = write_table(
         tmp_path / "names.csv",
-        [{"index": 1, "author": one, "label": 1} for one in ("bo", " bo", "bo ")],
+        [{"index": 1, "author": one, "score": 1} for one in ("bo", " bo", "bo ")],
     )
     assert {one.author for _, one, _ in read_label_files([table])} == {"bo"}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_youdens_j_of_a_judge_of_two_levels(run: Path, tmp_path: Path, *, turned: bool) -> None:
+    """J = TPR − FPR; a judge that is more often against people than with them trains wrongly."""
+    judge = [float(i % 3 == 0) for i in range(80)]
+    people = [float((score > 0) == (i % 4 > 0) != turned) for i, score in enumerate(judge)]
+    LabelLog(run).append(*(label(i, grader="correct", score=one) for i, one in enumerate(people)))
+    found = measured(run)["correct"].whole.youden
+    rates = [
+        sum(j for j, p in zip(judge, people, strict=True) if p == of) / people.count(of)
+        for of in (1.0, 0.0)
+    ]
+    assert found.value == pytest.approx(rates[0] - rates[1])
+    assert found.n == 80
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high < 0) == turned
+    words = ["align", str(run), "-o", str(tmp_path / "page")]
+    done = CliRunner().invoke(app, words)
+    page = (tmp_path / "page" / "align.html").read_text()
+    for text in (" ".join(done.output.split()), page):
+        assert ("trains the wrong way" in text) == turned
+    assert "J" in done.output
+
+
+def test_youdens_j_needs_two_levels_and_both_classes(run: Path) -> None:
+    LabelLog(run).append(*(label(i, score=i / 80) for i in range(80)),
+                         *(label(i, grader="correct", score=1.0) for i in range(80)))  # fmt: skip
+    found = measured(run)
+    assert found["reward"].whole.youden.value is None
+    assert found["correct"].whole.youden.value is None
+    limited = measured(run, thresholds={"reward": 0.5})["reward"].whole.youden
+    assert limited.value is not None
 
 
 def test_preferences_and_thresholds(run: Path) -> None:

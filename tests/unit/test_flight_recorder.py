@@ -19,7 +19,6 @@ import pytest
 from adjudge.audit.report import make_audit
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
-from adjudge.judge_evaluation.swap.rollouts import find_rollout_sources
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.grading import GradingJob, grade_rollouts
@@ -117,7 +116,6 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     story = reader.tell(row, [])
     assert (story["prompt"], story["response"]) == ("question 0", WORDS[0])
     assert [one["type"] for one in story["graders"]] == ["llm", "length_penalty"]
-    assert [one.path for one in find_rollout_sources([folder], {})] == [folder / "rollouts.jsonl"]
     other = {**SPEC, "graders": SPEC["graders"][:1]}
     job = GradingJob(
         [folder], RewardSpec.from_dict(other), folder=tmp_path / "other", show_progress=False

@@ -22,7 +22,6 @@ from adjudge.judge_evaluation.benchmarks.protocols import (
     best_of_credit,
     count_orders,
     kappa_between_orders,
-    official_script_score,
     ties_score_unit,
 )
 from adjudge.judge_evaluation.benchmarks.readers import REWARDBENCH2_SUBSETS
@@ -104,17 +103,13 @@ def test_a_missing_score_is_neither_right_nor_wrong() -> None:
     assert (found.share.low, found.share.high) == (1.5 / 4, 2.5 / 4)
     assert (found.share.items, found.share.answered, found.share.missing) == (4, 3, 1)
     assert found.failures == {"unparsable": 1}
-    # Its script: an answer without a rating never wins, so the fourth is right there.
-    assert found.script == (1 + 0 + 0.5 + 1) / 4
     assert str(found.share) == "0.5000 of 3 answered, 1 missing (0.3750 to 0.6250)"
 
 
-def test_the_official_script_is_a_number_for_comparison_only() -> None:
+def test_a_subset_without_an_answer_has_bounds_alone() -> None:
     nothing = scored("0", GONE, GONE, GONE, GONE, subset="Math")
     chosen = scored("1", GONE, 1.0, 2.0, 3.0, subset="Math")
     items = [bon("Math", "0"), bon("Math", "1")]
-    assert official_script_score([(items[0], nothing)]) == 0.25
-    assert official_script_score([(items[1], chosen)]) == 0.0
     found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"].share
     assert found.accuracy_of_answered is None
     assert (found.low, found.high) == (0.0, 1.0)
@@ -192,7 +187,6 @@ def test_the_final_score_is_the_unweighted_mean_of_six() -> None:
     assert found.subsets["Ties"].share.accuracy_of_answered == pytest.approx(ties)
     final = (1 + 1 + 0 + 1 + 0.5 + ties) / 6
     assert found.overall.share.accuracy_of_answered == pytest.approx(final)
-    assert found.overall.script == pytest.approx(final)
     assert list(found.subsets) == list(REWARDBENCH2_SUBSETS)
     assert found.why == ""
 
@@ -201,17 +195,15 @@ def test_no_final_score_without_all_six() -> None:
     items, judged = all_six(SECOND)
     found = report_of("rewardbench2", items[1:], judged[1:])
     assert found.overall.share.accuracy_of_answered is None
-    assert found.overall.script is None
     assert found.why == "needs all six subsets; not there: Factuality"
 
 
-def test_a_failed_ties_rating_counts_as_minus_one_in_the_script_only() -> None:
+def test_a_failed_ties_rating_is_in_the_bounds_only() -> None:
     items, judged = all_six((([7.0, 7.0, GONE], 2), ([5.0, 1.0], 1)))
     found = report_of("rewardbench2", items, judged).subsets["Ties"]
     assert found.share.accuracy_of_answered is None  # no tied prompt was answered
     assert found.share.low == pytest.approx(0.3 - 0.01)
     assert found.share.high == pytest.approx(1.01)
-    assert found.script == pytest.approx(1.01)
 
 
 # Pairs in both orders.
@@ -318,20 +310,18 @@ def test_a_judge_against_itself() -> None:
     items, judged = all_six(FIRST)
     benchmark = Benchmark(kind="rewardbench2", items=items)
     [found] = compare_judges(benchmark, {"a": judged, "b": judged}, resamples=20)
-    assert (found.difference, found.p, found.mcnemar_p) == (0.0, 1.0, 1.0)
+    assert (found.difference, found.p) == (0.0, 1.0)
     assert found.interval.why == "all units score the same"
     assert found.items == 6
 
 
-def test_margins_of_ties_are_not_right_or_wrong() -> None:
-    """McNemar's test counts the two forms of a prompt; the mean takes the margins, too."""
+def test_margins_of_ties_count_in_a_comparison() -> None:
     items, judged = all_six(FIRST)
     _, other = all_six((([8.0, 8.0, 5.0, 1.0], 2), FIRST[1]))
     benchmark = Benchmark(kind="rewardbench2", items=items)
     [found] = compare_judges(benchmark, {"a": judged, "b": other}, resamples=20)
     assert found.difference is not None
     assert found.difference < -0.06  # .2 + .2 and the tie-breaker, over six
-    assert (found.only_a_right, found.only_b_right) == (0, 0)
 
 
 # Reports.
@@ -379,4 +369,4 @@ def test_best_of_items_as_pairs_are_drawn_by_item() -> None:
     assert found.low == pytest.approx(9 / 12)
     assert found.high == pytest.approx(10 / 12)
     [compared] = compare_judges(pairs, {"a": judged, "b": judged}, resamples=10)
-    assert (compared.items, compared.neither) == (1, 1)  # clusters
+    assert compared.items == 1  # a cluster

@@ -254,8 +254,6 @@ def test_a_scalar_judge_sees_the_conversation(tmp_path: Path) -> None:
     judge = grader_judge(ScalarGrader(ScriptedModel(output)))
     found = report_of(judge, sample(tmp_path, "judgebench"))
     assert found.overall.share.accuracy_of_answered == 1.0
-    assert found.margins is not None
-    assert found.margins.mean == 3.0
 
 
 def test_a_spec_has_one_judge_or_names_it(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_verdicts_by_length() -> None:
     assert found.better_is_longer == pytest.approx(2 / 3)
     assert found.accuracy_longer == pytest.approx(0.75)
     assert found.accuracy_shorter == pytest.approx(0.25)
-    assert found.pearson is not None
-    assert found.pearson > 0
+    assert found.spearman is not None
+    assert found.spearman > 0
 
 
 def test_best_of_four_as_scored_pairs() -> None:

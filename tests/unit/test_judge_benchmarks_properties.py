@@ -264,15 +264,9 @@ def test_two_judges_change_places(case: Any, rng: random.Random) -> None:
     benchmark = Benchmark(kind="preference", items=items)
     [one] = compare_judges(benchmark, {"x": judged, "y": other}, resamples=5)
     [back] = compare_judges(benchmark, {"y": other, "x": judged}, resamples=5)
-    assert (one.score_a, one.only_a_right, one.only_a) == (
-        back.score_b,
-        back.only_b_right,
-        back.only_b,
-    )
-    assert one.mcnemar_p == back.mcnemar_p
+    assert (one.score_a, one.items) == (back.score_b, back.items)
     if one.difference is not None:
         assert back.difference == pytest.approx(-one.difference)
-    assert one.items + one.only_a + one.only_b + one.neither == len(items)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

@@ -15,7 +15,6 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.scoring import compare_judges, score_benchmark
 from adjudge.judge_evaluation.benchmarks.statistics import (
     calibration_metrics,
-    margin_statistics,
     measure_length_effects,
     win_probabilities,
 )
@@ -29,22 +28,6 @@ from adjudge.stats.bootstrap import (
 from adjudge.stats.estimates import binomial_two_sided, mcnemar_p_value
 
 # Preference files.
-
-
-def test_margins() -> None:
-    rows = [
-        (pair("1", margin=1.0), scored("1", 3.0, 1.0)),
-        (pair("2", "B", margin=2.0), scored("2", 1.0, 5.0)),
-        (pair("3"), scored("3", 1.0, 1.0)),
-        (pair("4", margin=3.0), scored("4", 1.0, 2.0)),
-        (pair("5", margin=3.0), scored("5", GONE, 2.0)),
-    ]
-    found = margin_statistics(rows)
-    assert (found.pairs, found.negative, found.zero, found.with_margin) == (4, 1, 1, 3)
-    assert (found.mean, found.median) == (1.25, 1.0)  # 2, 4, 0, −1
-    assert found.std == pytest.approx(math.sqrt(14.75 / 3))
-    # Margins 2, 4, −1 against 1, 2, 3: −3/√(2·38/3)
-    assert found.correlation == pytest.approx(-3 / math.sqrt(2 * 38 / 3))
 
 
 def test_calibration() -> None:
@@ -95,8 +78,6 @@ def test_length_effects() -> None:
     assert found.prefers_longer == 1.0
     assert found.better_is_longer == pytest.approx(2 / 3)
     assert (found.accuracy_longer, found.accuracy_shorter) == (1.0, 0.0)
-    # Margins 1, −1, 1, 1 against lengths 6, −6, 6, 0: deviations ½, −1½, ½, ½ and 4½, −7½, 4½, −1½.
-    assert found.pearson == pytest.approx(15 / math.sqrt(3 * 99))
     assert pearson_correlation([1, 1], [1, 2]) is None
 
 
@@ -155,9 +136,7 @@ def test_judges_compared_on_what_both_answered() -> None:
     [found] = compare_judges(benchmark, {"one": one, "other": other}, resamples=400)
     # Both answered 0 and 3 … 9: one is right in 6 of 8, the other in 2.
     assert (found.score_a, found.score_b, found.difference) == (6 / 8, 2 / 8, 0.5)
-    assert (found.only_a_right, found.only_b_right) == (5, 1)
-    assert found.mcnemar_p == pytest.approx(2 * (1 + 6) / 64)
-    assert (found.items, found.only_a, found.only_b, found.neither) == (8, 1, 1, 0)
+    assert found.items == 8
     assert found.interval.low is not None
     assert found.interval.high is not None
     assert found.interval.low < 0.5 < found.interval.high

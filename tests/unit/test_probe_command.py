@@ -81,7 +81,7 @@ QUICK = ("-g", "quality", "--only", "length,sycophancy,reference", "--n", "10", 
 def test_a_judge_that_likes_length_fails(work: Path) -> None:
     done = run(*QUICK, "-o", "out")
     assert done.exit_code == 1, done.output
-    for name in ("probe.json", "probe.xml", "probe.md", "report.html", "answers.jsonl"):
+    for name in ("probe.json", "report.html", "answers.jsonl"):
         assert (work / "out" / name).stat().st_size > 100
     card = json.loads((work / "out" / "probe.json").read_bytes())
     assert [one["probe"] for one in card["probes"]] == ["length", "sycophancy", "reference"]
@@ -172,15 +172,14 @@ def test_strict_fails_what_is_uncertain(work: Path) -> None:
     quick = ("-g", "quality", "--only", "parse_failures", "--n", "8")
     assert run(*quick, "-o", "out").exit_code == 0
     assert run(*quick, "-o", "out", "--strict").exit_code == 1
-    assert '<failure type="uncertain"' in (work / "out" / "probe.xml").read_text()
 
 
 def test_a_dry_run_asks_nobody(work: Path) -> None:
     done = run(*QUICK, "-o", "out", "--dry-run", "--json")
     assert done.exit_code == 0, done.output
     cost = json.loads(done.stdout)
-    assert (cost["questions"], cost["calls"]) == (60, 60)
-    assert cost["input_tokens"] > 1000
+    assert cost["in_all"]["calls"] == 60
+    assert cost["in_all"]["input_tokens"] > 1000
     assert not (work / "out").exists()
     assert not (work / "calls.txt").exists()
 

@@ -2,16 +2,11 @@
 
 import math
 import random
-from statistics import fmean
 
 import pytest
 
 from adjudge.judge_evaluation.probes.probe import (
-    POWER,
-    Measurement,
     decide_verdict,
-    detectable_effect,
-    estimate_effect,
     mean_shift,
     standard_shift,
 )
@@ -103,49 +98,6 @@ def test_the_largest_of_many_shares_is_held_to_a_stricter_level() -> None:
 def test_verdicts(low: float, high: float, two_sided: bool, verdict: str) -> None:
     found = Estimate((low + high) / 2, low, high)
     assert decide_verdict(found, 0.2, two_sided=two_sided) == verdict
-
-
-def test_the_detectable_effect_of_a_mean() -> None:
-    measured = Measurement("net preference", [(0.0, 1.0)] * 40, mean_shift)
-    found = detectable_effect(measured, Estimate(0.05, -0.05, 0.15), 0.25)
-    assert found == pytest.approx(0.25 + 0.1 * (1 + 1.2816 / 1.9600), abs=1e-4)
-    assert detectable_effect(measured, Estimate(0.1, -0.5, 0.7), 0.25) is None  # beyond 1
-    assert detectable_effect(measured, Estimate(0.1), 0.25) is None
-    few = Measurement("net preference", [(0.0, 1.0)] * 7, mean_shift)
-    assert detectable_effect(few, Estimate(0.05, -0.05, 0.15), 0.25) is None
-
-
-@pytest.mark.parametrize(("limit", "n"), [(0.1, 40), (0.25, 40), (0.5, 40), (0.02, 840)])
-def test_a_judge_with_the_detectable_share_fails_with_the_stated_power(
-    limit: float, n: int
-) -> None:
-    clean = Measurement("share", shares={"one": [(0.0, 1.0)] * n})
-    share = detectable_effect(clean, estimate_share(clean.shares["one"]), limit)
-    assert share is not None
-    rng, runs = random.Random(1), 400
-    failed = 0
-    for _ in range(runs):
-        rows = [(float(rng.random() < share), 1.0) for _ in range(n)]
-        failed += decide_verdict(estimate_share(rows), limit) == "fail"
-    assert failed / runs == pytest.approx(POWER, abs=0.06)  # hits are whole numbers
-
-
-def test_a_judge_with_the_detectable_shift_fails_with_the_stated_power() -> None:
-    rng, runs, limit = random.Random(2), 200, 0.25
-    detectable, failed = [], 0
-    for _ in range(runs):
-        rows = [(rng.gauss(0.0, 0.4), 1.0) for _ in range(40)]
-        measured = Measurement("SD of scores", rows, mean_shift)
-        found = estimate_effect(measured, level=0.95, resamples=400, seed=0)
-        detectable.append(detectable_effect(measured, found, limit) or math.nan)
-        moved = [(shift + 0.25 + 0.0633 * (2.05 + 1.2816), one) for shift, one in rows]
-        again = estimate_effect(
-            Measurement("SD of scores", moved, mean_shift), level=0.95, resamples=400, seed=0
-        )
-        failed += decide_verdict(again, limit) == "fail"
-    # 0.4/√40 = 0.0633 is the standard error, 2.05 the intervals' half width in it.
-    assert fmean(detectable) == pytest.approx(0.25 + 0.0633 * (2.05 + 1.2816), rel=0.03)
-    assert failed / runs == pytest.approx(POWER, abs=0.06)
 
 
 def test_without_an_interval_nothing_is_decided() -> None:

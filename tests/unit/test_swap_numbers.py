@@ -1,4 +1,4 @@
-"""Swap numbers against by-hand ones, and judges with a known bias."""
+"""How two judges compare, against numbers by hand."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from statistics import correlation as pearson
 import msgspec
 import pytest
 
-from adjudge.judge_evaluation.swap.comparison import (
+from adjudge.judge_evaluation.diff.comparison import (
+    CriterionMarks,
     advantage_sign,
     compare_criteria,
     compare_rewards,
-    explain_advantages,
-)
-from adjudge.judge_evaluation.swap.judgements import (
-    CriterionMarks,
-    TextFeatures,
-    compute_features,
     read_criterion_marks,
 )
+from adjudge.judge_evaluation.text_features import TextFeatures, compute_features
 from adjudge.stats.agreement import concordance_shares, spearman_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
@@ -145,63 +141,6 @@ def test_the_shares_of_rank_statistics_are_derivatives() -> None:
         slopes = [(a - b) / (2 * step) for a, b in zip(whole(up), whole(down), strict=True)]
         assert spearman_shares(x, y)[place][0] == pytest.approx(slopes[0], abs=1e-5)
         assert concordance_shares(x, y)[place][0] == pytest.approx(slopes[1], abs=1e-5)
-
-
-def biased(
-    weight: float, n_groups: int = 150, seed: int = 3
-) -> tuple[list[float], list[TextFeatures]]:
-    """Rewards that are ``weight`` parts length and the rest noise, both of variance 1."""
-    rng = random.Random(seed)
-    lengths = [rng.gauss(0, 1) for _ in range(8 * n_groups)]
-    rewards = [weight * one + (1 - weight**2) ** 0.5 * rng.gauss(0, 1) for one in lengths]
-    shapes = [
-        TextFeatures(
-            round(1000 + 100 * one), rng.randint(0, 3), rng.randint(0, 5), rng.randint(0, 1)
-        )
-        for one in lengths
-    ]
-    return rewards, shapes
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.5, 0.8, 1.0])
-def test_a_length_bias_is_recovered(weight: float) -> None:
-    rewards, shapes = biased(weight)
-    members = [list(range(at, at + 8)) for at in range(0, len(rewards), 8)]
-    found = explain_advantages(rewards, shapes, members)
-    assert found.length.low is not None
-    assert found.length.high is not None
-    slack = 0.02  # standardised inside groups of 8, and lengths are whole numbers
-    assert found.length.low - slack <= weight**2 <= found.length.high + slack
-    assert found.length.value == pytest.approx(weight**2, abs=0.05)
-    assert found.format.value == pytest.approx(0.0, abs=0.02)
-    assert found.format_beyond_length.value == pytest.approx(0.0, abs=0.02)
-    assert found.length_r.value == pytest.approx(weight, abs=0.06)
-    assert found.groups == 150
-
-
-def test_a_judge_of_lists_is_explained_by_format_alone() -> None:
-    _, shapes = biased(0.0)
-    members = [list(range(at, at + 8)) for at in range(0, len(shapes), 8)]
-    found = explain_advantages([-float(shape.lists) for shape in shapes], shapes, members)
-    assert found.format.value == pytest.approx(1.0)
-    assert found.length.value == pytest.approx(0.0, abs=0.02)
-    assert found.format_beyond_length.value == pytest.approx(1.0, abs=0.02)
-
-
-def test_a_flat_judge_has_nothing_to_explain() -> None:
-    _, shapes = biased(0.0, n_groups=4)
-    found = explain_advantages(
-        [1.0] * 32, shapes, [list(range(at, at + 8)) for at in range(0, 32, 8)]
-    )
-    assert (found.groups, found.length.value, found.both.value) == (0, None, None)
-
-
-def test_answers_without_any_format_say_nothing_about_it() -> None:
-    rewards, shapes = biased(0.5, n_groups=20)
-    plain = [TextFeatures(shape.length, 0, 0, 0) for shape in shapes]
-    found = explain_advantages(rewards, plain, [list(range(at, at + 8)) for at in range(0, 160, 8)])
-    assert found.format.value is None
-    assert found.both == found.length
 
 
 def test_few_groups_have_no_interval() -> None:

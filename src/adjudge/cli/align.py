@@ -18,25 +18,21 @@ from adjudge.judge_evaluation.alignment.label_files import (
 )
 from adjudge.judge_evaluation.alignment.measures import (
     WHOLE_REWARD,
-    Alignment,
     TargetAlignment,
     measure_alignment,
 )
 from adjudge.judge_evaluation.alignment.report import (
     describe_counts,
     describe_selection,
-    format_measure,
-    is_measured,
-    list_measures,
-    name_sample,
+    dispute_table,
+    measure_table,
     summarise_alignment,
     write_alignment,
 )
-from adjudge.report.elements import small
-from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.labels import LABELS_FILE
 from adjudge.runs.records import RunRecords
 from adjudge.stats.estimates import require_stats
+from adjudge.stats.raters import describe_youden
 
 _SHOWN_DISPUTES = 5
 
@@ -82,8 +78,8 @@ def align(
     inside groups, AUC and the confusion matrix, with 95 % intervals clustered by group; how well
     people agree with each other; and the samples on which judge and people differ most.
 
-    Labels are made on the page of `adjudge view`, or come from another tool: a row names its sample
-    by key, where or index, and has a verdict (right, wrong), a label, a score or a preference.
+    Labels are made on the page of `adjudge view`, or in a file: a row names its sample by key,
+    where or index, and has a verdict (right, wrong), a score or preferred_over.
 
     Writes align.json and align.html. Exit code: 0 done, 1 a κ below --min-kappa, 2 bad input.
     """
@@ -175,34 +171,11 @@ def _print_alignment(found: Sequence[TargetAlignment], joined: JoinedLabels) -> 
     for one in found:
         console.print(f"[bold]{clean(one.target)}[/]: {describe_counts(one.whole)}")
         if one.random is not None:
-            console.print(_measure_table(one.random, "samples drawn at random"))
-        console.print(_measure_table(one.whole, "all labels" if one.random else None))
+            console.print(measure_table(one.random, "samples drawn at random"))
+        console.print(measure_table(one.whole, "all labels" if one.random else None))
+        if warning := describe_youden(one.target, (one.random or one.whole).youden):
+            console.print(f"[yellow]{clean(warning)}.[/]", soft_wrap=True)
         if one.worst:
-            shown = one.worst[:_SHOWN_DISPUTES]
-            rows = [
-                [name_sample(dispute), f"{dispute.judge:g}" if dispute.judge is not None else
-                 "–", ", ".join(f"{name}: {said}" for name, said in dispute.people.items())]
-                for dispute in shown
-            ]  # fmt: skip
-            caption = f"worst disagreements ({len(shown)} of {len(one.worst):,})"
-            columns = ["sample", *numeric("judge"), Column("people", "w")]
-            console.print(Table(columns, rows, caption=caption))
+            console.print(dispute_table(one.worst, _SHOWN_DISPUTES))
     if warning := describe_selection(found, joined):
         console.print(f"[yellow]{clean(warning)}[/]")
-
-
-def _measure_table(one: Alignment, caption: str | None) -> Table:
-    rows = []
-    for row in filter(is_measured, list_measures(one)):
-        number, interval = format_measure(row.estimate)
-        people, people_interval = format_measure(row.ceiling)
-        of = row.estimate.n if isinstance(row.estimate.n, int) else 0
-        rows.append([row.name, number, small(interval), f"{of:,}", people, small(people_interval)])
-    columns = [
-        Column("number", wrap=False),
-        *numeric("judge"),
-        Column("95 %", "w"),
-        *numeric("n", "people"),
-        Column("95 % ", "w"),
-    ]
-    return Table(columns, rows, caption=caption, keep=("judge", "people"))

@@ -13,7 +13,7 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import JsonSummary, Rows, map_option, parse_map
 from adjudge.errors import ConfigError
 from adjudge.files import atomic_write
-from adjudge.judge_evaluation.diff.conditions import parse_condition
+from adjudge.judge_evaluation.diff.conditions import check_conditions, parse_condition
 from adjudge.judge_evaluation.diff.numbers import summarise_diff
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns, read_labels
 from adjudge.judge_evaluation.diff.report import (
@@ -71,7 +71,7 @@ def diff(
     summary = summarise_diff(runs, read_labels(runs), seed=seed)
     summary["verdict"] = write_verdict(summary)
     summary["worst"] = describe_worst(runs, _PAGE_SAMPLES)
-    results = [one.check(summary) for one in conditions]
+    results = check_conditions(conditions, summary)
     summary["conditions"] = msgspec.to_builtins(results)
     if page is not None:
         atomic_write(page, render_diff_page(summary).encode())

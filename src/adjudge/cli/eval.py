@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -28,9 +27,8 @@ from adjudge.datasets.files import find_files
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import (
-    LENGTH_EFFECTS,
-    calibrations,
-    position_sentence,
+    evaluation_tables,
+    list_warnings,
 )
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import (
@@ -38,8 +36,6 @@ from adjudge.judge_evaluation.benchmarks.validation import (
     estimate_validation,
     validate_judges,
 )
-from adjudge.report.elements import bold
-from adjudge.report.table import Column, Table, lost
 from adjudge.stats.estimates import require_stats
 
 
@@ -141,16 +137,13 @@ def eval_judge(
         raise typer.Exit(2)
 
 
-_DASH = "–"
 _MOST_PROBLEMS = 5
-
-_Entry = Mapping[str, Any]
 
 
 def print_validation(console: Console, job: ValidationJob) -> None:
-    """Scores, subsets, orders, calibration, lengths, comparisons."""
+    """The tables of the page, what a reader must know, and where the files are."""
     summary = job.summary
-    about, judges = summary["benchmark"], summary["judges"]
+    about = summary["benchmark"]
     if about["local"]:
         console.print(
             "[yellow]This is the sample that ships with adjudge, not the benchmark: the score says "
@@ -161,19 +154,11 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         f"{len(about['subsets'])} subset{'s' * (len(about['subsets']) != 1)}  ·  "
         f"{summary['seconds']:.1f} s"
     )
-    for judge in judges:
-        console.print(_scores(judge))
-    for table in (_orders(judges), _calibration(judges), _lengths(judges), _compared(summary)):
-        if table:
+    for tables in evaluation_tables(summary).values():
+        for table in filter(None, tables):
             console.print(table)
-    for judge in judges:
-        if line := position_sentence(judge):
-            console.print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
-        if judge["why"]:
-            console.print(f"[yellow]{clean(judge['name'])}: {clean(judge['why'])}[/]")
-        for kind, message in judge["first_failures"].items():
-            said = f"{judge['name']}: the first {kind}: {message}"
-            console.print(f"[yellow]{clean(said)}[/]", soft_wrap=True)
+    for line in list_warnings(summary):
+        console.print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     for line in about["unusable"]["first"][:_MOST_PROBLEMS]:
         console.print(f"[yellow]unusable[/] {clean(line)}", soft_wrap=True)
     console.print(
@@ -182,113 +167,3 @@ def print_validation(console: Console, job: ValidationJob) -> None:
         "the score by the benchmark's own script.[/]"
     )
     console.print(f"\n[bold]{clean(job.folder)}/[/]  judgements.jsonl  summary.json  report.html")
-
-
-def _columns(*headings: str) -> list[object]:
-    return ["", *(Column(one, "i" if one == "95 %" else "n") for one in headings)]
-
-
-def _scores(judge: _Entry) -> Table:
-    """One judge overall and by subset."""
-    pairs = judge["mode"] == "pairwise"
-    headings = ["score", "95 %", "items", "missing", "least/most", "own"] + ["agrees"] * pairs
-    rows = [[bold("overall"), *_row(judge["overall"], pairs=pairs)]]
-    if len(judge["subsets"]) > 1 or judge["why"]:
-        rows += [[name, *_row(one, pairs=pairs)] for name, one in judge["subsets"].items()]
-    return Table(
-        _columns(*headings),
-        rows,
-        caption=f"{judge['name']} ({judge['mode']})",
-        drop=("own", "agrees", "least/most", "items"),
-        keep=("score", "missing"),
-    )
-
-
-def _row(one: _Entry, *, pairs: bool) -> list[object]:
-    least = one["at_least"]
-    bounds = "" if least is None or not one["missing"] else f"{least:.3f}/{one['at_most']:.3f}"
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in one["failures"].items())
-    cells: list[object] = [
-        _format_number(one["score"], 4),
-        _format_interval(one),
-        f"{one['items']:,}",
-        lost(kinds) if kinds else "0",
-        bounds,
-        _format_number(one["own"], 4),
-    ]
-    return [*cells, _format_number(one["orders"]["consistency"])] if pairs else cells
-
-
-def _orders(judges: Sequence[_Entry]) -> Table:
-    rows = [
-        [
-            judge["name"],
-            *(f"{one[key]:,}" for key in ("right_as_given", "right_swapped", "both_right")),
-            f"{one['agreeing']:,}",
-            _format_number(one["kappa"], 4),
-            f"{one['primacy']:,}/{one['recency']:,}",
-            _format_number(one["position_p"], 4),
-            f"{one['ties']:,}",
-        ]
-        for judge in judges
-        for one in [judge["overall"]["orders"]]
-        if one is not None and judge["mode"] == "pairwise"
-    ]
-    columns = _columns("given", "swapped", "both", "equal", "kappa", "1st/2nd", "p", "ties")
-    return Table(columns, rows, caption="right in both orders, and named by position in both")
-
-
-def _calibration(judges: Sequence[_Entry]) -> Table:
-    rows = [
-        [
-            name,
-            scale,
-            f"{one['pairs']:,}",
-            *(_format_number(one[key]) for key in ("ece", "brier")),
-            "∞" if one["ruled_out"] else _format_number(one["log_loss"]),
-        ]
-        for judge in judges
-        for name, scale, one in calibrations(judge, "by its card")
-        if one
-    ]
-    columns = _columns("read as", "pairs", "error", "Brier", "log loss")
-    return Table(columns, rows, caption="calibration")
-
-
-def _lengths(judges: Sequence[_Entry]) -> Table:
-    rows = [
-        [judge["name"], *(_format_number(one[key]) for key in LENGTH_EFFECTS)]
-        for judge in judges
-        if (one := judge["lengths"])
-    ]
-    columns = _columns("r", "rho", "picks it", "is better", "right if so", "if not")
-    return Table(columns, rows, caption="the longer answer")
-
-
-def _compared(summary: _Entry) -> Table:
-    rows = [
-        [
-            f"{one['a']} - {one['b']}",
-            _format_number(one["difference"]),
-            _format_interval(one["interval"]),
-            _format_number(one["p"], 4),
-            f"{one['only_a_right']:,}/{one['only_b_right']:,}",
-            _format_number(one["mcnemar_p"], 4),
-            f"{one['items']:,}",
-        ]
-        for one in summary["compared"]
-    ]
-    columns = _columns("difference", "95 %", "p", "only right", "McNemar p", "items")
-    seldom = ("McNemar p", "only right", "items")
-    return Table(columns, rows, caption="compared on what both answered", drop=seldom)
-
-
-def _format_interval(one: _Entry) -> str:
-    return _DASH if one["low"] is None else f"{one['low']:.3f} to {one['high']:.3f}"
-
-
-def _format_number(value: float | None, digits: int = 3) -> str:
-    if value is None:
-        return _DASH
-    text = f"{value:.{digits}f}"
-    return text if value == 0 or float(text) else f"{value:.1e}"  # no p is 0.0000

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from adjudge.cli.console import clean, errors, output, print_json, resumable_work
+from adjudge.cli.estimates import DryRun, print_call_estimates
 from adjudge.cli.options import (
     Quiet,
     WaitForJudge,
@@ -25,49 +26,26 @@ from adjudge.cli.options import (
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.judge_evaluation.probes.report import (
-    format_detectable,
-    format_effect,
-    format_effect_interval,
-    format_limit,
     format_note,
     format_questions,
     format_verdict_counts,
     multiple_testing_note,
+    probe_table,
 )
 from adjudge.judge_evaluation.probes.run import (
-    ProbeCost,
     ProbeJob,
-    estimate_probe_cost,
+    estimate_probe_calls,
     find_probe,
-    prepare_probes,
     run_probes,
 )
-from adjudge.report.elements import small
-from adjudge.report.table import Column, Table, lost, styled
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.grading import open_cassette
 from adjudge.stats.estimates import require_stats
 
-_VERDICTS = {
-    "pass": styled("pass", "good"),
-    "fail": styled("FAIL", "worst"),
-    "uncertain": lost("uncertain"),
-}
 _UNITS = (
     "SD: standard deviations of the scores of the unchanged answers; net: share of verdicts for, "
     "minus share against."
 )
-
-
-def cost_line(cost: ProbeCost) -> str:
-    """The estimate in one line."""
-    if not cost.calls:
-        return f"{cost.questions:,} questions, none to a judge"
-    usd = "no price" if cost.cost_usd is None else f"≤ {cost.cost_usd:.4g} USD"
-    return (
-        f"{cost.questions:,} questions, about {cost.calls:,.0f} calls: {cost.input_tokens:,.0f} "
-        f"tokens in, ≤ {cost.output_tokens:,.0f} out, {usd}, without retries"
-    )
 
 
 def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> None:
@@ -81,7 +59,7 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
     if missing := card["missing"]["by_kind"]:
         listed = ", ".join(f"{kind} {count:,}" for kind, count in missing.items())
         console.print(f"[yellow]{card['missing']['count']:,} without an answer[/]: {listed}")
-    console.print(_card_table(findings, 100 * card["level"]))
+    console.print(probe_table(findings))
     for one in findings:
         if one.verdict != "not applicable" and (more := format_note(one)):
             console.print(f"[dim]{one.probe}: {clean(more)}[/]")
@@ -93,34 +71,8 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
     console.print(f"[dim]{_UNITS} {multiple_testing_note(card)}[/]")
 
 
-def _card_table(findings: Sequence[ProbeFinding], level: float) -> Table:
-    rows = [
-        [
-            one.probe,
-            _VERDICTS[one.verdict],
-            format_effect(one),
-            small(format_effect_interval(one)),
-            format_limit(one),
-            small(format_detectable(one)),
-            small(one.unit.split()[0]),
-            f"{one.n:,}",
-        ]
-        for one in findings
-        if one.verdict != "not applicable"
-    ]
-    probe, verdict, unit = (Column(name, wrap=False) for name in ("probe", "verdict", "in"))
-    names = ("effect", f"{level:.4g} %", "allowed", "seen from")
-    numbers = [Column(name, "n", wrap=False) for name in names]
-    return Table(
-        [probe, verdict, *numbers, unit, Column("items", "i")],
-        rows,
-        drop=("items", "seen from"),
-        keep=("verdict", "effect"),
-    )
-
-
 _ITEMS = "Questions"
-_FILES = "probe.json  probe.xml  probe.md  report.html  answers.jsonl"
+_FILES = "probe.json  report.html  answers.jsonl"
 
 
 class LanguageName(StrEnum):
@@ -195,10 +147,7 @@ def probe(
         budget_option("The most that the judge may cost in this folder."),
     ] = None,
     wait_for_judge: WaitForJudge = 0.0,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate calls and cost, and stop."),
-    ] = False,
+    dry_run: DryRun = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -208,7 +157,7 @@ def probe(
 
     Each probe changes an answer in one way (longer, flattering, shown first, …) and compares the
     judge's scores. A probe fails when the effect's whole 95 % interval lies beyond the threshold.
-    Writes probe.json, probe.xml (JUnit), probe.md and report.html; the same -o resumes.
+    Writes probe.json, report.html and answers.jsonl; the same -o resumes.
 
     Exit code: 0 no probe failed, 1 a probe failed, 2 bad input, 3 the judge gave no usable answer,
     4 the budget allowed no call.
@@ -228,15 +177,12 @@ def probe(
         thresholds=parse_thresholds(threshold or []),
         family=family,
         with_reference=reference,
-        strict=strict,
         budget_usd=budget_usd,
         show_progress=not quiet,
     )
     if dry_run:
-        _print_cost(job, as_json=as_json)
+        print_call_estimates({job.entry.name: estimate_probe_calls(job)}, as_json=as_json)
         return
-    if not quiet and replay is None:
-        errors().print(f"[dim]{cost_line(estimate_probe_cost(job, prepare_probes(job)))}[/]")
     if replay is None:
         wait_for_judges([spec], wait_for_judge)
     job.cassette = open_cassette(record, replay)
@@ -250,14 +196,6 @@ def probe(
     if job.card["missing"]["count"] == job.card["questions"]:
         errors().print("[red]The judge gave no usable answer.[/]")
         raise typer.Exit(4 if set(job.card["missing"]["by_kind"]) == {ErrorKind.BUDGET} else 3)
-
-
-def _print_cost(job: ProbeJob, *, as_json: bool) -> None:
-    cost = estimate_probe_cost(job, prepare_probes(job))
-    if as_json:
-        print_json(cost)
-    else:
-        output().print(cost_line(cost))
 
 
 def _report(job: ProbeJob, *, as_json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
 from adjudge.cli.console import clean, errors, output, print_json, print_problems, resumable_work
@@ -23,23 +22,10 @@ from adjudge.cli.options import (
     parse_map,
 )
 from adjudge.errors import ConfigError
-from adjudge.judge_evaluation.swap.report import (
-    EXPLAINED_SHARES,
-    format_calls,
-    format_interval,
-    format_missing_kinds,
-    format_value,
-)
+from adjudge.judge_evaluation.swap.report import judge_table, pair_table
 from adjudge.judge_evaluation.swap.study import SwapStudy, estimate_swap, run_swap
-from adjudge.report.elements import Element, below
-from adjudge.report.table import Table, numeric
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.stats.estimates import require_stats
-
-_COLUMNS = ("best_changes", "sign_flips", "within_kendall", "kendall")
-_HEADINGS = ("best changes", "sign flips", "τ-b within", "τ-b all")
-_SHARES = ("length", "format", "length_r")
-_MULTI_VALUE_OPTIONS = ("--judges", "-j")
 
 swap_app = typer.Typer()
 
@@ -55,8 +41,8 @@ class _MultiJudgeCommand(TyperCommand):
             if one == "--":
                 return super().parse_args(ctx, [*spread, *args[place:]])
             if one.startswith("-"):
-                taking = one.partition("=")[0] in _MULTI_VALUE_OPTIONS
-            elif taking and args[place - 1] not in _MULTI_VALUE_OPTIONS:
+                taking = one.partition("=")[0] == "--judges"
+            elif taking and args[place - 1] != "--judges":
                 spread.append("--judges")
             spread.append(one)
         return super().parse_args(ctx, spread)
@@ -66,19 +52,14 @@ class _MultiJudgeCommand(TyperCommand):
 def swap(
     rollouts: Annotated[
         list[Path],
-        typer.Argument(
-            help="Files as for `adjudge grade`, run folders of `adjudge train`, verl's "
-            "rollout_data_dir, TRL's completions, or LLMBar's dataset.json."
-        ),
+        typer.Argument(help="Files or folders as for `adjudge grade`."),
     ],
     judges: Annotated[
         list[str] | None,
         typer.Option(
             "--judges",
-            "-j",
             metavar="[NAME=]FILE …",
-            help="The judges: reward specs, folders of trained judges, or LLMBar's recorded "
-            "judges.",
+            help="The judges: reward specs, or folders of trained judges.",
         ),
     ] = None,
     stored: Annotated[
@@ -90,15 +71,6 @@ def swap(
         ),
     ] = None,
     folder: Annotated[Path | None, output_option("swap", "The study's folder")] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="COLUMN,…",
-            help="The columns that identify a group [default: group, else step and equal prompts].",
-        ),
-    ] = None,
     mapping: Annotated[
         list[str] | None, map_option("Read a field from another column, as for `adjudge grade`.")
     ] = None,
@@ -117,11 +89,12 @@ def swap(
     Example: adjudge study swap rollouts.jsonl --judges strict.toml small.toml
 
     For each pair of judges: how well they agree, over all samples and inside groups; how often the
-    best sample or an advantage's sign changes. For each judge: how much of its advantages length
-    and format explain, how many rewards are missing, and its cost.
+    best sample or an advantage's sign changes. For each judge: how many rewards are missing, and
+    its cost.
 
-    Writes summary.json, report.html, a table of rows (sample × judge), and each judge's results
-    under judges/. The same command with the same -o resumes, also with one more judge.
+    Writes summary.json, report.html, each judge's run under judges/ and the page of `adjudge diff`
+    for each two judges under pairs/. The same command with the same -o resumes, also with one more
+    judge.
 
     Exit code: 0 done, 2 bad input or broken rows, 3 a judge did not answer.
     """
@@ -131,7 +104,6 @@ def swap(
         folder=folder or new_folder("swap"),
         mapping=parse_map(mapping, SAMPLE_FIELDS, rows),
         stored=_parse_stored(stored or []),
-        group=[name.strip() for name in (group or "").split(",") if name.strip()],
         seed=seed,
         budget_usd=budget_usd,
         show_progress=not quiet,
@@ -174,57 +146,10 @@ def _report_swap(study: SwapStudy, *, as_json: bool) -> None:
     if as_json:
         print_json(study.summary)
         return
-    _print_swap(output(), study.summary)
-    files = f"summary.json  report.html  {study.summary['rows']}"
-    output().print(f"\n[bold]{clean(study.folder)}/[/]  {files}")
-
-
-def _print_swap(console: Console, summary: Mapping[str, Any]) -> None:
-    """Two tables: pairs of judges, and judges."""
-    groups = summary["groups"]["count"]
-    console.print(
-        f"{summary['samples']:,} samples in {groups:,} groups (by {clean(summary['grouped_by'])})"
-    )
-    console.print(_pair_table(summary["pairs"]))
-    console.print()
-    console.print(_judge_table(summary["judges"]))
-    for one in summary["judges"]:
-        lost = f"; [yellow]missing[/]: {clean(format_missing_kinds(one))}" if one["missing"] else ""
-        console.print(f"[dim]{clean(one['name'])}: {clean(format_calls(one))}[/]{lost}")
-    console.print(
-        "[dim]best changes: groups in which no sample is best for both judges; sign flips: samples "
-        "with advantages of opposite sign; length, format: explained share of the variance of the "
-        "advantages (adjusted R²). Below each number: its 95 % interval, clustered by group, from "
-        "8 groups on.[/]"
-    )
-
-
-def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            [pair["judges"][0], Element("br"), pair["judges"][1]],
-            *(_estimate(name, pair[name]) for name in _COLUMNS),
-            f"{pair['common']:,}",
-        ]
-        for pair in pairs
-    ]
-    return Table(["judges", *numeric(*_HEADINGS, "common")], rows)
-
-
-def _judge_table(judges: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            one["name"],
-            "–" if one["mean"] is None else f"{one['mean']:.3f}",
-            f"{one['flat_groups']:,}/{one['compared_groups']:,}",
-            *(_estimate(name, one["explained"][name]) for name in _SHARES),
-        ]
-        for one in judges
-    ]
-    shares = (EXPLAINED_SHARES[name][0] for name in _SHARES)
-    return Table(["judge", *numeric("mean", "flat", *shares)], rows)
-
-
-def _estimate(name: str, found: Mapping[str, Any]) -> list[object]:
-    ends = format_interval(name, found)
-    return [format_value(name, found), below(ends) if ends else None]
+    console = output()
+    for table in (pair_table(study.summary["pairs"]), judge_table(study.summary["judges"])):
+        console.print(table)
+    for pair in study.summary["pairs"]:
+        a, b = map(clean, pair["judges"])
+        console.print(f"A {a}, B {b}: {clean(pair['verdict'])}", soft_wrap=True)
+    console.print(f"\n[bold]{clean(study.folder)}/[/]  summary.json  report.html  pairs/")

@@ -2,8 +2,8 @@
 
 A cell is text, a number, an element or a list of these; an element that is a cell itself (``td``)
 brings its own class and span. On the page all text is escaped. In the terminal control characters
-are written by their numbers, brackets are no markup, ``bold`` is bold, ``small`` is dim, and what
-is ``lost`` is yellow.
+are written by their numbers, brackets are no markup, ``bold`` is bold, ``small`` is dim, what
+is ``lost`` is yellow, and charts are left out.
 
 A terminal that is too narrow shows fewer columns, and says which it left out; nothing is cut.
 """
@@ -134,7 +134,7 @@ class Table:
             yield _terminal_text(self.caption, "bold")
         yield self._terminal_table([columns[place] for place in shown], options.max_width)
         left_out = [str(columns[place].heading) for place in range(len(columns))
-                    if place not in shown]  # fmt: skip
+                    if place not in shown and self.columns[place].kind != "plot"]  # fmt: skip
         if left_out:
             names = ", ".join(dict.fromkeys(name.replace("\n", " ") for name in left_out))
             yield Text(f"columns left out for width: {names}; --json has all", style="dim")
@@ -145,11 +145,11 @@ class Table:
         kept = [names.index(name) for name in self.keep if name in names]
         numbers = (place for place, one in enumerate(self.columns) if place and one.kind == "n")
         kept = kept or [next(numbers, 1)]
-        shown = list(range(len(columns)))
+        shown = [place for place, one in enumerate(self.columns) if one.kind != "plot"]
         for place in self._places_to_drop(names):
             if sum(columns[one].wanted + _GAP for one in shown) - _GAP <= width:
                 break
-            if place not in kept:
+            if place in shown and place not in kept:
                 shown.remove(place)
         for place in reversed(kept[1:]):
             if sum(columns[one].least + _GAP for one in shown) - _GAP > width:

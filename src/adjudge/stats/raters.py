@@ -4,9 +4,8 @@ Both compare what differs with what would differ by chance. Cohen's κ takes cha
 each of the two gives each level; Krippendorff's α from all values together, so it takes any number
 of raters, and samples that some have not rated.
 
-A difference counts by its distance: 1 for any two levels, or |x − y|, or (x − y)². Distances are of
-the levels' values, not of their places in a list. Everything is a function of sums over samples,
-so intervals are bootstraps over groups.
+A difference counts by its distance: 1 for any two levels, or (x − y)² of their values. Everything
+is a function of sums over samples, so intervals are bootstraps over groups.
 
 Source: Cohen, Psychol. Bull. 70 (1968); Krippendorff, Content Analysis, 4th ed. (2018), ch. 12.
 """
@@ -25,8 +24,7 @@ from adjudge.stats.estimates import NO_VALUE, np
 MAX_LEVELS = 20
 """With more levels a table of them says nothing; only squared distances of values are used."""
 
-KappaWeights = Literal["plain", "linear", "quadratic"]
-AlphaMetric = Literal["nominal", "ordinal", "interval"]
+KappaWeights = Literal["plain", "quadratic"]
 Ratings = Sequence[float]
 """What several raters say of one sample, in any order."""
 
@@ -59,7 +57,7 @@ def estimate_kappas(
     """
     levels = find_levels(chain.from_iterable(chain.from_iterable(groups)))
     if why := _why_none(levels):
-        return {name: Estimate(why=why) for name in ("plain", "linear", "quadratic")}
+        return {name: Estimate(why=why) for name in ("plain", "quadratic")}
     place = {level: at for at, level in enumerate(levels)}
     size = len(levels)
     rows = []
@@ -78,38 +76,68 @@ def estimate_kappas(
         return bootstrap_groups(rows, kappa, seed=seed)
 
     apart = np.abs(np.subtract.outer(np.array(levels), np.array(levels)))
-    apart = apart / apart.max()
     plain = estimate((apart > 0).astype(float))
-    if size == 2:
-        return {"plain": plain, "linear": plain, "quadratic": plain}
-    return {"plain": plain, "linear": estimate(apart), "quadratic": estimate(apart**2)}
+    squares = (apart / apart.max()) ** 2
+    return {"plain": plain, "quadratic": plain if size == 2 else estimate(squares)}
 
 
-def estimate_alpha(
-    groups: Sequence[Sequence[Ratings]], metric: AlphaMetric = "interval", *, seed: int = 0
-) -> Estimate:
-    """Krippendorff's α of samples that two raters or more have rated: 1 − Dₒ/Dₑ.
+def estimate_alpha(groups: Sequence[Sequence[Ratings]], *, seed: int = 0) -> Estimate:
+    """Krippendorff's α (interval) of samples that two raters or more have rated: 1 − Dₒ/Dₑ.
 
     A group has the samples that depend on each other. Without a value where no sample has two
-    ratings, where all are equal, and, but for ``interval``, with more than 20 levels.
+    ratings, and where all are equal.
 
-    >>> round(estimate_alpha([[(1, 1), (2, 2)], [(3, 3), (3, 4)]], "nominal").value, 4)
-    0.6957
+    >>> round(estimate_alpha([[(1, 1), (2, 2)], [(3, 3), (3, 4)]]).value, 4)
+    0.8889
     """
     rated = [[one for one in samples if len(one) > 1] for samples in groups]
     values = sorted(set(chain.from_iterable(chain.from_iterable(rated))))
     if len(values) < 2:
         return Estimate(why=_ONE_CLASS if values else "no sample has two ratings")
-    if metric == "interval":
-        middle = values[0] / 2 + values[-1] / 2
-        scale = values[-1] / 2 - values[0] / 2
-        moments = [_moments([(np.array(x) - middle) / scale for x in one]) for one in rated]
-        return bootstrap_groups(moments, _interval_alpha, seed=seed)
-    if why := _why_none(values):
-        return Estimate(why=why)
-    place = {value: at for at, value in enumerate(values)}
-    rows = [_coincidences(samples, place) for samples in rated]
-    return bootstrap_groups(rows, lambda sums: _alpha(sums, len(values), metric), seed=seed)
+    middle = values[0] / 2 + values[-1] / 2
+    scale = values[-1] / 2 - values[0] / 2
+    moments = [_moments([(np.array(x) - middle) / scale for x in one]) for one in rated]
+    return bootstrap_groups(moments, _interval_alpha, seed=seed)
+
+
+def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
+    """Youden's J = TPR − FPR of a judge that passes answers or not.
+
+    A group has the pairs (right, passed) of answers that depend on each other. Without a value
+    where no answer is right, or none is wrong.
+
+    >>> estimate_youden([[(True, True)], [(True, False)], [(False, False)]]).value
+    0.5
+    """
+
+    def rate_difference(sums: Sequence[float]) -> float | None:
+        true_passed, true, false_passed, false = sums
+        return true_passed / true - false_passed / false if true and false else None
+
+    rows = []
+    for pairs in groups:
+        counts = Counter(pairs)
+        true_passed, false_passed = counts[True, True], counts[False, True]
+        row = (true_passed, true_passed + counts[True, False],
+               false_passed, false_passed + counts[False, False])  # fmt: skip
+        rows.append(tuple(map(float, row)))
+    found = bootstrap_groups(rows, rate_difference, seed=seed)
+    why = found.why if found.value is not None else "needs right answers and wrong ones"
+    return Estimate(found.value, found.low, found.high, sum(map(len, groups)), why)
+
+
+def describe_youden(judge: str, found: Estimate) -> str:
+    """What J ≤ 0 does to a training, in a sentence; empty where J is above 0.
+
+    Source: arXiv 2601.04411 (training on noisy rewards: J > 0 is needed).
+    """
+    if found.value is None or (found.value > 0 and (found.low is None or found.low > 0)):
+        return ""
+    ends = "" if found.low is None else f" ({found.low:.3f} to {found.high:.3f})"
+    number = f"Youden's J is {found.value:.3f}{ends}"
+    if found.value > 0:
+        return f"{judge} may train the wrong way: its {number}, and the interval reaches 0"
+    return f"{judge} trains the wrong way: its {number}, not above 0"
 
 
 def find_levels(values: Iterable[float]) -> list[float]:
@@ -137,25 +165,3 @@ def _interval_alpha(sums: Sequence[float]) -> float | None:
     n, total, squares, inside = sums
     expected = 2 * (n * squares - total * total)
     return 1 - (n - 1) * inside / expected if expected > 1e-12 * n * n else None
-
-
-def _coincidences(samples: Sequence[Ratings], place: dict[float, int]) -> tuple[float, ...]:
-    """How often each two levels are said of one sample: a table, as a row."""
-    table = np.zeros((len(place), len(place)))
-    for ratings in samples:
-        counts = np.bincount([place[one] for one in ratings], minlength=len(place))
-        table += (np.outer(counts, counts) - np.diag(counts)) / (len(ratings) - 1)
-    return tuple(table.ravel().tolist())
-
-
-def _alpha(sums: Sequence[float], size: int, metric: AlphaMetric) -> float | None:
-    table = np.asarray(sums).reshape(size, size)
-    counts = table.sum(axis=0)
-    if metric == "nominal":
-        distances = 1.0 - np.eye(size)
-    else:  # how many values lie between two levels, half of each level's own
-        below = np.cumsum(counts) - counts / 2
-        distances = np.subtract.outer(below, below) ** 2
-    expected = (distances * np.outer(counts, counts)).sum()
-    observed = (distances * table).sum()
-    return float(1 - (counts.sum() - 1) * observed / expected) if expected else None

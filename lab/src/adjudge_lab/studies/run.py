@@ -22,7 +22,7 @@ import msgspec
 import adjudge
 from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, RunFolderError
 from adjudge.files import iter_rows
-from adjudge.judge_evaluation.swap.judgements import compute_features
+from adjudge.judge_evaluation.text_features import compute_features
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm

@@ -1,14 +1,13 @@
-"""People's labels in files: our own and those of other tools.
+"""People's labels in files.
 
-A file has rows in any packing (JSON lines, CSV, TSV, Parquet). A row names its sample by ``key``,
-by ``where`` (``FILE:ROW``), or by ``index`` (and ``step`` in a training run), and says what a
-person thinks by one or more of the columns of :data:`SAYING_COLUMNS`.
+A file has rows in any packing (JSON lines, CSV, TSV, Parquet), of the columns of
+:data:`LABEL_COLUMNS`. A row names its sample by ``key``, by ``where`` (``FILE:ROW``), or by
+``index`` (and ``step`` in a training run), and says one thing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,30 +19,13 @@ from adjudge.runs.labels import Label, select_current, stamp_label
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.text import shorten_text
 
-SAYING_COLUMNS = (
-    "verdict",
-    "label",
-    "human_score",
-    "score",
-    "rating",
-    "preferred",
-    "preferred_over",
-)
-"""The columns that say what a person thinks. ``human_score`` goes before ``score``: a file with
-both has the judge's in the other."""
+WHOLE_REWARD = "reward"
+"""What the reward as a whole is called beside graders."""
 
-JOINING_COLUMNS = ("key", "where", "index")
-"""The columns that name a sample, the surest first."""
+LABEL_COLUMNS = (*Label.__struct_fields__, "where")
+"""The columns of a file of labels: those of ``labels.jsonl``, and a sample's ``FILE:ROW``."""
 
-_AUTHORS = ("author", "annotator", "rater", "labeler")
-_GRADERS = ("grader", "metric")
-_NOTES = ("note", "comment", "reason")
-_RIGHT = frozenset({"right", "agree", "judge right"})
-_WRONG = frozenset({"wrong", "disagree", "judge wrong"})
-_GOOD = frozenset({"1", "true", "yes", "good", "pass", "passed", "correct", "positive"})
-_BAD = frozenset({"0", "false", "no", "bad", "fail", "failed", "incorrect", "negative"})
-_OVER = "this over "
-_WHOLE_REWARD = frozenset({"reward", "overall"})
+_JOINING_COLUMNS = ("key", "where", "index")
 _SHOWN_PROBLEMS = 10
 
 
@@ -66,10 +48,6 @@ class JoinedLabels(NamedTuple):
     rows: int
 
 
-class _LabelError(Exception):
-    """What is wrong with a row, from its column on."""
-
-
 def read_label_files(paths: Sequence[Path]) -> list[tuple[str, Label, Mapping[str, Any]]]:
     """The labels of files in their order, each with its ``FILE:ROW`` and its raw columns.
 
@@ -82,8 +60,8 @@ def read_label_files(paths: Sequence[Path]) -> list[tuple[str, Label, Mapping[st
             problems.append(f"{where}: {row}")
             continue
         try:
-            found += [(where, label, row) for label in _parse_labels(row, where)]
-        except _LabelError as error:
+            found.append((where, _parse_label(row, where), row))
+        except ValueError as error:
             problems.append(f"{where}: {error}")
     if problems:
         more = len(problems) - _SHOWN_PROBLEMS
@@ -107,7 +85,7 @@ def join_labels(
         if label.withdrawn is not None:
             rows.append(label)
             continue
-        record = places.find(label.key, _text(row.get("where")), label.step, label.index)
+        record = places.find(label.key, row.get("where") or "", label.step, label.index)
         other = None
         if record is not None and label.kind == "preferred":
             other = places.find(label.preferred_over or "", "", label.step, label.over_index)
@@ -163,156 +141,30 @@ class _SamplePlaces:
         return self._by_index.get((step if self._has_steps else None, index))
 
 
-# --- one row ------------------------------------------------------------------------------------
-
-
-def _parse_labels(cells: Mapping[str, Any], where: str) -> Iterator[Label]:
-    """Every label of a row: a row of another tool may say several things at once."""
-    if not any(cells.get(name) not in (None, "") for name in JOINING_COLUMNS):
-        raise _LabelError(
+def _parse_label(row: Mapping[str, Any], where: str) -> Label:
+    """The label of a row; raises ``ValueError`` that begins with the column."""
+    cells = {
+        name: value.strip() if isinstance(value, str) else value for name, value in row.items()
+    }
+    cells = {name: value for name, value in cells.items() if value not in (None, "")}
+    if unknown := [name for name in cells if name not in LABEL_COLUMNS]:
+        raise ValueError(
+            f"{', '.join(unknown)}: not a column of labels (allowed: {', '.join(LABEL_COLUMNS)}). "
+            "Rename these columns, or leave them out."
+        )
+    if not any(name in cells for name in _JOINING_COLUMNS):
+        raise ValueError(
             f"{', '.join(cells) or 'no column'}: names no sample (allowed: key, where, or index "
             "with step in a training run). Add one of these columns."
         )
-    base = _base_fields(cells, where)
-    opinions = list(_parse_opinions(cells))
-    note = _first_text(cells, _NOTES) if opinions else _text(cells.get("note"))
-    if withdrawn := _text(cells.get("withdrawn")):
-        opinions = [{"withdrawn": withdrawn}]
-    if not opinions and not note:
-        raise _LabelError(
-            f"{', '.join(cells)}: says nothing (allowed: a value in one of "
-            f"{', '.join(SAYING_COLUMNS)}, or a note). Fill one of these columns, or leave the row "
-            "out."
-        )
-    for number, fields in enumerate(opinions or [{}]):
-        one = base | fields | {"note": note}
-        if number:
-            one["id"] = f"{one['id']}.{number}"
-        try:
-            yield Label(**one)
-        except ValueError as error:
-            raise _LabelError(str(error)) from None
-
-
-def _base_fields(cells: Mapping[str, Any], where: str) -> dict[str, Any]:
-    stamp = stamp_label()
-    grader = _first_text(cells, _GRADERS)
+    cells.pop("where", None)
+    if cells.get("grader") == WHOLE_REWARD:
+        del cells["grader"]
     file = Path(where.rpartition(":")[0]).name
-    blind = _text(cells.get("blind")).lower() or "false"
-    queue = _text(cells.get("queue")) or None
-    _check("blind", blind, ("true", "false"))
-    if queue is not None:
-        _check("queue", queue, ("random", "disagreement", "near tie"))
-    index = _parse_integer(cells, "index")
-    return {
-        "id": _text(cells.get("id")) or stamp["id"],
-        "time": _text(cells.get("time")) or stamp["time"],
-        "author": _first_text(cells, _AUTHORS).strip() or file[:80] or "unknown",
-        "index": -1 if index is None else index,
-        "key": _text(cells.get("key")),
-        "step": _parse_integer(cells, "step"),
-        "group": _text(cells.get("group")) or None,
-        "grader": None if grader.lower() in _WHOLE_REWARD else grader or None,
-        "judge_score": _number_of("judge_score", cells.get("judge_score")),
-        "blind": blind == "true",
-        "queue": queue,
-    }
-
-
-def _parse_opinions(cells: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a row says, one thing each."""
-    if verdict := _text(cells.get("verdict")).lower():
-        yield {"verdict": _verdict("verdict", verdict)}
-    scored = next(
-        (one for one in ("human_score", "score", "rating") if _text(cells.get(one))), None
-    )
-    if scored is not None:
-        yield {"score": _number_of(scored, cells[scored])}
-    if label := _text(cells.get("label")).lower():
-        if label in _RIGHT | _WRONG and not verdict:
-            yield {"verdict": _verdict("label", label)}
-        elif scored is None:
-            yield {"score": _class_score("label", label)}
-    over = _text(cells.get("preferred_over"))
-    if preferred := _text(cells.get("preferred")):
-        if not preferred.startswith(_OVER):
-            raise _LabelError(
-                f"preferred: cannot be read (found {shorten_text(preferred, 40)!r}; allowed: "
-                f"'{_OVER}KEY' or '{_OVER}INDEX'). Name the sample that is worse."
-            )
-        over = preferred.removeprefix(_OVER).strip()
-    if over or cells.get("over_index") not in (None, ""):
-        index = _parse_integer(cells, "over_index")
-        if index is None and over.isascii() and over.isdigit() and len(over) < 20:
-            over, index = "", int(over)
-        yield {"preferred_over": over, "over_index": index}
-
-
-def _verdict(column: str, text: str) -> str:
-    if text in _RIGHT:
-        return "right"
-    if text in _WRONG:
-        return "wrong"
-    raise _LabelError(
-        f"{column}: is no verdict (found {shorten_text(text, 40)!r}; allowed: right, wrong). Use "
-        "score for a person's own score."
-    )
-
-
-def _class_score(column: str, text: str) -> float:
-    """A class as a score: what is good is 1 and what is bad is 0."""
-    if text in _GOOD:
-        return 1.0
-    if text in _BAD:
-        return 0.0
+    fields = {**stamp_label(), "author": file[:80], "index": -1, **cells}
     try:
-        return _finite(float(text))
-    except ValueError:
-        raise _LabelError(
-            f"{column}: is no label (found {shorten_text(text, 40)!r}; allowed: right, wrong, a "
-            "number, or pass, fail, true, false, yes, no, good, bad, correct, incorrect)"
-        ) from None
-
-
-def _number_of(column: str, value: Any) -> float | None:
-    if value is None or value == "":
-        return None
-    try:
-        return _finite(float(value))
-    except (TypeError, ValueError, OverflowError):
-        raise _LabelError(
-            f"{column}: is no finite number (found {shorten_text(str(value), 40)!r})"
-        ) from None
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _parse_integer(cells: Mapping[str, Any], column: str) -> int | None:
-    value = cells.get(column)
-    if value is None or value == "":
-        return None
-    number = _number_of(column, value)
-    if number is None or not number.is_integer() or isinstance(value, bool):
-        raise _LabelError(f"{column}: is no whole number (found {shorten_text(str(value), 40)!r})")
-    return int(number)
-
-
-def _check(column: str, found: str, allowed: Sequence[str]) -> None:
-    if found not in allowed:
-        raise _LabelError(
-            f"{column}: unknown (found {shorten_text(found, 40)!r}; allowed: {', '.join(allowed)})"
-        )
-
-
-def _first_text(cells: Mapping[str, Any], columns: Iterable[str]) -> str:
-    return next((text for one in columns if (text := _text(cells.get(one)))), "")
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+        return msgspec.convert(fields, Label, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, column = str(error).partition(" - at `$.")
+        named = f"{column.rstrip('`')}: {message}" if column else message
+        raise ValueError(named) from None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adjudge.judge_evaluation.alignment.label_files import JoinedLabel
+from adjudge.judge_evaluation.alignment.label_files import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
 from adjudge.stats import Estimate
@@ -25,17 +25,13 @@ from adjudge.stats.estimates import NO_VALUE, estimate_share, np
 from adjudge.stats.predictions import concordance, within_group_concordance
 from adjudge.stats.raters import (
     MAX_LEVELS,
-    AlphaMetric,
     estimate_alpha,
     estimate_kappas,
+    estimate_youden,
     find_levels,
 )
 
-WHOLE_REWARD = "reward"
-"""What the reward as a whole is called beside graders."""
-
-_METRICS: tuple[AlphaMetric, ...] = ("nominal", "ordinal", "interval")
-_KAPPAS = ("plain", "linear", "quadratic")
+_KAPPAS = ("plain", "quadratic")
 _SAME = 1e-9
 _NO_OPINION = "no label is a score, or says right or wrong of a judge that gives one of two scores"
 
@@ -69,8 +65,8 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     orders two samples as people do, and ``auc_within``, inside groups. ``preferences``: the share
     of preferred samples that the judge scores higher, a tie being a half. ``alphas``:
     Krippendorff's, of people alone and with the judge as one more. ``ceiling``: accuracy and kappas
-    of people with each other; ``left_out``: of each person, and of the judge, with what most of the
-    others say. ``confusion``: rows are people's levels, columns the judge's.
+    of people with each other. ``youden``: J of a judge of two levels. ``confusion``: rows are
+    people's levels, columns the judge's.
     """
 
     labels: int
@@ -86,9 +82,9 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     auc: Estimate
     auc_within: Estimate
     preferences: Estimate
-    alphas: dict[str, dict[str, Estimate]]
+    alphas: dict[str, Estimate]
     ceiling: dict[str, Estimate]
-    left_out: dict[str, dict[str, Estimate]]
+    youden: Estimate
     levels: list[float]
     confusion: list[list[int]]
 
@@ -215,11 +211,11 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel], seed: int) -> Align
         auc_within=_auc(target, means, within=True),
         preferences=_preferences(target, labels),
         alphas={
-            "people": _alphas(ratings, {}, seed),
-            "people and judge": _alphas(ratings, known, seed),
+            "people": _alpha(ratings, {}, seed),
+            "people and judge": _alpha(ratings, known, seed),
         },
         ceiling=_ceiling(ratings, seed),
-        left_out=_leave_one_out(ratings, known, seed),
+        youden=_youden(target, pairs, seed),
         levels=levels if few else [],
         confusion=[[table[one, other] for other in levels] for one in levels] if few else [],
     )
@@ -294,6 +290,21 @@ def _compare(
         for name, one in estimate_kappas(groups, seed=seed).items()
     }
     return kappas, accuracy
+
+
+def _youden(
+    target: _Target, groups: Sequence[Sequence[tuple[float, float]]], seed: int
+) -> Estimate:
+    """J, where judge and people give the same two levels, of which the higher one passes."""
+    levels = set(target.levels) if target.threshold is None else {0.0, 1.0}
+    if levels.issubset((0.0, 1.0)):
+        levels = {0.0, 1.0}
+    said = {value for group in groups for pair in group for value in pair}
+    if len(levels) != 2 or not said <= levels:
+        return Estimate(n=0, why="needs a judge of two levels, and people's scores of the same two")
+    top = max(levels)
+    passed = [[(person == top, judge == top) for person, judge in group] for group in groups]
+    return estimate_youden(passed, seed=seed)
 
 
 class _SampleMean(NamedTuple):
@@ -377,21 +388,14 @@ def _grouped(rows: Iterable[tuple[Hashable, Any]]) -> list[list[Any]]:
     return list(groups.values())
 
 
-def _alphas(ratings: _Ratings, judge: Mapping[Any, float], seed: int) -> dict[str, Estimate]:
+def _alpha(ratings: _Ratings, judge: Mapping[Any, float], seed: int) -> Estimate:
     """``judge``: one more rating by sample."""
     rows = [
         (group, [*scores, *([judge[sample]] if sample in judge else [])])
         for sample, (group, scores) in ratings.items()
     ]
     n = sum(len(scores) > 1 for _, scores in rows)
-    groups = _grouped(rows)
-    two_levels = len({score for _, scores in rows for score in scores}) == 2
-    # Of two levels there is one distance, and all metrics are the same.
-    metrics = _METRICS[:1] if two_levels else _METRICS
-    return {
-        metric: msgspec.structs.replace(estimate_alpha(groups, metric, seed=seed), n=n)
-        for metric in metrics
-    }
+    return msgspec.structs.replace(estimate_alpha(_grouped(rows), seed=seed), n=n)
 
 
 def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
@@ -399,41 +403,11 @@ def _ceiling(ratings: _Ratings, seed: int) -> dict[str, Estimate]:
     groups = _grouped(
         (group, pair) for group, scores in ratings.values() for pair in permutations(scores, 2)
     )
-    return _named_comparison(groups, seed, "no sample has the scores of two people")
-
-
-def _leave_one_out(
-    ratings: _Ratings, judge: Mapping[Any, float], seed: int
-) -> dict[str, dict[str, Estimate]]:
-    """Each person, and in that place the judge, against what most of the others say.
-
-    Where most of the others say no one thing, nobody is compared.
-    """
-    ours, theirs = [], []
-    for sample, (group, scores) in ratings.items():
-        for at, score in enumerate(scores):
-            most = _majority([*scores[:at], *scores[at + 1 :]])
-            if most is not None:
-                ours.append((group, (score, most)))
-                theirs.append((group, (judge[sample], most)))
-    why = "no sample has the scores of two people"
-    return {
-        "people": _named_comparison(_grouped(ours), seed, why),
-        "judge": _named_comparison(_grouped(theirs), seed, why),
-    }
-
-
-def _named_comparison(groups: Sequence[Any], seed: int, why: str) -> dict[str, Estimate]:
     if not groups:
+        why = "no sample has the scores of two people"
         return dict.fromkeys(("accuracy", *_KAPPAS), Estimate(n=0, why=why))
-    kappas, accuracy = _compare(groups, seed, ("people give", "most people give"))
+    kappas, accuracy = _compare(groups, seed, ("people give", "people give"))
     return {"accuracy": accuracy, **kappas}
-
-
-def _majority(scores: Sequence[float]) -> float | None:
-    first = Counter(scores).most_common(2)
-    tied = len(first) > 1 and first[0][1] == first[1][1]
-    return None if tied or not first else first[0][0]
 
 
 # --- where they differ --------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from adjudge.files import atomic_write, write_json
 from adjudge.judge_evaluation.alignment.label_files import JoinedLabels
 from adjudge.judge_evaluation.alignment.measures import Alignment, Disputed, TargetAlignment
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import code, format_integer, format_number, paragraph, small
+from adjudge.report.elements import bold, code, format_integer, format_number, paragraph, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
 from adjudge.report.table import Column, Table, numeric
 from adjudge.stats import Estimate
+from adjudge.stats.raters import describe_youden
 from adjudge.text import shorten_text
 from adjudge.version import __version__
 
@@ -47,21 +48,13 @@ def list_measures(one: Alignment) -> Iterator[MeasureRow]:
     if len(one.levels) != 2:
         weights = {
             "plain": "Cohen's κ, plain",
-            "linear": "Cohen's κ, linear",
             "quadratic": "Cohen's κ, quadratic",
         }
     for key, name in weights.items():
         yield MeasureRow(name, "judge and person", one.kappas[key], one.ceiling[key])
-    for metric, alpha in one.alphas["people and judge"].items():
-        people = one.alphas["people"].get(metric)
-        yield MeasureRow(f"α, {metric}", "Krippendorff's, people and judge", alpha, people)
-    key = "plain" if len(one.levels) == 2 else "quadratic"
-    yield MeasureRow(
-        "κ with the others",
-        "the judge, and each person, with what most others say",
-        one.left_out["judge"][key],
-        one.left_out["people"][key],
-    )
+    alpha, people = one.alphas["people and judge"], one.alphas["people"]
+    yield MeasureRow("Krippendorff's α", "interval, people and judge", alpha, people)
+    yield MeasureRow("Youden's J", "TPR − FPR; at 0 or below, training goes wrong", one.youden)
     yield MeasureRow("τ-b in groups", "Kendall's, with the people's mean", one.tau_b)
     yield MeasureRow("AUC", "the judge orders two samples as people do", one.auc)
     yield MeasureRow("AUC in groups", "of two samples of one group", one.auc_within)
@@ -175,17 +168,17 @@ def _tiles(summary: Mapping[str, Any], found: Sequence[TargetAlignment]) -> Iter
 def _target(one: TargetAlignment) -> Iterator[object]:
     whole = one.whole
     yield describe_counts(whole)
+    if warning := describe_youden(one.target, (one.random or whole).youden):
+        yield paragraph(bold(warning), ".")
     if one.random is not None:
-        yield _measure_table(one.random, "Samples drawn at random: what holds for the run")
+        yield measure_table(one.random, "Samples drawn at random: what holds for the run")
     caption = "All labels" if one.random is not None else None
-    yield _measure_table(whole, caption)
+    yield measure_table(whole, caption)
     if whole.confusion:
         names = [f"{level:g}" for level in whole.levels]
         rows = [[name, *counts] for name, counts in zip(names, whole.confusion, strict=True)]
         yield Table(["people ↓ judge →", *numeric(*names)], rows, caption="How often each pair")
-    yield _dispute_table(one.worst)
-    if len(one.worst) > _SHOWN_DISPUTES:
-        yield f"The {_SHOWN_DISPUTES} worst of {len(one.worst):,}; align.json has all."
+    yield dispute_table(one.worst, _SHOWN_DISPUTES)
 
 
 def describe_counts(one: Alignment) -> str:
@@ -200,7 +193,8 @@ def describe_counts(one: Alignment) -> str:
     return "; ".join(parts) + "."
 
 
-def _measure_table(one: Alignment, caption: str | None) -> Table:
+def measure_table(one: Alignment, caption: str | None) -> Table:
+    """The numbers that there are labels for."""
     rows = []
     for row in filter(is_measured, list_measures(one)):
         number, interval = format_measure(row.estimate)
@@ -208,30 +202,42 @@ def _measure_table(one: Alignment, caption: str | None) -> Table:
         mark = PlottedInterval(row.estimate.value, row.estimate.low, row.estimate.high)
         strip = signed_strip(mark, f"{row.name}: {number}, {interval}")
         of = row.estimate.n if isinstance(row.estimate.n, int) else 0
-        cells = [[row.name, small(" ", row.about)], number, interval, strip or "", f"{of:,}"]
-        rows.append([*cells, [people, small(" ", people_interval)]])
+        rows.append(
+            [row.name, number, small(interval), strip or "", f"{of:,}", people,
+             small(people_interval), row.about]
+        )  # fmt: skip
     columns = [
-        Column("Number", "w"),
-        *numeric("Judge"),
-        Column("95 %", "i"),
-        Column("From −1 to 1", "plot"),
-        *numeric("n", "People with each other"),
+        Column("number", wrap=False),
+        *numeric("judge"),
+        Column("95 %", "w"),
+        Column("from −1 to 1", "plot"),
+        *numeric("n", "people"),
+        Column("95 % ", "w"),
+        Column("what it is", "w"),
     ]
-    return Table(columns, rows, caption=caption)
+    return Table(columns, rows, caption=caption, keep=("judge", "people"), drop=("what it is",))
 
 
-def _dispute_table(worst: Sequence[Disputed]) -> Table:
+def dispute_table(worst: Sequence[Disputed], most: int) -> Table:
+    """The samples on which judge and people differ most."""
     rows = [
         [
             [name_sample(one), small(" ", one.where, " ", code(one.link))],
-            shorten_text(one.group, 60),
             format_number(one.judge),
-            [[small(name, ": "), said, " "] for name, said in one.people.items()],
+            ", ".join(f"{name}: {said}" for name, said in one.people.items()),
+            shorten_text(one.group, 60),
             "; ".join(shorten_text(note, 200) for note in one.notes),
         ]
-        for one in worst[:_SHOWN_DISPUTES]
+        for one in worst[:most]
     ]
-    columns = ["Sample", "Group", *numeric("Judge"), Column("People", "w"), Column("Notes", "w")]
+    columns = ["sample", *numeric("judge"), Column("people", "w"), Column("group", "w"),
+               Column("notes", "w")]  # fmt: skip
+    shown = f"{len(rows):,} of {len(worst):,}"
     about = small(" add the end of the address to that of ", code("adjudge view"))
-    caption = ["Worst disagreements", about]
-    return Table(columns, rows, caption=caption)
+    return Table(
+        columns,
+        rows,
+        caption=[f"worst disagreements ({shown})", about],
+        keep=("judge", "people"),
+        drop=("notes", "group"),
+    )

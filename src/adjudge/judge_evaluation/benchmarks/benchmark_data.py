@@ -224,11 +224,7 @@ def read_benchmark_data(names: Sequence[str], kind: str | None = None) -> Benchm
     paths = [resolve_data_file(name, Path()) for name in names]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("--data: names the same file twice")
-    try:
-        benchmark = read_benchmark(paths, wanted)
-    except ConfigError as error:
-        raise _other_kind_error(paths, wanted) or error from None
-    return BenchmarkData(benchmark, [hash_file(path) for path in paths])
+    return BenchmarkData(read_benchmark(paths, wanted), [hash_file(path) for path in paths])
 
 
 def hash_file(path: Path) -> dict[str, Any]:
@@ -265,19 +261,3 @@ def _sample_data(kind: BenchmarkKind | None) -> BenchmarkData:
     )
     title = f"{kind}-shaped local sample (no benchmark)"
     return BenchmarkData(msgspec.structs.replace(benchmark, title=title), [], local=True)
-
-
-def _other_kind_error(paths: Sequence[Path], kind: BenchmarkKind | None) -> ConfigError | None:
-    """The complaint where files would be fine as another kind than the one asked for."""
-    if kind is None:
-        return None
-    try:
-        found = read_benchmark(paths).kind
-    except ConfigError:
-        return None
-    if found == kind:
-        return None
-    names = ", ".join(map(str, paths))
-    return ConfigError(
-        f"--benchmark {kind}: {names} has the columns of another benchmark (found {found})"
-    )

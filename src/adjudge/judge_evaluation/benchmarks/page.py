@@ -6,37 +6,27 @@ intervals also serve the pages of other benchmarks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adjudge.judge_evaluation.benchmarks.items import (
-    Benchmark,
-    Judgement,
-    MissingJudgement,
-    PairItem,
-    pair_verdicts,
-)
 from adjudge.report.charts import PlottedInterval, forest_strip, reliability_diagram
 from adjudge.report.elements import (
     Element,
-    Fragment,
     bold,
     format_integer,
     format_number,
     format_range,
     paragraph,
-    quote,
     small,
 )
 from adjudge.report.page import Section, notes_section, render_page
 from adjudge.report.table import Column, Table, lost, numeric
 from adjudge.runs.judge_calls import judge_calls_section
+from adjudge.stats import Estimate
+from adjudge.stats.raters import describe_youden
 
 EvaluationSummary = Mapping[str, Any]
-
-_MAX_ERRORS = 8
-_MAX_TEXT = 600
 
 
 def score_columns(*names: str) -> list[Column]:
@@ -52,54 +42,59 @@ def score_cells(
     return [format_number(value, 4), format_range(low, high, why), strip]
 
 
-def _score_cells(one: EvaluationSummary, label: str, why: str = "") -> list[object]:
-    return score_cells(one["score"], one["low"], one["high"], why or one["why"], label)
-
-
-def _scores(summary: EvaluationSummary) -> list[object]:
-    """Every judge's overall score."""
-    columns = [*score_columns("score"), *numeric("at least", "at most", "answered"),
-               Column("missing", "w"), *numeric("own script")]  # fmt: skip
-    rows = []
-    for judge in summary["judges"]:
-        one = judge["overall"]
-        answered = f"{format_integer(one['answered'])} of {format_integer(one['items'])}"
-        rows.append(
-            [
-                [judge["name"], small(" ", judge["mode"])],
-                *_score_cells(one, judge["name"], judge["why"]),
-                *map(format_number, (one["at_least"], one["at_most"])),
-                answered,
-                _missing_cell(one),
-                format_number(one["own"]),
-            ]
-        )
-    failures = [
-        paragraph(f"{judge['name']}: the first ", bold(kind), f": {message}")
-        for judge in summary["judges"]
-        for kind, message in judge["first_failures"].items()
-    ]
-    return [Table(["", *columns], rows), *failures]
-
-
-def _subsets(judge: EvaluationSummary) -> Table:
-    """A row a subset."""
+def _scores(judge: EvaluationSummary) -> Table:
+    """One judge overall, and by subset where there are several."""
     pairs = judge["mode"] == "pairwise"
-    columns = [*numeric("items"), *score_columns("score"), Column("missing", "w"),
-               *numeric("own script", *(("consistent",) if pairs else ()))]  # fmt: skip
-    rows = []
-    for name, one in judge["subsets"].items():
-        both = [format_number(one["orders"]["consistency"])] if pairs else []
-        last = [_missing_cell(one), format_number(one["own"]), *both]
-        rows.append([name, format_integer(one["items"]), *_score_cells(one, name), *last])
-    return Table(["", *columns], rows, caption=judge["name"])
+    columns = [*score_columns("score"), *numeric("items"), Column("missing", "w"),
+               *numeric("least/most", "own", *(("agrees",) if pairs else ()))]  # fmt: skip
+    rows = [[bold("overall"), *_score_row(judge["overall"], judge["name"], pairs=pairs)]]
+    if len(judge["subsets"]) > 1 or judge["why"]:
+        rows += [
+            [name, *_score_row(one, name, pairs=pairs)] for name, one in judge["subsets"].items()
+        ]
+    return Table(
+        ["", *columns],
+        rows,
+        caption=f"{judge['name']} ({judge['mode']})",
+        drop=("own", "agrees", "least/most", "items"),
+        keep=("score", "missing"),
+    )
+
+
+def _score_row(one: EvaluationSummary, label: str, *, pairs: bool) -> list[object]:
+    least, most = one["at_least"], one["at_most"]
+    bounds = "" if least is None or not one["missing"] else f"{least:.3f}/{most:.3f}"
+    kinds = ", ".join(f"{kind} {format_integer(count)}" for kind, count in one["failures"].items())
+    cells: list[object] = [
+        *score_cells(one["score"], one["low"], one["high"], one["why"], label),
+        format_integer(one["items"]),
+        lost(kinds) if kinds else "0",
+        bounds,
+        format_number(one["own"], 4),
+    ]
+    return [*cells, format_number(one["orders"]["consistency"])] if pairs else cells
+
+
+def _youden(summary: EvaluationSummary) -> Table:
+    """J of the judges that pass an answer or not."""
+    rows = [
+        [
+            judge["name"],
+            format_number(one["value"]),
+            format_range(one["low"], one["high"], one["why"]),
+            format_integer(one["n"]),
+        ]
+        for judge in summary["judges"]
+        if (one := judge["youden"])
+    ]
+    columns = [*numeric("Youden's J"), Column("95 %", "i"), *numeric("answers")]
+    return Table(["", *columns], rows)
 
 
 def _comparison(summary: EvaluationSummary) -> Table:
     """Every two judges on what both answered."""
     columns = [*numeric("score", "other's", "difference"), Column("95 %", "i"),
-               *numeric("p", "only it / only other right", "McNemar p",
-                        "items of both")]  # fmt: skip
+               *numeric("p", "items of both")]  # fmt: skip
     rows = [
         [
             f"{one['a']} against {one['b']}",
@@ -110,8 +105,6 @@ def _comparison(summary: EvaluationSummary) -> Table:
                 one["why"] or one["interval"]["why"],
             ),
             format_number(one["p"], 4),
-            f"{format_integer(one['only_a_right'])} / {format_integer(one['only_b_right'])}",
-            format_number(one["mcnemar_p"], 4),
             format_integer(one["items"]),
         ]
         for one in summary["compared"]
@@ -147,9 +140,32 @@ def position_sentence(judge: Mapping[str, Any]) -> str:
     return ""
 
 
-def _orders_part(summary: EvaluationSummary) -> list[object]:
-    said = [line for line in map(position_sentence, summary["judges"]) if line]
-    return [*(paragraph(bold(line), ".") for line in said), _orders(summary)]
+def list_warnings(summary: EvaluationSummary) -> list[str]:
+    """What a reader must know of each judge before its numbers."""
+    found = []
+    for judge in summary["judges"]:
+        youden = Estimate(**judge["youden"]) if judge["youden"] else Estimate()
+        found += [
+            position_sentence(judge),
+            describe_youden(judge["name"], youden),
+            judge["why"] and f"{judge['name']}: {judge['why']}",
+            *(
+                f"{judge['name']}: the first {kind}: {message}"
+                for kind, message in judge["first_failures"].items()
+            ),
+        ]
+    return [line for line in found if line]
+
+
+def evaluation_tables(summary: EvaluationSummary) -> dict[str, list[Table]]:
+    """The tables of page and terminal by the title of their section; a table may have no rows."""
+    return {
+        "Scores": [*map(_scores, summary["judges"]), _youden(summary)],
+        "Judges compared": [_comparison(summary)],
+        "Both orders": [_orders(summary)],
+        "Calibration": [_calibration(summary)],
+        "Length": [_lengths(summary)],
+    }
 
 
 def _orders(summary: EvaluationSummary) -> Table:
@@ -182,10 +198,18 @@ def _orders(summary: EvaluationSummary) -> Table:
     return Table(["", *columns], rows)
 
 
-def _calibration(summary: EvaluationSummary) -> list[object]:
-    """Reliability diagrams of the judges whose scores are logits or probabilities."""
-    found = [judge for judge in summary["judges"] if judge["calibration"]]
-    entries = [entry for judge in found for entry in calibrations(judge, "calibrated by its card")]
+def _calibrations(summary: EvaluationSummary) -> list[tuple[str, str, EvaluationSummary]]:
+    """As its scores are, and as a trained judge's card turns them into probabilities."""
+    found = []
+    for judge in summary["judges"]:
+        if judge["calibration"]:
+            found.append((judge["name"], judge["scale"], judge["calibration"]))
+        if own := judge["calibrated"]:
+            found.append((f"{judge['name']}, by its card", own["by"], own))
+    return found
+
+
+def _calibration(summary: EvaluationSummary) -> Table:
     rows = [
         [
             name,
@@ -194,37 +218,35 @@ def _calibration(summary: EvaluationSummary) -> list[object]:
             *map(format_number, (one["ece"], one["brier"])),
             "∞" if one["ruled_out"] else format_number(one["log_loss"]),
         ]
-        for name, scale, one in entries
+        for name, scale, one in _calibrations(summary)
     ]
-    drawn = [reliability_diagram(name, one["bins"]) for name, _, one in entries]
     columns = numeric("read as", "pairs", "calibration error", "Brier score", "log loss")
-    table = Table(["", *columns], rows)
-    return [Element("div", drawn, class_="curves"), table] if rows else []
+    return Table(["", *columns], rows)
 
 
-def calibrations(
-    judge: EvaluationSummary, by_card: str
-) -> Iterable[tuple[str, str, EvaluationSummary]]:
-    """As its scores are, and ``by_card``: as a trained judge's turns them into probabilities."""
-    yield judge["name"], judge["scale"], judge["calibration"]
-    if own := judge["calibrated"]:
-        yield f"{judge['name']}, {by_card}", own["by"], own
-
-
-LENGTH_EFFECTS = ("pearson", "spearman", "prefers_longer", "better_is_longer", "accuracy_longer",
-                  "accuracy_shorter")  # fmt: skip
-"""The numbers of a judge's length effects, in the order of their columns."""
+def _calibration_curves(summary: EvaluationSummary) -> Element | None:
+    drawn = [reliability_diagram(name, one["bins"]) for name, _, one in _calibrations(summary)]
+    return Element("div", drawn, class_="curves") if drawn else None
 
 
 def _lengths(summary: EvaluationSummary) -> Table:
     """What length has to do with the judges' choices."""
-    columns = numeric("pairs", "r with length", "rho", "picks the longer", "longer is better",
+    columns = numeric("pairs", "ρ with length", "picks the longer", "longer is better",
                       "right where longer is better", "where shorter is")  # fmt: skip
     rows = [
         [
             judge["name"],
             format_integer(one["pairs"]),
-            *(format_number(one[key]) for key in LENGTH_EFFECTS),
+            *(
+                format_number(one[key])
+                for key in (
+                    "spearman",
+                    "prefers_longer",
+                    "better_is_longer",
+                    "accuracy_longer",
+                    "accuracy_shorter",
+                )
+            ),
         ]
         for judge in summary["judges"]
         if (one := judge["lengths"])
@@ -242,78 +264,13 @@ def _items(summary: EvaluationSummary) -> list[object]:
     return [*files, counts, unusable if gone["rows"] else "", *gone["first"]]
 
 
-def _errors(
-    summary: EvaluationSummary, benchmark: Benchmark, judgements: Mapping[str, Sequence[Judgement]]
-) -> list[object]:
-    """The first pairs that the first judge has wrong in every order, with its words for them."""
-    name = summary["judges"][0]["name"]
-    found = [
-        (item, said)
-        for item, said in zip(benchmark.items, judgements[name], strict=True)
-        if isinstance(item, PairItem) and _is_wrong_in_both_orders(item, said)
-    ]
-    if not found:
-        return []
-    rows = [_error_row(item, said) for item, said in found[:_MAX_ERRORS]]
-    columns = ["Asked", "Better by the label", "What it picked"]
-    return [
-        (
-            f"{format_integer(len(found))} pairs of which {name} picks the other answer in both "
-            "orders; the first of them:"
-        ),
-        Table(columns, rows, kind="said", row_heads=False),
-    ]
-
-
-def _is_wrong_in_both_orders(item: PairItem, said: Judgement) -> bool:
-    other = "B" if item.label == "A" else "A"
-    return all(verdict == other for verdict in pair_verdicts(said))
-
-
-def _error_row(item: PairItem, said: Judgement) -> list[object]:
-    better, other = (item.a, item.b) if item.label == "A" else (item.b, item.a)
-    scored = [one for one in said.scores if not isinstance(one, MissingJudgement)]
-    scores = None
-    if len(scored) == 2:
-        mine, theirs = scored if item.label == "A" else scored[::-1]
-        scores = small(f"scores {format_number(mine)} against {format_number(theirs)}")
-    return [
-        [small(f"{item.subset} · {_shorten(item.id)}"), quote(_shorten(_text(item.prompt)))],
-        quote(_shorten(_text(better))),
-        [quote(_shorten(_text(other))), scores],
-    ]
-
-
-def _text(turns: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(str(turn["content"]) for turn in turns)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " …"
-
-
-def _missing_cell(one: EvaluationSummary) -> Fragment | Element:
-    kinds = ", ".join(f"{kind} {format_integer(count)}" for kind, count in one["failures"].items())
-    return lost(kinds) if kinds else Fragment("0")
-
-
-def write_validation_report(
-    path: Path,
-    summary: Mapping[str, Any],
-    benchmark: Benchmark,
-    judgements: Mapping[str, Sequence[Judgement]],
-) -> None:
-    """Write ``report.html`` to ``path``, UTF-8; ``judgements`` are each judge's in items' order."""
-    found: list[tuple[str, str, object]] = [
-        ("scores", "Scores", _scores(summary)),
-        ("subsets", "By subset", map(_subsets, summary["judges"])),
-        ("compared", "Judges compared", _comparison(summary)),
-        ("orders", "Both orders", _orders_part(summary)),
-        ("calibration", "Calibration", _calibration(summary)),
-        ("lengths", "Length", _lengths(summary)),
-        ("wrong", "Where it was wrong", _errors(summary, benchmark, judgements)),
-        ("items", "Items", _items(summary)),
-    ]
+def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``report.html`` to ``path``, UTF-8."""
+    tables = evaluation_tables(summary)
+    contents: dict[str, list[object]] = {title: [*found] for title, found in tables.items()}
+    contents["Scores"][:0] = [paragraph(bold(line), ".") for line in list_warnings(summary)]
+    contents["Calibration"].append(_calibration_curves(summary))
+    contents["Items"] = _items(summary)
     banner = paragraph(
         bold("LOCAL SAMPLE"),
         ": self-made items of the shape alone; no score of the benchmark",
@@ -323,7 +280,10 @@ def write_validation_report(
         "Judge validation",
         _facts(summary),
         [
-            *(Section(key, title, content, title) for key, title, content in found),
+            *(
+                Section(title.split()[0].lower(), title, content, title)
+                for title, content in contents.items()
+            ),
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],

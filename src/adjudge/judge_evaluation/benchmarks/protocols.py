@@ -35,7 +35,6 @@ from adjudge.judge_evaluation.benchmarks.statistics import (
     Stratum,
     known_cell,
     missing_cell,
-    weighted_mean,
 )
 from adjudge.stats.estimates import binomial_two_sided
 from adjudge.stats.raters import cohen_kappa
@@ -217,9 +216,6 @@ def _two_order_sum(label: PairLabel, verdicts: OrderVerdicts) -> int:
 TIES_WEIGHTS = (0.30, 0.30, 0.20, 0.20, 0.01)
 """Of: accuracy on tied prompts, on reference prompts; margins of tied, of both; tie-breaker."""
 
-_SCRIPT_FAILED = 0.25
-_SCRIPT_RATING = -1.0
-
 JudgedBestOfItem = tuple[BestOfItem, Judgement]
 
 
@@ -331,38 +327,6 @@ def _ties(judged: Iterable[JudgedBestOfItem]) -> dict[str, ScoreUnit]:
 
 def _scores(judgement: Judgement) -> list[float | None]:
     return [None if isinstance(score, MissingJudgement) else score for score in judgement.scores]
-
-
-def official_script_score(judged: Sequence[JudgedBestOfItem]) -> float | None:
-    """What the benchmark's generative script would print for one subset; for comparison only.
-
-    It counts failures: a rating that could not be read is −1, so that an answer without one never
-    wins, and an item without any is worth 0.25. Equal to the score proper where nothing is missing.
-    ``None`` where the subset has no score at all.
-    """
-    if judged and judged[0][0].subset == TIES_SUBSET:
-        filled = [
-            (
-                item,
-                Judgement(
-                    subset=one.subset, id=one.id, scores=[*_fill_missing_scores(_scores(one))]
-                ),
-            )
-            for item, one in judged
-        ]
-        return weighted_mean(TIES_WEIGHTS, _ties(filled).values())
-    earned = [_script_credit(_scores(judgement)) for _, judgement in judged]
-    return math.fsum(earned) / len(earned) if earned else None
-
-
-def _script_credit(scores: Sequence[float | None]) -> float:
-    if all(score is None for score in scores):
-        return _SCRIPT_FAILED
-    return best_of_credit([-math.inf if score is None else score for score in scores])
-
-
-def _fill_missing_scores(scores: Sequence[float | None]) -> list[float]:
-    return [_SCRIPT_RATING if score is None else score for score in scores]
 
 
 def split_present_subsets(names: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -1,13 +1,13 @@
 """A judge's score on a benchmark, judges compared, and both as plain data for ``summary.json``.
 
 Scores are by subset, with intervals, and with what is missing. Judges on the same items are
-compared by the paired bootstrap and McNemar's exact test.
+compared by the paired bootstrap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations, islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BestOfItem,
     Judgement,
+    MissingJudgement,
     PairItem,
     benchmark_as_pairs,
     count_missing_kinds,
@@ -28,12 +29,10 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.protocols import (
     AVERAGED_ORDERS,
     HALF_TIES,
-    TIES_WEIGHTS,
     TWO_ORDER_SUM,
     OrderCounts,
     count_orders,
     kappa_between_orders,
-    official_script_score,
     pair_stratum,
     rewardbench2_stratum,
     split_present_subsets,
@@ -41,14 +40,11 @@ from adjudge.judge_evaluation.benchmarks.protocols import (
 from adjudge.judge_evaluation.benchmarks.statistics import (
     CalibrationMetrics,
     LengthEffects,
-    MarginStatistics,
-    ScoreCell,
     ScoreScale,
     ScoreShare,
     Stratum,
     calibration_metrics,
     is_complete,
-    margin_statistics,
     mean_share,
     measure_length_effects,
     pooled_share,
@@ -66,7 +62,7 @@ from adjudge.stats.bootstrap import (
     percentile_interval,
     resample_statistics,
 )
-from adjudge.stats.estimates import mcnemar_p_value
+from adjudge.stats.raters import estimate_youden
 
 _PAIR_RULES = {"llmbar": AVERAGED_ORDERS, "judgebench": TWO_ORDER_SUM, "preference": HALF_TIES}
 _MEAN_OF_SUBSETS = ("rewardbench2", "llmbar")
@@ -78,8 +74,7 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
     """One subset, or all of them: the score, its interval, and where it comes from.
 
     ``interval`` is that of ``accuracy_of_answered``. ``failures`` counts what is missing by kind.
-    ``orders`` and ``kappa`` (between the orders) are for pairs. ``script`` is what RewardBench-2's
-    own generative script would print, failures counted as it counts them: for comparison only.
+    ``orders`` and ``kappa`` (between the orders) are for pairs.
     """
 
     share: ScoreShare
@@ -87,7 +82,6 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, int] = {}
     orders: OrderCounts | None = None
     kappa: float | None = None
-    script: float | None = None
 
 
 class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +89,8 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``overall`` is the unweighted mean of the subsets for RewardBench-2 (all six are needed; ``why``
     says which are not there) and LLMBar, and over all pairs for JudgeBench and preference files.
-    ``margins`` and ``calibration`` are for pairs that were scored, ``lengths`` for all; of
+    ``youden``: J of a judge that scores each answer by one of two numbers, items being groups.
+    ``calibration`` is for pairs that were scored, ``lengths`` for all; of
     RewardBench-2 they are over its items as pairs (right, wrong), Ties left out. ``unusable`` are
     the rows that could not be read.
     """
@@ -105,9 +100,9 @@ class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
     overall: SubsetReport
     subsets: dict[str, SubsetReport]
     why: str = ""
-    margins: MarginStatistics | None = None
     calibration: CalibrationMetrics | None = None
     lengths: LengthEffects | None = None
+    youden: Estimate | None = None
     unusable: list[RowProblem] = []
 
 
@@ -147,17 +142,37 @@ def score_benchmark(
             failures=count_missing_kinds(judgement for _, judgement in every),
             orders=count_orders(pairs) if pairs else None,
             kappa=kappa_between_orders(pairs) if pairs else None,
-            script=_script_mean(benchmark, list(subsets.values()), why),
         ),
         subsets=subsets,
         why=why,
-        margins=margin_statistics(compared) if scored else None,
         calibration=calibration_metrics(win_probabilities(compared, scale))
         if scored and scale
         else None,
         lengths=measure_length_effects(compared) if compared else None,
+        youden=_youden(every, seed),
         unusable=benchmark.problems,
     )
+
+
+def _youden(rows: _Judged, seed: int) -> Estimate | None:
+    """J over single answers; ``None`` where the judge's scores are not of two levels."""
+    groups = []
+    for item, judgement in rows:
+        right = (
+            [item.label == "A", item.label == "B"]
+            if isinstance(item, PairItem)
+            else [place < item.correct for place in range(len(item.answers))]
+        )
+        pairs = zip(right, judgement.scores, strict=False)
+        groups.append([(ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)])
+    levels = {score for group in groups for _, score in group}
+    if levels and levels.issubset((0.0, 1.0)):
+        levels = {0.0, 1.0}
+    if len(levels) != 2:
+        return None
+    top = max(levels)
+    passed = [[(ok, score == top) for ok, score in group] for group in groups if group]
+    return estimate_youden(passed, seed=seed)
 
 
 def judged_pairs(benchmark: Benchmark, judgements: Iterable[Judgement]) -> _Judged:
@@ -241,7 +256,6 @@ def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> Subse
         failures=count_missing_kinds(judgement for _, judgement in rows),
         orders=count_orders(rows) if pairs else None,
         kappa=kappa_between_orders(rows) if pairs else None,
-        script=None if pairs else official_script_score(rows),
     )
 
 
@@ -275,23 +289,13 @@ def _intervals(
     }, percentile_interval(overall, tail=expanded_tail(*sizes))
 
 
-def _script_mean(benchmark: Benchmark, subsets: Sequence[SubsetReport], why: str) -> float | None:
-    if benchmark.kind != "rewardbench2" or why:
-        return None
-    values = [one.script for one in subsets if one.script is not None]
-    return sum(values) / len(values) if len(values) == len(subsets) else None
-
-
 class JudgesCompared(msgspec.Struct, frozen=True, kw_only=True):
     """Judge ``a`` against judge ``b`` on what both answered.
 
     ``score_a`` and ``score_b`` are the benchmark's overall score over those items, ``difference``
     is a's less b's with its paired-bootstrap interval and ``p`` (two-sided; not adjusted for the
-    number of pairs of judges). ``only_a_right`` and ``only_b_right`` count the items that one has
-    wholly right (a pair in both orders, the best of four without a tie, a form of a Ties prompt)
-    and the other has not; ``mcnemar_p`` is their exact test. ``items`` counts what both answered
-    (of the Ties subset prompts, of pairs with a cluster clusters), ``only_a``, ``only_b`` and
-    ``neither`` the rest.
+    number of pairs of judges). ``items`` counts the units that both
+    answered: items, of the Ties subset prompts, of pairs with a cluster clusters.
     """
 
     a: str
@@ -301,13 +305,7 @@ class JudgesCompared(msgspec.Struct, frozen=True, kw_only=True):
     difference: float | None
     interval: Estimate
     p: float | None
-    only_a_right: int
-    only_b_right: int
-    mcnemar_p: float
     items: int
-    only_a: int
-    only_b: int
-    neither: int
     why: str = ""
 
 
@@ -364,10 +362,6 @@ def _compare_two(
         else resample_statistics(rows, gain, resamples=resamples, seed=seed)
     )
     score_a, score_b = scores(totals)
-    parts = [
-        pair for name, one in first[1].items() for pair in _comparable_units(one, second[1][name])
-    ]
-    whole = [(a, b) for a, b in parts if is_complete(a) and is_complete(b)]
     return JudgesCompared(
         a=first[0],
         b=second[0],
@@ -376,38 +370,13 @@ def _compare_two(
         difference=difference,
         interval=percentile_interval(drawn, tail=expanded_tail(*sizes)),
         p=bootstrap_p_value(drawn, *sizes),
-        only_a_right=(only_a := sum(_is_right(a) and not _is_right(b) for a, b in whole)),
-        only_b_right=(only_b := sum(_is_right(b) and not _is_right(a) for a, b in whole)),
-        mcnemar_p=mcnemar_p_value(only_a, only_b),
-        **_count_answered(first[1], second[1]),
+        items=sum(
+            is_complete(chain(*unit)) and is_complete(chain(*second[1][name].units[key]))
+            for name, one in first[1].items()
+            for key, unit in one.units.items()
+        ),
         why=why,
     )
-
-
-def _comparable_units(
-    first: Stratum, second: Stratum
-) -> Iterator[tuple[list[ScoreCell], list[ScoreCell]]]:
-    """What is wholly right or not: units, and the two forms of a Ties prompt (not its margins)."""
-    for name, unit in first.units.items():
-        other = second.units[name]
-        if first.weights == TIES_WEIGHTS:
-            yield from ((list(unit[form]), list(other[form])) for form in (0, 1))
-        else:
-            yield list(chain(*unit)), list(chain(*other))
-
-
-def _is_right(cells: Sequence[ScoreCell]) -> bool:
-    return bool(cells) and all(cell.value == 1 for cell in cells)
-
-
-def _count_answered(first: Mapping[str, Stratum], second: Mapping[str, Stratum]) -> dict[str, int]:
-    """Units by who answered them; one with any term open is not answered."""
-    counts = {"items": 0, "only_a": 0, "only_b": 0, "neither": 0}
-    for name, stratum in first.items():
-        for unit_id, unit in stratum.units.items():
-            a, b = is_complete(chain(*unit)), is_complete(chain(*second[name].units[unit_id]))
-            counts["items" if a and b else "only_a" if a else "only_b" if b else "neither"] += 1
-    return counts
 
 
 OFFICIAL_SCORES = {
@@ -456,9 +425,9 @@ def judge_entry(report: BenchmarkReport, benchmark: Benchmark, **facts: Any) -> 
         "overall": overall,
         "why": report.why,
         "subsets": subsets,
-        "margins": msgspec.to_builtins(report.margins),
         "calibration": msgspec.to_builtins(report.calibration),
         "lengths": msgspec.to_builtins(report.lengths),
+        "youden": msgspec.to_builtins(report.youden),
     }
 
 
@@ -489,8 +458,6 @@ def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:
 
 def _script_score(one: SubsetReport, benchmark: Benchmark) -> float | None:
     """What the benchmark's own script would print, failures counted as it counts them."""
-    if benchmark.kind == "rewardbench2":
-        return one.script
     if one.orders is None or benchmark.kind == "preference":
         return None
     if benchmark.kind == "judgebench":

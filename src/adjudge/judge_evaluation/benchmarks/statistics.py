@@ -1,18 +1,16 @@
-"""Scores of a benchmark by subset, beside what is missing; and margins, calibration and length.
+"""Scores of a benchmark by subset, beside what is missing; and calibration and length.
 
 Every official score here is a weighted sum of means over units (items, or prompts of the Ties
 subset). A unit gives *cells* to each mean: values where the judge answered, and where it did not
 the whole range in which they may lie. Nothing that is missing becomes a value.
 
-Of preference files there are the margins of scores, how well they are calibrated, and what length
-has to do with them.
+Of pairs there are how well scores are calibrated, and what length has to do with them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -24,8 +22,8 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     pair_verdicts,
 )
-from adjudge.stats import mean, mean_of_all, std
-from adjudge.stats.agreement import measure_reliability, pearson_correlation, spearman_correlation
+from adjudge.stats import mean, mean_of_all
+from adjudge.stats.agreement import measure_reliability, spearman_correlation
 from adjudge.stats.estimates import ItemColumns
 from adjudge.stats.predictions import sigmoid
 
@@ -209,22 +207,6 @@ Scores on any other scale say how answers order, not how sure that is.
 JudgedPairs = Sequence[tuple[PairItem, Judgement]]
 
 
-class MarginStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Score of the better answer less that of the other, over the ``pairs`` with both.
-
-    ``correlation`` is Pearson's r with the file's own margins, over ``with_margin`` pairs.
-    """
-
-    pairs: int
-    mean: float | None
-    median: float | None
-    std: float | None
-    negative: int
-    zero: int
-    correlation: float | None
-    with_margin: int
-
-
 class CalibrationMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """How probabilities of the better answer's winning fit what happened, over ``pairs`` pairs.
 
@@ -246,7 +228,7 @@ class CalibrationMetrics(msgspec.Struct, frozen=True, kw_only=True):
 class LengthEffects(msgspec.Struct, frozen=True, kw_only=True):
     """What length has to do with the judge, over ``pairs`` pairs; lengths are characters.
 
-    ``pearson`` and ``spearman`` correlate the difference of scores with that of lengths; for
+    ``spearman`` correlates the difference of scores with that of lengths; for
     verdicts, which of the two both orders name (1, 0 or -1 each, averaged) takes its place.
     ``prefers_longer`` and ``better_is_longer`` are shares of the judge's choices and of the labels
     over pairs of different length; a good judge without length bias has both alike. The accuracies
@@ -255,33 +237,11 @@ class LengthEffects(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pairs: int
-    pearson: float | None
     spearman: float | None
     prefers_longer: float | None
     better_is_longer: float | None
     accuracy_longer: float | None
     accuracy_shorter: float | None
-
-
-def margin_statistics(judged: JudgedPairs) -> MarginStatistics:
-    """The margins of a judge that scores; see :class:`MarginStatistics`."""
-    rows = [(item, _margin(item, judgement)) for item, judgement in judged]
-    found = [margin for _, margin in rows if margin is not None]
-    stated = [
-        (item.margin, margin)
-        for item, margin in rows
-        if item.margin is not None and margin is not None
-    ]
-    return MarginStatistics(
-        pairs=len(found),
-        mean=mean(found),
-        median=median(found) if found else None,
-        std=std(found),
-        negative=sum(margin < 0 for margin in found),
-        zero=sum(margin == 0 for margin in found),
-        correlation=pearson_correlation([a for a, _ in stated], [b for _, b in stated]),
-        with_margin=len(stated),
-    )
 
 
 def score_differences(judged: JudgedPairs) -> list[float]:
@@ -346,7 +306,6 @@ def measure_length_effects(judged: JudgedPairs) -> LengthEffects:
     uneven = [(choice, by) for _, choice, by in rows if by]
     return LengthEffects(
         pairs=len(rows),
-        pearson=pearson_correlation(margins, lengths),
         spearman=spearman_correlation(margins, lengths),
         prefers_longer=mean([choice if by > 0 else 1 - choice for choice, by in uneven]),
         better_is_longer=mean([float(by > 0) for _, by in uneven]),

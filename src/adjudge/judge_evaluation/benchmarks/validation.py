@@ -318,7 +318,7 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
             "spending": spending.summarise(endpoints),
         }
         folder.write_json("summary.json", job.summary)
-        write_validation_report(folder.path / "report.html", job.summary, benchmark, job.judgements)
+        write_validation_report(folder.path / "report.html", job.summary)
     _check_answered(entries)
     return job.summary
 

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from adjudge.config import compare_settings, flatten
-from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
-from adjudge.judge_evaluation.swap.comparison import (
+from adjudge.judge_evaluation.diff.comparison import (
     advantage_sign,
     compare_criteria,
     compare_rewards,
 )
+from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
 from adjudge.runs.noise import REWARD, summarise_noise
 from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
@@ -48,8 +48,8 @@ def summarise_diff(
     truths = {"environment": LabelledPairs(environment, []), "labels": labels}
     return {
         "adjudge": __version__,
-        "a": _describe_run(runs.a),
-        "b": _describe_run(runs.b),
+        "a": describe_run(runs.a),
+        "b": describe_run(runs.b),
         "identical": identical,
         "same_spec": _have_same_spec(runs.a, runs.b),
         "samples": {"both": len(pairs), "only_a": runs.only_a, "only_b": runs.only_b},
@@ -79,7 +79,8 @@ def summarise_diff(
     }
 
 
-def _describe_run(run: DiffRun) -> dict[str, Any]:
+def describe_run(run: DiffRun) -> dict[str, Any]:
+    """What a run's folder says of its judges and of their cost; ``None`` what is not known."""
     facts, summary = run.facts, run.summary
     spending = summary.get("spending") or {}
     judged = [one["judge"] for one in (summary.get("graders") or {}).values() if one.get("judge")]
@@ -343,12 +344,13 @@ def _compare_missing(
         "only_b": gone.count((False, True)),
         "both": gone.count((True, True)),
         "change": _as_data(change),
-        "kinds_a": _count_kinds([pair.a.kind for pair in pairs]),
-        "kinds_b": _count_kinds([pair.b.kind for pair in pairs]),
+        "kinds_a": count_kinds([pair.a.kind for pair in pairs]),
+        "kinds_b": count_kinds([pair.b.kind for pair in pairs]),
     }
 
 
-def _count_kinds(kinds: Sequence[str | None]) -> dict[str, int]:
+def count_kinds(kinds: Sequence[str | None]) -> dict[str, int]:
+    """How many rewards are missing, by kind of failure."""
     return dict(Counter(kind for kind in kinds if kind is not None).most_common())
 
 

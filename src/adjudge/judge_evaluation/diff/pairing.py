@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, RolloutError, RunFolderError
-from adjudge.judge_evaluation.swap.judgements import CriterionMarks, read_criterion_marks
+from adjudge.judge_evaluation.diff.comparison import CriterionMarks, read_criterion_marks
 from adjudge.rewards.groups import group_step
-from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
+from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
 from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
 from adjudge.runs.records import MissingReason, RunRecord, RunRecords
 from adjudge.stats import z_scores
@@ -42,13 +42,24 @@ class RunRow(msgspec.Struct):
 class DiffRun:
     """One side of a comparison: its rows, and what its folder says of it.
 
-    ``facts`` and ``summary`` are empty for a dump. Raises
+    ``facts`` and ``summary`` are empty for a dump, whose files are ``dumps`` in the place of
+    ``path``, and whose rows that are no samples are counted in ``broken``. Raises
     :class:`~adjudge.errors.RunFolderError` and what reading rollouts raises.
     """
 
-    def __init__(self, path: Path, mapping: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mapping: Mapping[str, str] | None = None,
+        *,
+        dumps: Sequence[Path] = (),
+    ) -> None:
         self.path = path
-        is_run = any((path / name).is_file() for name in ("rewards.jsonl", "rollouts.jsonl"))
+        self._dumps = dumps or [path]
+        self.broken: list[BrokenInputRow] = []
+        is_run = not dumps and any(
+            (path / name).is_file() for name in ("rewards.jsonl", "rollouts.jsonl")
+        )
         self._records = RunRecords(path) if is_run else None
         self._mapping = mapping or {}
         self.facts: Mapping[str, Any] = self._records.facts if self._records else {}
@@ -85,9 +96,13 @@ class DiffRun:
     def _read_dump(self) -> Iterator[tuple[RunRecord, Sample]]:
         """A dump's rollouts; what the trainer learned from is the reward."""
         groups = GroupNames()
-        for sample in SampleReader([self.path], self._mapping):
+        reader = SampleReader(self._dumps, self._mapping)
+        self.broken = reader.broken
+        for sample in reader:
             reward = sample.env_reward
-            stored = sample.extra.get("reward", ...)
+            # A column that was chosen has no other one in its place where it is null.
+            chosen = "env_reward" in self._mapping
+            stored = None if chosen else sample.extra.get("reward", ...)
             if reward is None and isinstance(stored, int | float | None):
                 reward = None if stored is None or stored != stored else float(stored)  # noqa: PLR0124  (NaN)
             record = RunRecord(

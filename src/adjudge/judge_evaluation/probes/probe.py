@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from statistics import NormalDist
 from typing import Any, Literal
 
 import msgspec
@@ -158,52 +157,6 @@ def require_repeats(bench: ProbeBench) -> str:
     return "" if bench.repeats > 1 else "needs --repeats 2 or more"
 
 
-_NORMAL = NormalDist()
-
-
-def detectable_effect(
-    measured: Measurement, found: Estimate, limit: float, *, level: float = 0.95
-) -> float | None:
-    """The smallest effect that would fail a probe as noisy as this one with :data:`POWER`.
-
-    An effect fails where its interval's near end lies beyond the limit. Of a mean, this end is half
-    of the interval's width away, and in a share :data:`POWER` of runs less than z standard errors
-    more. A share has the standard errors of the share that it is taken for. ``None`` where no
-    effect is that large, or too few items answered for any verdict.
-    """
-    if measured.n < MIN_ITEMS:
-        return None
-    power = _NORMAL.inv_cdf(POWER)
-    if measured.shares:
-        strict = 1 - (1 - level) / len(measured.shares)
-        ends = [
-            _detectable_share(estimate_share(rows, level=strict), limit, strict, power)
-            for rows in measured.shares.values()
-            if sum(row[1] for row in rows)
-        ]
-        smallest = max(ends, default=math.inf)
-    elif found.low is None or found.high is None:
-        return None
-    else:
-        half = (found.high - found.low) / 2
-        smallest = limit + half * (1 + power / _NORMAL.inv_cdf((1 + level) / 2))
-    return smallest if smallest <= measured.bounds[1] and math.isfinite(smallest) else None
-
-
-def _detectable_share(found: Estimate, limit: float, level: float, power: float) -> float:
-    if found.value is None or found.low is None or found.high is None or limit >= 1:
-        return math.inf
-    z, p = _NORMAL.inv_cdf((1 + level) / 2), found.value
-    # Wilson's ends are the roots of (1 + z²/n)x² − (2p + z²/n)x + p²: their product tells n.
-    ends = (p, found.low, found.high) if p > 0.5 else (1 - p, 1 - found.low, 1 - found.high)
-    n = z * z / (ends[0] ** 2 / (ends[1] * ends[2]) - 1)
-    edge = limit + z * math.sqrt(limit * (1 - limit) / n)  # the share found that just fails
-    if edge >= 1:
-        return math.inf
-    spread = power * math.sqrt(edge * (1 - edge) / n + power * power / (4 * n * n))
-    return (edge + power * power / (2 * n) + spread) / (1 + power * power / n)
-
-
 ProbeVerdict = Literal["pass", "fail", "uncertain", "not applicable"]
 
 MIN_ITEMS = 8
@@ -211,9 +164,6 @@ MIN_ITEMS = 8
 
 MAX_MISSING_SHARE = 0.2
 """The share of items that may lack an answer; more, and nothing is passed."""
-
-POWER = 0.9
-"""The share of runs in which an effect must fail, to be called one that would have been seen."""
 
 LEVEL = 0.95
 """The level of all intervals of a card."""
@@ -227,8 +177,7 @@ class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
     passes, of either sign where ``sided`` is ``both``. ``n`` items answered, ``missing`` did not,
     ``lost`` says why, by kind of failure. ``parts``: further numbers. ``why``: the reason of a
     verdict that the interval does not explain. ``remedy``: what helps where it failed.
-    ``detectable``: where it did not fail, the smallest effect that would have, with
-    :data:`POWER`. ``questions``: how many answers it looked at, with those that others need too.
+    ``questions``: how many answers it looked at, with those that others need too.
     """
 
     probe: str
@@ -247,7 +196,6 @@ class ProbeFinding(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, Any] = {}
     why: str = ""
     remedy: str = ""
-    detectable: float | None = None
     questions: int = 0
 
 
@@ -288,8 +236,6 @@ def evaluate_probe(
         why = why or _length_reason(verdict, with_length, whole)
     if verdict == "fail":
         about["remedy"] = probe.remedy
-    elif verdict != "not applicable":
-        about["detectable"] = detectable_effect(measured, found, limit, level=LEVEL)
     about |= {"effect": found.value, "low": found.low, "high": found.high}
     return ProbeFinding(verdict=verdict, why=why, **about)
 

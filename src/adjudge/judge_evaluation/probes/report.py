@@ -1,21 +1,15 @@
-"""The report card of a run of probes: as text, Markdown, JUnit and one HTML file.
-
-All of them say numbers and verdicts in the same words. Markdown is for a pull request, JUnit for
-CI systems. The HTML file has a strip per probe.
-"""
+"""The report card of a run of probes, as text and as a page with a strip for each probe."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
-from adjudge.judge_evaluation.probes.probe import POWER, ProbeFinding
+from adjudge.judge_evaluation.probes.probe import ProbeFinding
 from adjudge.report.charts import PlottedInterval, signed_strip
-from adjudge.report.elements import Element, bold, format_integer, small
+from adjudge.report.elements import Element, format_integer, small
 from adjudge.report.page import Section, Tile, notes_section, render_page
-from adjudge.report.table import Column, Table, lost, numeric
+from adjudge.report.table import Column, Table, lost, numeric, styled
 
 
 def format_effect(one: ProbeFinding) -> str:
@@ -33,16 +27,6 @@ def format_effect_interval(one: ProbeFinding) -> str:
 def format_limit(one: ProbeFinding) -> str:
     """The threshold with the sign of what it bounds."""
     return f"±{one.threshold:g}" if one.sided == "both" else f"≤ {one.threshold:g}"
-
-
-def format_detectable(one: ProbeFinding) -> str:
-    """The smallest effect that would have failed a probe that did not; "none" of any size."""
-    if one.verdict not in ("pass", "uncertain"):
-        return ""
-    if one.detectable is None:
-        return "none"
-    sign = "±" if one.sided == "both" else "≥ "
-    return f"{sign}{one.detectable:.2f}"
 
 
 def _format_signed(value: float, one: ProbeFinding) -> str:
@@ -85,10 +69,6 @@ def multiple_testing_note(card: Mapping[str, Any]) -> str:
     """What many probes at once mean for the verdicts."""
     tail = (1 - card["level"]) / 2
     bound = family_wise_error(card["verdicts"], card["level"])
-    seen = (
-        f"Seen from: the smallest effect that a probe which did not fail would have failed in "
-        f"{POWER:.0%} of runs (its power)."
-    )
     several = ""
     if bound > 1.5 * tail:
         several = (
@@ -98,101 +78,15 @@ def multiple_testing_note(card: Mapping[str, Any]) -> str:
     return (
         f"Each interval is at level {card['level']:.0%} for itself: a judge that is exactly at a "
         f"threshold fails that probe with a probability of about {tail:.1%}{several}. One that is "
-        f"well within hardly ever fails. {seen}"
+        "well within hardly ever fails."
     )
 
 
-_VERDICT_LABELS = {
-    "pass": "pass",
-    "fail": "**FAIL**",
-    "uncertain": "uncertain",
-    "not applicable": "–",
+_VERDICTS = {
+    "pass": styled("pass", "good"),
+    "fail": styled("FAIL", "worst"),
+    "uncertain": lost("uncertain"),
 }
-
-
-def render_probe_markdown(card: Mapping[str, Any], findings: Sequence[ProbeFinding]) -> str:
-    """A heading, a table of the probes, and how to read it."""
-    grader = card["grader"]
-    judges = ", ".join(grader["models"]) or "no judge"
-    lines = [
-        f"# Probes of `{_markdown_cell(grader['name'])}`",
-        "",
-        (
-            f"{_markdown_cell(judges)}: {format_verdict_counts(card)}. {card['topics']} topics, "
-            f"{format_questions(card)}, {card['missing']['count']:,} without an answer."
-        ),
-        "",
-        "| probe | verdict | effect | interval | allowed | seen from | unit | items | note |",
-        "|---|---|---:|---:|---:|---:|---|---:|---|",
-    ]
-    for one in findings:
-        allowed = "" if one.verdict == "not applicable" else format_limit(one)
-        cells = (one.probe, _VERDICT_LABELS[one.verdict], format_effect(one),
-                 format_effect_interval(one), allowed, format_detectable(one), one.unit,
-                 one.n or "", format_note(one))  # fmt: skip
-        lines.append("| " + " | ".join(_markdown_cell(str(cell)) for cell in cells) + " |")
-    lines += ["", multiple_testing_note(card), ""]
-    lines += [f"- `{one.probe}`: {one.what}; {one.measures}." for one in findings]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_cell(text: str) -> str:
-    """Text of others without line ends, markup of tables or HTML."""
-    plain = "".join(c if c.isprintable() else " " for c in text)
-    return plain.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
-
-
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def render_probe_junit(
-    card: Mapping[str, Any], findings: Sequence[ProbeFinding], *, strict: bool = False
-) -> str:
-    """One test case a probe: a failed verdict is a failure, one that does not apply is skipped.
-
-    ``strict``: an uncertain one is a failure too.
-    """
-    failed = {"fail", "uncertain"} if strict else {"fail"}
-    cases = [_junit_case(card, one, failed) for one in findings]
-    failures = sum(one.verdict in failed for one in findings)
-    skipped = sum(one.verdict == "not applicable" for one in findings)
-    name = _xml_attribute(f"adjudge probe {card['grader']['name']}")
-    counts = f'tests="{len(findings)}" failures="{failures}" errors="0" skipped="{skipped}"'
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f"<testsuites {counts}>\n"
-        f'<testsuite name={name} {counts} time="{card["elapsed_s"]:.3f}" '
-        f"timestamp={_xml_attribute(card['created'])}>\n{''.join(cases)}</testsuite>\n</testsuites>\n"
-    )
-
-
-def _junit_case(card: Mapping[str, Any], one: ProbeFinding, failed: set[str]) -> str:
-    said = f"{format_effect(one)} {one.unit}"
-    if interval := format_effect_interval(one):
-        said += f" ({interval}), allowed {format_limit(one)}"
-    if more := format_note(one):
-        said += f"; {more}"
-    suite = _xml_attribute(f"adjudge.probe.{card['grader']['name']}")
-    opening = f'<testcase classname={suite} name={_xml_attribute(one.probe)} time="0">'
-    body = f"<system-out>{_xml_text(f'{one.verdict}: {said}')}</system-out>"
-    if one.verdict == "not applicable":
-        body = f"<skipped message={_xml_attribute(one.why)}/>"
-    elif one.verdict in failed:
-        body = (
-            f"<failure type={_xml_attribute(one.verdict)} message={_xml_attribute(said)}>"
-            f"{_xml_text(f'{one.what}: {one.measures}')}</failure>"
-        )
-    return f"{opening}{body}</testcase>\n"
-
-
-def _xml_text(text: str) -> str:
-    return escape(_ILLEGAL.sub("\ufffd", text))
-
-
-def _xml_attribute(text: str) -> str:
-    return quoteattr(_ILLEGAL.sub("\ufffd", text))
-
-
 _SPAN = 3.0
 """How many thresholds each half of a strip shows."""
 
@@ -203,7 +97,8 @@ def render_probe_page(card: Mapping[str, Any], findings: Sequence[ProbeFinding])
         f"Probes of {card['grader']['name']}",
         _facts(card),
         [
-            Section("probes", "What sways the judge", _probe_table(findings), "Probes"),
+            Section("probes", "What sways the judge", probe_table(findings), "Probes"),
+            Section("changes", "What each probe does", _change_table(findings), "Changes"),
             Section("details", "Details", _part_table(findings) or "None.", "Details"),
             notes_section(
                 __package__ or "",
@@ -244,29 +139,40 @@ def _tiles(card: Mapping[str, Any]) -> list[Tile]:
     ]
 
 
-def _probe_table(findings: Sequence[ProbeFinding]) -> Table:
-    columns = [
-        Column("Probe", "w"), Column("Verdict", "w"), Column("Effect, interval", "w"),
-        Column("In thresholds: the band is allowed", "plot"), *numeric("Items"),
-    ]  # fmt: skip
-    return Table(columns, map(_probe_row, findings))
-
-
-def _probe_row(one: ProbeFinding) -> list[object]:
-    found: object = "–"
-    if one.effect is not None:
-        ends = format_effect_interval(one) or "no interval"
-        seen = format_detectable(one)
-        limits = f"{ends}; allowed {format_limit(one)}" + (f"; seen from {seen}" if seen else "")
-        found = [f"{format_effect(one)} {one.unit}", small(limits)]
-    verdict = bold(lost(one.verdict) if one.verdict == "fail" else one.verdict)
-    return [
-        [bold(one.probe), small(f"{one.what}; {one.measures}")],
-        [verdict, small(format_note(one))],
-        found,
-        _strip(one),
-        one.n or "–",
+def probe_table(findings: Sequence[ProbeFinding]) -> Table:
+    """The probes that apply, a row each; for page and terminal."""
+    rows = [
+        [
+            one.probe,
+            _VERDICTS[one.verdict],
+            format_effect(one),
+            format_effect_interval(one),
+            format_limit(one),
+            _strip(one),
+            small(one.unit.split()[0]),
+            one.n,
+        ]
+        for one in findings
+        if one.verdict != "not applicable"
     ]
+    probe, verdict, unit = (Column(name, wrap=False) for name in ("probe", "verdict", "in"))
+    numbers = [Column(name, "n", wrap=False) for name in ("effect", "95 %", "allowed")]
+    return Table(
+        [probe, verdict, *numbers, Column("in thresholds: the band is allowed", "plot"), unit,
+         Column("items", "i")],
+        rows,
+        drop=("items",),
+        keep=("verdict", "effect"),
+    )  # fmt: skip
+
+
+def _change_table(findings: Sequence[ProbeFinding]) -> Table:
+    rows = [
+        [one.probe, f"{one.what}; {one.measures}", f"{one.verdict}: {note}" if note else ""]
+        for one in findings
+        for note in [format_note(one)]
+    ]
+    return Table(["probe", Column("what is changed, and measured", "w"), Column("note", "w")], rows)
 
 
 def _strip(one: ProbeFinding) -> Element | None:

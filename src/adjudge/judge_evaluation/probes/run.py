@@ -37,7 +37,6 @@ from adjudge.judge_evaluation.probes.items import (
 )
 from adjudge.judge_evaluation.probes.probe import (
     LEVEL,
-    POWER,
     Probe,
     ProbeFinding,
     count_verdicts,
@@ -50,8 +49,6 @@ from adjudge.judge_evaluation.probes.reliability_probes import (
 )
 from adjudge.judge_evaluation.probes.report import (
     family_wise_error,
-    render_probe_junit,
-    render_probe_markdown,
     render_probe_page,
 )
 from adjudge.judges.base import ChatModel
@@ -64,7 +61,7 @@ from adjudge.runner.progress import Progress, Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.grading import resume_recording
-from adjudge.runs.judge_calls import estimate_calls
+from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_calls
 from adjudge.runs.spending import FolderSpending
 from adjudge.types import GraderError, GraderResult, Sample
 from adjudge.version import __version__
@@ -104,7 +101,7 @@ class ProbeJob:
 
     ``grader``: which of the spec's, where there are several. ``items``: a file of the user's own.
     ``n``: topics (default all). ``thresholds``: by probe, in place of the defaults.
-    ``strict``: an uncertain verdict fails in the JUnit file too. ``budget_usd``: what the judge may
+    ``budget_usd``: what the judge may
     cost, in all invocations of the folder; it then needs a price.
     """
 
@@ -120,7 +117,6 @@ class ProbeJob:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     family: str = ""
     with_reference: bool | None = None
-    strict: bool = False
     cassette: ReplyCache | None = None
     budget_usd: float | None = None
     show_progress: bool = True
@@ -208,29 +204,14 @@ def prepare_probes(job: ProbeJob, judges: Mapping[str, ChatModel] | None = None)
 _SAMPLE_SIZE = 150
 
 
-class ProbeCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all questions: ``output_tokens`` and ``cost_usd`` are the most that the limits allow.
-
-    ``cost_usd`` is ``None`` without a price. Repairs and retries come on top, and what a cache or
-    a journal knows already is not subtracted.
-    """
-
-    questions: int
-    calls: float
-    input_tokens: float
-    output_tokens: float
-    cost_usd: float | None
-
-
-def estimate_probe_cost(job: ProbeJob, prepared: PreparedProbes) -> ProbeCost:
-    """Estimated from 150 questions spread over all of them; raises :class:`ConfigError`."""
-    questions = prepared.questions
-    step = max(1, len(questions) // _SAMPLE_SIZE)
-    seen = questions[::step]
+def estimate_probe_calls(job: ProbeJob) -> JudgeCallEstimate:
+    """What the grader would ask, from 150 questions spread over all; asks nobody."""
+    prepared = prepare_probes(job)
+    found = JudgeCallEstimate("outcome")
     if not job.spec.asks_judge(prepared.entry):
-        return ProbeCost(
-            questions=len(questions), calls=0, input_tokens=0, output_tokens=0, cost_usd=0.0
-        )
+        return found
+    questions = prepared.questions
+    seen = questions[:: max(1, len(questions) // _SAMPLE_SIZE)]
     samples: list[Sample] = []
     groups: list[str] = []
     for number, question in enumerate(seen):
@@ -239,19 +220,8 @@ def estimate_probe_cost(job: ProbeJob, prepared: PreparedProbes) -> ProbeCost:
             groups.append(str(number))
     alone = job.spec.model_copy(update={"graders": [prepared.entry]})
     asked = estimate_calls(alone, samples, groups)[prepared.entry.name]
-    if asked.why:
-        raise ConfigError(
-            f"{job.spec.where}: graders.{prepared.entry.name}: cannot be asked about these items "
-            f"({asked.why}). Give items that have what it needs in --items."
-        )
-    scale = len(questions) / len(seen)
-    return ProbeCost(
-        questions=len(questions),
-        calls=asked.calls * scale,
-        input_tokens=asked.input_tokens * scale,
-        output_tokens=asked.output_tokens * scale,
-        cost_usd=None if asked.cost_usd is None else asked.cost_usd * scale,
-    )
+    found.add_all(asked, len(questions) / len(seen))
+    return found
 
 
 def _response_fields(fields: Any) -> list[dict[str, Any]]:
@@ -284,8 +254,8 @@ _BAD_ITEMS = {ErrorKind.INVALID_INPUT, ErrorKind.UNSUPPORTED, ErrorKind.BUG}
 def run_probes(job: ProbeJob) -> list[ProbeFinding]:
     """Probe the job's grader and write its folder: the findings, one per probe.
 
-    Writes ``probe.json``, ``probe.xml`` (JUnit), ``probe.md``, ``report.html`` and
-    ``answers.jsonl``; ``journal.jsonl`` grows while it works, and the same job resumes from it,
+    Writes ``probe.json``, ``report.html`` and ``answers.jsonl``;
+    ``journal.jsonl`` grows while it works, and the same job resumes from it,
     also with other probes, thresholds or more topics. Raises ``ConfigError``, ``RunFolderError``,
     ``JudgeAuthError``, and ``JudgeUnavailable`` where more than half of the questions had no answer
     for a reason that passes.
@@ -411,7 +381,6 @@ def _card(
         "repeats": job.repeats,
         "seed": job.seed,
         "level": LEVEL,
-        "power": POWER,
         "questions": len(answers),
         "control_questions": prepared.bench.control_questions,
         "missing": {"count": len(errors), "by_kind": dict(Counter(str(e.kind) for e in errors))},
@@ -429,9 +398,5 @@ def _write(job: ProbeJob, folder: RunFolder, answers: Mapping[ProbeQuestion, Gra
         for question, answer in answers.items()
     ]
     folder.write("answers.jsonl", b"\n".join(rows) + b"\n")
-    folder.write(
-        "probe.xml", render_probe_junit(job.card, job.findings, strict=job.strict).encode()
-    )
-    folder.write("probe.md", render_probe_markdown(job.card, job.findings).encode())
     folder.write("report.html", render_probe_page(job.card, job.findings).encode())
     folder.write_json("probe.json", job.card)

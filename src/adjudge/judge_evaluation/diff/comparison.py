@@ -1,23 +1,21 @@
-"""How judges compare: agreement, criteria marked differently, what length and format explain."""
+"""How judges compare: agreement, and criteria marked differently."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import msgspec
 
-from adjudge.judge_evaluation.swap.judgements import TEXT_FEATURES, CriterionMarks, TextFeatures
 from adjudge.stats import Estimate, z_scores
 from adjudge.stats.agreement import (
     PairedScores,
-    correlation,
     estimate_agreement,
     estimate_within_agreement,
 )
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
-from adjudge.stats.estimates import ItemColumns, residual_share
 
 _ROUNDING = 1e-9
 
@@ -130,6 +128,9 @@ def _best(values: Sequence[float]) -> set[int]:
     return {place for place, value in enumerate(values) if value == best}
 
 
+CriterionMarks = dict[str, float | None]
+"""A rubric's marks of one sample: ``GRADER: CRITERION`` to true, false, a share, or null."""
+
 _MarkPair = tuple[float | None, float | None]
 _MAX_CRITERIA = 50
 _MIN_CRITERION_GROUPS = 2
@@ -198,112 +199,24 @@ def _criterion(
     )
 
 
-_LENGTH, _FORMAT, _ALL = (0,), (1, 2, 3), (0, 1, 2, 3)
-_CELLS = [(i, j) for i in range(len(TEXT_FEATURES)) for j in range(i, len(TEXT_FEATURES))]
+def read_criterion_marks(details: Any) -> CriterionMarks:
+    """The marks of criteria in a result's ``details``; a failed rubric's partial marks count too.
 
-
-class ExplainedAdvantages(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of the variance of GRPO advantages; adjusted R², so chance is 0 and may be below.
-
-    ``length_r``: the correlation of advantage and length, with its sign. ``length``, ``format``
-    (Markdown, lists and code together) and ``both``: R² of the regression on these.
-    ``format_beyond_length``: ``both`` less ``length``. Without a value: no answer differs from its
-    group in that. ``groups`` of them entered: those in which
-    the judge told two samples apart.
+    >>> metadata = {"criteria": {"c1": {"met": True}}}
+    >>> read_criterion_marks({"style": {"score": 1.0, "metadata": metadata}})
+    {'style: c1': True}
     """
-
-    length_r: Estimate
-    length: Estimate
-    format: Estimate
-    both: Estimate
-    format_beyond_length: Estimate
-    groups: int
-
-
-def explain_advantages(
-    rewards: Sequence[float | None],
-    features: Sequence[TextFeatures],
-    members: Sequence[Sequence[int]],
-    *,
-    seed: int = 0,
-) -> ExplainedAdvantages:
-    """Regress a judge's advantages on the answers' features, both standardised inside groups.
-
-    The advantage is (r − mean)/std over the samples of a group that the judge judged; a feature
-    becomes the same over the same samples, and 0 where they do not differ. R² is adjusted for the
-    number of features by the degrees of freedom inside groups, Σ(n − 1):
-    1 − (1 − R²)·D/(D − p) (Ezekiel 1930). Intervals are by group.
-    """
-    rows = []
-    for group in members:
-        present = [(reward, features[at]) for at in group if (reward := rewards[at]) is not None]
-        values = [reward for reward, _ in present]
-        if len(values) > 1 and min(values) < max(values):
-            rows.append(_row(z_scores(values), [shape for _, shape in present]))
-
-    def part(wanted: Sequence[int], less: Sequence[int] = ()) -> Estimate:
-        return _part(rows, wanted, less, seed)
-
-    return ExplainedAdvantages(
-        length_r=bootstrap_groups(rows, _length_r, seed=seed),
-        length=part(_LENGTH),
-        format=part(_FORMAT),
-        both=part(_ALL),
-        format_beyond_length=part(_ALL, _LENGTH),
-        groups=len(rows),
-    )
-
-
-def _part(
-    rows: Sequence[ItemColumns], wanted: Sequence[int], less: Sequence[int], seed: int
-) -> Estimate:
-    """R² on the features ``wanted``, less that on ``less``, adjusted, with its interval.
-
-    Resamples are biased by chance as the sample is by it, so they lie around R² before adjusting:
-    the interval is moved by as much as adjusting moved the value.
-    """
-
-    def difference(sums: Sequence[float], *, adjust: bool) -> float | None:
-        whole = _r_squared(sums, wanted, adjust=adjust)
-        rest = _r_squared(sums, less, adjust=adjust) if less else 0.0
-        return None if whole is None or rest is None else whole - rest
-
-    found = bootstrap_groups(rows, lambda sums: difference(sums, adjust=True), seed=seed)
-    raw = difference([math.fsum(of) for of in zip(*rows, strict=True)], adjust=False) if rows else 0
-    if found.low is None or found.high is None or found.value is None or raw is None:
-        return found
-    moved = found.value - raw
-    return Estimate(found.value, found.low + moved, found.high + moved)
-
-
-def _row(advantages: Sequence[float], shapes: Sequence[TextFeatures]) -> ItemColumns:
-    """Σ a², Σ a·f for each feature, Σ f·g for every two."""
-    columns = [z_scores([float(shape[at]) for shape in shapes]) for at in range(len(TEXT_FEATURES))]
-    return (
-        _dot(advantages, advantages),
-        *(_dot(advantages, column) for column in columns),
-        *(_dot(columns[i], columns[j]) for i, j in _CELLS),
-    )
-
-
-def _dot(x: Sequence[float], y: Sequence[float]) -> float:
-    return math.fsum(map(float.__mul__, x, y))
-
-
-def _length_r(sums: Sequence[float]) -> float | None:
-    return correlation(sums[1], sums[0], sums[1 + len(TEXT_FEATURES)])
-
-
-def _r_squared(sums: Sequence[float], wanted: Sequence[int], *, adjust: bool) -> float | None:
-    """R² on some features from the sums; a feature that adds nothing is left out.
-
-    ``None`` where none of them varies inside groups: there is nothing to ask. Advantages have
-    Σ a² = Σ(n − 1): the degrees of freedom.
-    """
-    freedom, first = sums[0], 1 + len(TEXT_FEATURES)
-    cell = {cell: sums[first + place] for place, cell in enumerate(_CELLS)}
-    square = [[cell[min(i, j), max(i, j)] for j in wanted] for i in wanted]
-    unexplained, used = residual_share(square, [sums[1 + i] for i in wanted], freedom)
-    if not used or freedom <= used + 1:
-        return None
-    return 1 - unexplained * (freedom / (freedom - used) if adjust else 1.0)
+    marks: CriterionMarks = {}
+    if not isinstance(details, Mapping):
+        return marks
+    for grader, detail in details.items():
+        metadata = detail.get("metadata") if isinstance(detail, Mapping) else None
+        criteria = metadata.get("criteria") if isinstance(metadata, Mapping) else None
+        if not isinstance(criteria, Mapping):
+            continue
+        for name, mark in criteria.items():
+            if isinstance(mark, Mapping) and isinstance(
+                mark.get("met", ...), bool | int | float | None
+            ):
+                marks[f"{grader}: {name}"] = mark["met"]
+    return marks
