@@ -31,12 +31,16 @@ JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
 
 _MODELS = "adjudge.judges.models"
 
-_SERVERS = ("openai", "groq", "dashscope", "vllm", "sglang", "llamacpp", "ollama")
-SHIPPED_JUDGES: Mapping[str, str] = {
-    **dict.fromkeys(_SERVERS, f"{_MODELS}.http:OpenAIChatModel"),
+_SERVERS = {
+    "openai": f"{_MODELS}.http:OpenAIChatModel",
     "anthropic": f"{_MODELS}.http:AnthropicChatModel",
     "embedded": f"{_MODELS}.embedded:EmbeddedChatModel",
     "classifier": f"{_MODELS}.classifier:ClassifierModel",
+}
+"""The class of each API."""
+
+SHIPPED_JUDGES: Mapping[str, str] = {
+    **{name: _SERVERS[preset.api] for name, preset in PRESETS.items()},
     "local": f"{_MODELS}.local:LocalChatModel",
     "recorded": f"{_MODELS}.recorded:RecordedModel",
     "scripted": f"{_MODELS}.scripted:ScriptedModel",

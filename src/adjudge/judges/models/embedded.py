@@ -321,7 +321,6 @@ class EmbeddedChatModel(OpenAIChatModel):
     """
 
     kind = "embedded"
-    presets = ("embedded",)
     slots = 8
     """How many calls are answered side by side, by default."""
 
