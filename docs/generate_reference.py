@@ -50,7 +50,7 @@ from adjudge.client import settings as client_settings
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.intake.columns import REWARD_COLUMNS
-from adjudge.judges.table import JudgeTable
+from adjudge.judges.table import JUDGE_TABLES
 from adjudge.rewards.spec import (
     GraderEntry,
     MissingSettings,
@@ -181,12 +181,14 @@ def _toml(value: Any) -> str:
 
 def render_keys(*models: type[BaseModel]) -> str:
     """The keys of settings classes: each key that has a line under it in its class."""
-    rows = []
+    rows = {}
     for model in models:
         for name, meaning in _documented_fields(model).items():
-            field = model.model_fields[name]
-            rows.append(f"| `{field.alias or name}` | {_key_default(field)} | {_cell(meaning)} |")
-    return "\n".join(("| key | default | meaning |", _RULE, *rows))
+            if (field := model.model_fields.get(name)) is None:
+                continue  # a class's own fact
+            key = field.alias or name
+            rows.setdefault(key, f"| `{key}` | {_key_default(field)} | {_cell(meaning)} |")
+    return "\n".join(("| key | default | meaning |", _RULE, *rows.values()))
 
 
 def _documented_fields(model: type[BaseModel]) -> dict[str, str]:
@@ -507,7 +509,7 @@ TABLES = {
         "keys of a panel": lambda: render_keys(PanelSettings),
         "keys of a reward": lambda: render_keys(RewardSettings),
         "keys of missing": lambda: render_keys(MissingSettings),
-        "keys of a judge": lambda: render_keys(JudgeTable),
+        "keys of a judge": lambda: render_keys(*JUDGE_TABLES),
     },
 }
 """The tables in pages that are written by hand: each is between ``made`` and ``end of``."""

@@ -9,7 +9,7 @@ import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, Reply
-from adjudge.judges.table import JudgeTable
+from adjudge.judges.table import ClassifierTable, EmbeddedTable, JudgeTable, ServerTable
 
 FeatureStatus = Literal["yes", "no", "unclear", "failed", "not offered"]
 
@@ -49,9 +49,11 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
     server is not sent by default, so that the table's ``features`` can be set to what is true.
     """
     bare = table.model_copy(update={"cache": None, "cache_sampled": False})
-    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
-    if table.type == "classifier":
+    if isinstance(table, ClassifierTable):
         return await _check_classifier(build(bare))
+    if not isinstance(table, ServerTable | EmbeddedTable):
+        raise TypeError("unreachable: a judge with a server")
+    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
     sent = PRESETS[table.type].features if table.features is None else frozenset(table.features)
     model, full = build(bare), build(everything)
     try:
@@ -87,14 +89,14 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
                 _describe_logprobs,
             )
         )  # fmt: skip
-    if table.type == "anthropic" or table.wire is not None:
+    if table.type == "anthropic" or (isinstance(table, ServerTable) and table.wire is not None):
         note = "this client asks it for whole replies only"
         found.append(FeatureCheck("streaming", "not offered", note))
     else:
         streaming = build(everything.model_copy(update={"stream": True}))
         found.append(
             await _check_feature(
-                "streaming", streaming.achat(_COLOUR_MESSAGES), table.stream,
+                "streaming", streaming.achat(_COLOUR_MESSAGES), bool(table.given().get("stream")),
                 lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
             )
         )  # fmt: skip
@@ -188,7 +190,7 @@ def _check_truncated(feature: str, reply: Reply, sent: bool | None) -> FeatureCh
     return FeatureCheck(feature, "unclear", "the reply was cut: raise max_tokens", sent)
 
 
-async def _check_seed(model: ChatModel, table: JudgeTable) -> FeatureCheck:
+async def _check_seed(model: ChatModel, table: ServerTable | EmbeddedTable) -> FeatureCheck:
     if table.type == "anthropic":
         return FeatureCheck("seed", "not offered")
     sent = table.seed is not None
