@@ -31,6 +31,16 @@ class ConfigTable(BaseModel):
         return cls
 
 
+class CheckedTable(ConfigTable):
+    """A table that code makes, too: a wrong value is a :class:`ConfigError` there as well."""
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise ConfigError(_explain_all(type(self), error, given)) from None
+
+
 class ConfigFile(ConfigTable):
     """A whole file, which knows where it came from; derive, and check the rest in ``_check``.
 
@@ -102,8 +112,14 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [f"{where}: {_explain(model, problem, data)}" for problem in error.errors()]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
+
+
+def _explain_all(
+    model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
+) -> str:
+    """Every problem on a line of its own."""
+    return "\n".join(f"{before}{_explain(model, problem, data)}" for problem in error.errors())
 
 
 def _explain(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:

@@ -149,11 +149,11 @@ def test_a_wrong_table_is_refused_by_file_and_key(table: dict[str, Any], complai
         ({"base_url": "ftp://x"}, "base_url"),
         ({"features": ["scheme"]}, "features: has an unknown name (found 'scheme'"),
         ({"endpoint": {"max_concurency": 3}}, "did you mean 'max_concurrency'?"),
-        ({"endpoint": {"max_concurrency": "many"}}, "endpoint: Expected `int`"),
         (
-            {"endpoint": {"max_concurrency": 0}},
-            "endpoint: max_concurrency: must be at least 1 (found 0)",
+            {"endpoint": {"max_concurrency": "many"}},
+            "endpoint.max_concurrency: input should",
         ),
+        ({"endpoint": {"max_concurrency": 0}}, "endpoint.max_concurrency: input should"),
     ],
 )
 def test_what_only_building_can_tell(table: dict[str, Any], complaint: str) -> None:

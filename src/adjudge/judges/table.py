@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
-import msgspec
 from pydantic import (
     ConfigDict,
     Field,
@@ -92,8 +91,6 @@ class JudgeTable(ConfigTable):
 
     has_server: ClassVar[bool] = False
     """Whether its calls go over the network."""
-    may_cost: ClassVar[bool] = False
-    """Whether its calls may cost money."""
     is_unrecorded: ClassVar[bool] = False
     """Whether its replies are kept nowhere: a model in this process, a class of the user's."""
 
@@ -171,8 +168,6 @@ class CalledTable(JudgeTable):
     """A file that keeps the replies at temperature 0, beside the spec."""
     cache_sampled: bool = False
     """The cache keeps replies at other temperatures, too."""
-    price: _Price | None = None
-    """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     endpoint: dict[str, Any] = Field(default={})
     """Limits, time limits and retries."""
 
@@ -192,9 +187,11 @@ class CalledTable(JudgeTable):
         }
 
 
-class _AddressedTable(CalledTable):
-    may_cost = True
+class AddressedTable(CalledTable):
+    """What all tables have whose calls go to an address, and may cost money."""
 
+    price: _Price | None = None
+    """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     base_url: str | list[str] | None = None
     """The address with ``/v1``, or a list of replicas; by default that of the type."""
     api_key_env: str | None = None
@@ -211,7 +208,7 @@ class _AddressedTable(CalledTable):
         return super()._arguments(how) | {"ca_file": authority}
 
 
-class ServerTable(_Sampling, _AddressedTable):
+class ServerTable(_Sampling, AddressedTable):
     """A chat model behind an address."""
 
     wire: str | None = None
@@ -230,7 +227,7 @@ class ServerTable(_Sampling, _AddressedTable):
         return model
 
 
-class ClassifierTable(_AddressedTable):
+class ClassifierTable(AddressedTable):
     """A scalar judge behind an address."""
 
     route: RouteName | None = None
@@ -434,8 +431,8 @@ def parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
     """The settings of a table ``endpoint``; raises :class:`ConfigError`."""
     from adjudge.judges.endpoint.settings import EndpointSettings  # noqa: PLC0415
 
-    check_keys(given, sorted(EndpointSettings.__struct_fields__), "endpoint.")
     try:
-        return msgspec.convert(given, EndpointSettings)
-    except msgspec.ValidationError as error:  # a ConfigError of the settings' own comes as one
-        raise ConfigError(f"endpoint: {str(error).replace('`$.', '`')}") from None
+        return EndpointSettings(**given)
+    except ConfigError as error:
+        lines = [f"endpoint.{line}" for line in str(error).splitlines()]
+        raise ConfigError("\n".join(lines)) from None

@@ -43,7 +43,13 @@ from adjudge.graders.registry import (
 )
 from adjudge.judges.base import ChatModel, digest_source
 from adjudge.judges.endpoint.connections import open_cache
-from adjudge.judges.table import NOT_ABOUT_REPLIES, CalledTable, JudgeTable, build_judge
+from adjudge.judges.table import (
+    NOT_ABOUT_REPLIES,
+    AddressedTable,
+    CalledTable,
+    JudgeTable,
+    build_judge,
+)
 from adjudge.rewards.aggregate import (
     AggregateMethod,
     AggregateTerm,
@@ -384,7 +390,7 @@ class RewardSpec(ConfigFile):
         """
         is_bounded = budget is not None and budget.ceiling is not None
         for name, table in self.judges.items():
-            if not (isinstance(table, CalledTable) and table.may_cost and table.price is None):
+            if not (isinstance(table, AddressedTable) and table.price is None):
                 continue
             if is_bounded or table.endpoint.get("budget_usd") is not None:
                 raise ConfigError(

@@ -182,7 +182,7 @@ def _check_judge_keys(run: RunFile) -> None:
         {key for one in JUDGE_TABLES for key in one.model_fields},
     )
     for key in run.judge.model_extra or () if run.judge.type in SHIPPED_JUDGES else ():
-        if key in EndpointSettings.__struct_fields__ and key not in known:
+        if key in EndpointSettings.model_fields and key not in known:
             run.refuse(f"judge.{key}", f"belongs to the endpoint. Write endpoint = {{ {key} = … }}")
         if key not in known and key != "api_key":  # of which the reader of judges has more to say
             run.refuse(f"judge.{key}", unknown_key(key, sorted({*own, *known})))
