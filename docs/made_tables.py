@@ -33,7 +33,7 @@ from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import ConfigFile, ConfigTable
 from adjudge.intake.columns import REWARD_COLUMNS
 from adjudge.judges.endpoint.settings import EndpointSettings
-from adjudge.judges.table import JudgeTable
+from adjudge.judges.table import JUDGE_TABLES
 from adjudge.rewards.spec import (
     GraderEntry,
     MissingSettings,
@@ -77,12 +77,14 @@ def toml_text(value: Any) -> str:
 
 def render_keys(*models: type[BaseModel]) -> str:
     """The keys of settings classes: each key that has a line under it in its class."""
-    rows = []
+    rows = {}
     for model in models:
         for name, meaning in _documented_fields(model).items():
-            field = model.model_fields[name]
-            rows.append((f"`{field.alias or name}`", _key_default(field), words_of(meaning)))
-    return compact_table(("key", "default", "meaning"), *rows)
+            if (field := model.model_fields.get(name)) is None:
+                continue  # a class's own fact
+            key = field.alias or name
+            rows.setdefault(key, (f"`{key}`", _key_default(field), words_of(meaning)))
+    return compact_table(("key", "default", "meaning"), *rows.values())
 
 
 def _documented_fields(model: type[BaseModel]) -> dict[str, str]:
@@ -153,15 +155,20 @@ def render_formats() -> str:
     return compact_table(("from", "read"), *rows)
 
 
-def _documented_settings(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+def _documented_settings(cls: type[Any]) -> dict[str, tuple[Any, str]]:
     """Default and meaning of each setting: those of the class, from the lines of its docstring."""
+    if issubclass(cls, BaseModel):
+        defaults = {name: field.default for name, field in cls.model_fields.items()}
+    else:
+        defaults = {one.name: one.default for one in msgspec.structs.fields(cls)}
     text = " ".join((cls.__doc__ or "").split())
-    starts = [(text.index(f" ``{name}``: "), name) for name in cls.__struct_fields__]
-    bounds = [start for start, _ in starts[1:]] + [len(text)]
+    starts = [text.index(f" ``{name}``: ") for name in defaults]
     found = {}
-    for (start, name), end, field in zip(starts, bounds, msgspec.structs.fields(cls), strict=True):
+    for start, end, (name, default) in zip(
+        starts, [*starts[1:], len(text)], defaults.items(), strict=True
+    ):
         meaning = text[start:end].partition(": ")[2].strip()
-        found[name] = field.default, meaning.replace("``", "`").rstrip(".")
+        found[name] = default, meaning.replace("``", "`").rstrip(".")
     return found
 
 
@@ -340,7 +347,7 @@ TABLES = {
         "keys of a panel": lambda: render_keys(PanelSettings),
         "keys of a reward": lambda: render_keys(RewardSettings),
         "keys of missing": lambda: render_keys(MissingSettings),
-        "keys of a judge": lambda: render_keys(JudgeTable),
+        "keys of a judge": lambda: render_keys(*JUDGE_TABLES),
     },
 }
 """The tables in pages that are written by hand: each is between ``made`` and ``end of``."""

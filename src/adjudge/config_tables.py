@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -23,6 +24,21 @@ class ConfigTable(BaseModel):
     """A table: fields are its keys, and their types and limits say what is allowed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def table_for(cls, data: Mapping[str, Any]) -> type[ConfigTable]:  # noqa: ARG003  (its own)
+        """The class that reads ``data``: this one, where a key does not choose another."""
+        return cls
+
+
+class CheckedTable(ConfigTable):
+    """A table that code makes, too: a wrong value is a :class:`ConfigError` there as well."""
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise ConfigError(_explain_all(type(self), error, given)) from None
 
 
 class ConfigFile(ConfigTable):
@@ -58,14 +74,14 @@ class ConfigFile(ConfigTable):
         :class:`ConfigError`.
         """
         file = cls.read_tables(data, where, folder)
-        file._check()  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
+        file._check()  # noqa: SLF001  (its own)
         return file
 
     @classmethod
     def read_tables(cls, data: Mapping[str, Any], where: str, folder: Path | None) -> Self:
         """The file with its tables checked one by one, not yet whether they go together."""
         file = validate_model(cls, dict(data), where or cls.unnamed)
-        file._where, file._folder = where, folder  # noqa: SLF001  (its own)  # noqa: SLF001  (its own)
+        file._where, file._folder = where, folder  # noqa: SLF001  (its own)
         return file
 
     def _check(self) -> None:
@@ -96,15 +112,22 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [f"{where}: {_explain(model, problem)}" for problem in error.errors()]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
+def _explain_all(
+    model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
+) -> str:
+    """Every problem on a line of its own."""
+    return "\n".join(f"{before}{_explain(model, problem, data)}" for problem in error.errors())
+
+
+def _explain(model: type[BaseModel], problem: Mapping[str, Any], data: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location) or "the file"
     if problem["type"] == "extra_forbidden":
-        return f"{key}: {unknown_key(location[-1], sorted(_keys_at(model, problem['loc'][:-1])))}"
+        known = _keys_at(model, problem["loc"][:-1], data)
+        return f"{key}: {unknown_key(location[-1], sorted(known))}"
     if problem["type"] == "missing":
         return f"{key}: is required"
     message = problem["msg"].removeprefix("Value error, ")
@@ -117,11 +140,13 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any]) -> str:
     return f"{cause} (found {repr(problem['input'])[:80]}){stop}{remedy}"
 
 
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The keys that the table at ``location`` may have."""
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any) -> list[str]:
+    """The keys that the table at ``location`` of ``data`` may have."""
     here: Any = model
     names = False  # whether the next part is a name of the user's, not a key
     for part in location:
+        with suppress(LookupError, TypeError):  # a part may name an alternative of a type
+            data = data[part]
         if isinstance(part, int) or names:
             names = False
             continue
@@ -130,6 +155,8 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[st
         if field is None or here is None:
             return []
         names = typing.get_origin(field.annotation) is dict
+    if issubclass(here, ConfigTable):
+        here = here.table_for(data)
     return [field.alias or name for name, field in here.model_fields.items()]
 
 

@@ -341,7 +341,7 @@ def test_literal_keys_are_refused_and_not_repeated(arguments: dict[str, Any]) ->
     ("arguments", "problem"),
     [
         ({"preset": "opnai"}, "did you mean 'openai'"),
-        ({"preset": "anthropic"}, "AnthropicChatModel"),
+        ({"preset": "anthropic"}, "preset: is unknown"),
         ({"base_url": "http://u:p@h/v1"}, "user or password"),
         ({"base_url": []}, "at least one"),
         ({"base_url": "http://h/v1/chat/completions"}, "before /chat/completions"),

@@ -200,7 +200,9 @@ def folder_of(path: Path) -> Path:
 
 def test_a_judge_may_name_its_tokenizer(tmp_path: Path) -> None:
     folder_of(tmp_path)
-    table = JudgeTable(type="vllm", model="m", base_url="http://h/v1", tokenizer="judge")
+    table = JudgeTable.model_validate(
+        {"type": "vllm", "model": "m", "base_url": "http://h/v1", "tokenizer": "judge"}
+    )
     judge = build_judge("main", table, where="spec.toml", folder=tmp_path)
     assert judge.control_tokens == {"@@end"}
     assert pickle.loads(pickle.dumps(judge)).control_tokens == {"@@end"}
@@ -209,11 +211,13 @@ def test_a_judge_may_name_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_that_is_not_there_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
-    table = JudgeTable(type="scripted", script="x", tokenizer="./nowhere/tokenizer.json")
+    table = JudgeTable.model_validate(
+        {"type": "scripted", "script": "x", "tokenizer": "./nowhere/tokenizer.json"}
+    )
     with refuses("judges.main.tokenizer"):
         build_judge("main", table, where="spec.toml", folder=tmp_path)
-    with pytest.raises(ValueError, match="not a key of type 'local'"):
-        JudgeTable(type="local", model="m", tokenizer="t")
+    with pytest.raises(ValueError, match="tokenizer"):
+        JudgeTable.model_validate({"type": "local", "model": "m", "tokenizer": "t"})
 
 
 def test_a_recorded_judge_may_name_it_too_also_in_other_processes(tmp_path: Path) -> None:
@@ -222,7 +226,9 @@ def test_a_recorded_judge_may_name_it_too_also_in_other_processes(tmp_path: Path
     cache = ReplyCache(tmp_path / "replies.sqlite", sampled=True)
     cache.put(cache.key(call, "vllm"), Reply(text="A"), call)
     cache.close()
-    table = JudgeTable(type="recorded", cassette="replies.sqlite", tokenizer="judge/tokenizer.json")
+    table = JudgeTable.model_validate(
+        {"type": "recorded", "cassette": "replies.sqlite", "tokenizer": "judge/tokenizer.json"}
+    )
     judge = build_judge("main", table, where="spec.toml", folder=tmp_path)
     assert judge.control_tokens == {"@@end"}
     assert pickle.loads(pickle.dumps(judge)).control_tokens == {"@@end"}

@@ -123,17 +123,17 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        ({"type": "openai"}, "judges.main: type 'openai' needs model"),
+        ({"type": "openai"}, "judges.main.model: is required"),
         ({"type": "openi", "model": "m"}, "judges.main.type: the judge type is unknown; did you"),
         ({"type": "openai", "model": "m", "temprature": 1}, "did you mean 'temperature'?"),
         ({"type": "openai", "model": "m", "temperature": "hot"}, "judges.main.temperature"),
         ({"type": "openai", "model": "m", "price": {"input": 1.0}}, "price.output: is required"),
         ({"type": "openai", "model": "m", "cache_sampled": True}, "Give its file in cache"),
-        ({"type": "openai", "model": "m", "script": "x"}, "script: is not a key of type 'openai'"),
-        ({"type": "scripted", "script": "x", "base_url": "http://a"}, "base_url: is not a key"),
+        ({"type": "openai", "model": "m", "script": "x"}, "script: unknown key"),
+        ({"type": "scripted", "script": "x", "base_url": "http://a"}, "base_url: unknown key"),
         ({"type": "scripted"}, "needs script or function"),
         ({"type": "scripted", "script": "x", "function": "a:b"}, "needs script or function"),
-        ({"type": "recorded"}, "needs cassette"),
+        ({"type": "recorded"}, "judges.main.cassette: is required"),
     ],
 )
 def test_a_wrong_table_is_refused_by_file_and_key(table: dict[str, Any], complaint: str) -> None:
@@ -149,11 +149,11 @@ def test_a_wrong_table_is_refused_by_file_and_key(table: dict[str, Any], complai
         ({"base_url": "ftp://x"}, "base_url"),
         ({"features": ["scheme"]}, "features: has an unknown name (found 'scheme'"),
         ({"endpoint": {"max_concurency": 3}}, "did you mean 'max_concurrency'?"),
-        ({"endpoint": {"max_concurrency": "many"}}, "endpoint: Expected `int`"),
         (
-            {"endpoint": {"max_concurrency": 0}},
-            "endpoint: max_concurrency: must be at least 1 (found 0)",
+            {"endpoint": {"max_concurrency": "many"}},
+            "endpoint.max_concurrency: input should",
         ),
+        ({"endpoint": {"max_concurrency": 0}}, "endpoint.max_concurrency: input should"),
     ],
 )
 def test_what_only_building_can_tell(table: dict[str, Any], complaint: str) -> None:

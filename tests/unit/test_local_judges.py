@@ -288,8 +288,8 @@ def test_a_table_becomes_the_model(tmp_path: Path) -> None:
     ("keys", "complaint"),
     [
         ({"task": "rank"}, "judges.main.task"),
-        ({"base_url": "http://a"}, "base_url: is not a key of type 'local'"),
-        ({"seed": 3}, "seed: is not a key of type 'local'"),
+        ({"base_url": "http://a"}, "base_url: unknown key"),
+        ({"seed": 3}, "seed: unknown key"),
         ({"task": "score", "temperature": 0.0}, "temperature: a scalar judge"),
         ({"dtype": "float8"}, "found 'float8'"),
         ({"extra_body": {"top_a": 1}}, "top_a: a local judge does not support it"),

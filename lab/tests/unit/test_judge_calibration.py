@@ -219,7 +219,7 @@ def test_every_label_makes_a_spec(label: str, tmp_path: Path) -> None:
     (tmp_path / "reward.toml").write_text(text)
     spec = RewardSpec.load(tmp_path / "reward.toml")
     assert spec.graders[0].type.endswith(":RankedScalar")
-    assert spec.judges["main"].task == "score"
+    assert spec.judges["main"].model_dump()["task"] == "score"
 
 
 SCORES = {"good": 3.0, "fair": 1.0, "bad": -1.0}

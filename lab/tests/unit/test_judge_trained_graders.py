@@ -308,7 +308,8 @@ def test_the_folder_has_a_spec_that_asks_it(form: JudgementForm, tmp_path: Path)
     assert text is not None
     (path / "reward.toml").write_text(text)
     spec = RewardSpec.load(path / "reward.toml")
-    assert (spec.judges["main"].task, spec.judges["main"].max_tokens) == (None, 200)
+    judge: Any = spec.judges["main"]
+    assert (judge.task, judge.max_tokens) == (None, 200)
     grader = spec.build_graders()["mine"]
     assert type(grader) is (TrainedRating if form is POINTWISE else TrainedTournament)
     assert Path(grader.model.model) == path
@@ -350,7 +351,8 @@ def test_a_reply_may_be_as_long_as_in_training(
     text = reward_spec_of_card(card(POINTWISE, **more))
     assert text is not None
     (tmp_path / "reward.toml").write_text(text)
-    assert RewardSpec.load(tmp_path / "reward.toml").judges["main"].max_tokens == longest
+    judge: Any = RewardSpec.load(tmp_path / "reward.toml").judges["main"]
+    assert judge.max_tokens == longest
 
 
 def test_one_that_was_taught_to_answer_has_no_spec() -> None:

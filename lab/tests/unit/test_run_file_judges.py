@@ -92,7 +92,8 @@ def test_it_is_asked_as_its_own_spec_says_wherever_that_is_read(beside: Path) ->
     run = read(beside, "judges/mine")
     spec = build_reward_spec(run)
     assert [one.name for one in spec.graders] == ["mine", "gold"]
-    assert spec.judges["main"].model == str(beside / "judges" / "mine")
+    judge: Any = spec.judges["main"]
+    assert judge.model == str(beside / "judges" / "mine")
     assert spec.reward.combine_mode == "replace"
     served = build_service_spec(run)
     assert [one["name"] for one in served["graders"]] == ["mine"]
@@ -158,7 +159,7 @@ def test_each_is_asked_as_its_own_spec_says_under_its_folders_name(beside: Path)
     assert [(one.name, one.judge) for one in spec.graders] == [
         ("a", "a"), ("b", "b"), ("gold", None),
     ]  # fmt: skip
-    assert {name: one.model for name, one in spec.judges.items()} == {
+    assert {name: one.model_dump()["model"] for name, one in spec.judges.items()} == {
         name: str(beside / "judges" / name) for name in "ab"
     }
     assert spec.reward.aggregate == "min"
@@ -184,7 +185,7 @@ def test_folders_of_one_name_are_told_apart(beside: Path) -> None:
     trained(beside / "others" / "a")
     spec = build_reward_spec(read(beside, ["judges/a", "others/a"]))
     assert [one.name for one in spec.graders] == ["a", "a_2", "gold"]
-    assert [one.model for one in spec.judges.values()] == [
+    assert [one.model_dump()["model"] for one in spec.judges.values()] == [
         str(beside / "judges" / "a"), str(beside / "others" / "a"),
     ]  # fmt: skip
 

@@ -62,8 +62,9 @@ def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     assert spec.reward.sample_rate == 0.5
     assert spec.reward.seed == 3
     assert spec.max_concurrency == 7
-    assert spec.judges["judge"].base_url == "http://127.0.0.1:1/v1"
-    endpoint = spec.judges["judge"].endpoint
+    judge: Any = spec.judges["judge"]
+    assert judge.base_url == "http://127.0.0.1:1/v1"
+    endpoint = judge.endpoint
     assert (endpoint["deadline_s"], endpoint["max_concurrency"]) == (5.0, 7)
     assert resolve_run_file(made()).judge.sample_rate == 1.0
 
@@ -93,14 +94,14 @@ def test_the_judge_takes_what_a_specs_judge_takes(
     given: dict[str, Any], found: dict[str, Any]
 ) -> None:
     run = resolve_run_file(made(judge={**SERVER, **given}))
-    table = build_reward_spec(run).judges["judge"]
-    assert {key: getattr(table, key) for key in found} == found
+    table = build_reward_spec(run).judges["judge"].model_dump()
+    assert {key: table.get(key) for key in found} == found
 
 
 def test_the_endpoint_has_the_limits_of_training_unless_it_has_its_own() -> None:
     endpoint = {"requests_per_minute": 60.0, "deadline_s": 9.0}
     run = resolve_run_file(made(judge={**SERVER, "endpoint": endpoint}))
-    found = build_reward_spec(run).judges["judge"].endpoint
+    found = build_reward_spec(run).judges["judge"].model_dump()["endpoint"]
     assert (found["deadline_s"], found["max_concurrency"]) == (9.0, 16)
     assert found["requests_per_minute"] == 60.0
 

@@ -49,62 +49,38 @@ _COMMON = {
     "mount_setattr": 442,
     "memfd_secret": 447,
 }
-_X86_64 = {
-    "shmget": 29,
-    "fork": 57,
-    "vfork": 58,
-    "semget": 64,
-    "msgget": 68,
-    "ptrace": 101,
-    "pivot_root": 155,
-    "chroot": 161,
-    "mount": 165,
-    "umount2": 166,
-    "init_module": 175,
-    "mq_open": 240,
-    "kexec_load": 246,
-    "add_key": 248,
-    "request_key": 249,
-    "keyctl": 250,
-    "unshare": 272,
-    "perf_event_open": 298,
-    "setns": 308,
-    "process_vm_readv": 310,
-    "process_vm_writev": 311,
-    "finit_module": 313,
-    "memfd_create": 319,
-    "bpf": 321,
-    "userfaultfd": 323,
+_REFUSED: Mapping[str, tuple[int, int | None]] = {
+    "shmget": (29, 194),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "ptrace": (101, 117),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "init_module": (175, 105),
+    "mq_open": (240, 180),
+    "kexec_load": (246, 104),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "unshare": (272, 97),
+    "perf_event_open": (298, 241),
+    "setns": (308, 268),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "finit_module": (313, 273),
+    "memfd_create": (319, 279),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
 }
-_AARCH64 = {
-    "umount2": 39,
-    "mount": 40,
-    "pivot_root": 41,
-    "chroot": 51,
-    "unshare": 97,
-    "kexec_load": 104,
-    "init_module": 105,
-    "ptrace": 117,
-    "mq_open": 180,
-    "msgget": 186,
-    "semget": 190,
-    "shmget": 194,
-    "add_key": 217,
-    "request_key": 218,
-    "keyctl": 219,
-    "perf_event_open": 241,
-    "setns": 268,
-    "process_vm_readv": 270,
-    "process_vm_writev": 271,
-    "finit_module": 273,
-    "memfd_create": 279,
-    "bpf": 280,
-    "userfaultfd": 282,
-}
+"""Numbers on x86-64 and on AArch64, which has neither fork nor vfork."""
 # machine: (AUDIT_ARCH, refused calls, clone, socket, prctl)
 _MACHINES = {
-    "x86_64": (0xC000003E, _X86_64, 56, 41, 157),
-    "aarch64": (0xC00000B7, _AARCH64, 220, 198, 167),
+    "x86_64": (0xC000003E, [one for one, _ in _REFUSED.values()], 56, 41, 157),
+    "aarch64": (0xC00000B7, [one for _, one in _REFUSED.values() if one], 220, 198, 167),
 }
 _CLONE3 = 435
 _CLONE_THREAD = 0x00010000
@@ -145,7 +121,7 @@ def seccomp_filter(machine: str | None = None) -> bytes | None:
     arch, refused, clone, socket, prctl = known
     steps = [_step(_LOAD, _ARCH), _step(_EQUAL, arch, 1, 0), _step(_RETURN, _KILL)]
     steps += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32_BIT, 0, 1), _step(_RETURN, _KILL)]
-    steps += [_refuse_call(call, errno.EPERM) for call in (refused | _COMMON).values()]
+    steps += [_refuse_call(call, errno.EPERM) for call in (*refused, *_COMMON.values())]
     # ENOSYS sends the C library back to clone, whose flags a filter can read.
     steps.append(_refuse_call(_CLONE3, errno.ENOSYS))
     steps += [

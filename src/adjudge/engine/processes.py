@@ -38,6 +38,7 @@ __all__ = [
     "WorkerProcess",
     "default_pool_size",
     "get_pool",
+    "usable_cpus",
 ]
 
 
@@ -171,52 +172,30 @@ class WorkerProcess:
     async def _exchange(self, request: bytes, deadline_s: float, max_bytes: int) -> _Reply:
         """Send, and wait for the reply or the deadline, whichever comes first."""
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[_Reply | GradingFailure] = loop.create_future()
-
-        def on_readable() -> None:
-            if not outcome.done() and (arrived := self._receive(max_bytes)) is not None:
-                outcome.set_result(arrived)
-
-        def on_deadline() -> None:
-            # A reply that came in time but waited for a busy loop is not held against the child.
-            on_readable()
-            if not outcome.done():
-                outcome.set_result(_DeadlineExceeded(measured=False))
-
         self._broken = True  # until a whole reply is here: a cancellation leaves it at that
-        timer = loop.call_later(deadline_s, on_deadline)
-        loop.add_reader(self._socket, on_readable)
         try:
-            await self._send(loop, request, outcome)
-            arrived = await outcome
-        finally:
-            timer.cancel()
-            loop.remove_reader(self._socket)
+            async with asyncio.timeout(deadline_s):
+                # Where the child has gone, the end of what it sent says why.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    await loop.sock_sendall(self._socket, request)
+                while (arrived := self._receive(max_bytes)) is None:
+                    await self._wait_readable(loop)
+        except TimeoutError:
+            # A reply that came in time but waited for a busy loop is not held against the child.
+            arrived = self._receive(max_bytes) or _DeadlineExceeded(measured=False)
         if isinstance(arrived, GradingFailure):
             raise arrived
         self._broken = False
         return arrived
 
-    async def _send(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        request: bytes,
-        outcome: asyncio.Future[_Reply | GradingFailure],
-    ) -> None:
-        """Write what fits; the rest as the child reads it, unless the outcome is known before."""
-        rest = memoryview(request)
-        while rest and not outcome.done():
-            try:
-                rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                writable = loop.create_future()
-                loop.add_writer(self._socket, _resolve_future, writable)
-                try:
-                    await asyncio.wait((writable, outcome), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    loop.remove_writer(self._socket)
-            except (BrokenPipeError, ConnectionResetError):
-                return  # the reader sees the end of the stream, and why
+    async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for bytes without taking them, so that a cancellation loses none."""
+        readable = asyncio.Event()
+        loop.add_reader(self._socket, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self._socket)
 
     def _receive(self, max_bytes: int) -> _Reply | GradingFailure | None:
         """What has arrived, when it is a whole reply or the end; else ``None``."""
@@ -303,11 +282,6 @@ class WorkerProcess:
         self._process.returncode = 0
 
 
-def _resolve_future(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def _start_process(channel: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  our own interpreter running our own code
         [sys.executable, "-I", "-c", _BOOT, *_import_path()],
@@ -342,10 +316,15 @@ MAX_CALLS = 10_000
 """Calls after which a child is replaced: parser libraries keep caches that only grow."""
 
 
-def default_pool_size() -> int:
-    """Children per pool unless told otherwise: the usable CPUs, at most 4."""
+def usable_cpus() -> int:
+    """The CPUs that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return min(4, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def default_pool_size() -> int:
+    """Children per pool by default: the usable CPUs, at most 4."""
+    return min(4, usable_cpus())
 
 
 class WorkerPool:

@@ -41,6 +41,7 @@ from adjudge.engine.bubblewrap import (
     run_program,
     seccomp_filter,
 )
+from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
 
@@ -154,7 +155,7 @@ class Sandbox:
         loop = asyncio.get_running_loop()
         slots = self._slots.get(loop)
         if slots is None:
-            slots = self._slots[loop] = asyncio.Semaphore(self.max_parallel or _usable_cpus())
+            slots = self._slots[loop] = asyncio.Semaphore(self.max_parallel or usable_cpus())
         return slots
 
 
@@ -311,11 +312,6 @@ def _read_status(status: int, key: str) -> int | None:
     """What bubblewrap has written to its status file so far: ``child-pid``, later ``exit-code``."""
     found = re.search(rf'"{key}": (\d+)'.encode(), os.pread(status, 4096, 0))
     return int(found[1]) if found else None
-
-
-def _usable_cpus() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _prepare_program(

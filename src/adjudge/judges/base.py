@@ -52,9 +52,11 @@ RouteName = Literal["classify", "pooling", "sglang", "score", "judge"]
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of server.
+    """One kind of server: all that is declared about an API of judges.
 
-    ``url_from_env``: ``OPENAI_BASE_URL`` may replace ``base_url``. ``choices_field`` is how a
+    ``api``: the API that it speaks, by the name of its class's kind. ``url_from_env``:
+    ``OPENAI_BASE_URL`` may replace ``base_url``. ``small_model``: what ``adjudge init`` asks where
+    the key is set; which model is best for a judge only a test tells. ``choices_field`` is how a
     choice list is sent: vLLM's ``structured_outputs`` (``guided_choice`` before 0.12 is silently
     ignored since), SGLang's ``regex`` or llama.cpp's ``grammar``. ``max_top_logprobs``: so many
     tokens are asked for beside a choice, and 20 at most elsewhere. ``max_reason``: the characters
@@ -65,8 +67,10 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str
     key_env: str
+    api: Literal["openai", "anthropic", "embedded", "classifier"] = "openai"
     needs_key: bool = False
     url_from_env: bool = False
+    small_model: str | None = None
     features: frozenset[str] = ALL_FEATURES
     choices_field: Literal["structured_outputs", "regex", "grammar"] | None = None
     max_top_logprobs: int = 20
@@ -82,7 +86,18 @@ PRESETS: dict[str, Preset] = {
             key_env="OPENAI_API_KEY",
             needs_key=True,
             url_from_env=True,
+            small_model="gpt-4o-mini",
             features=ALL_FEATURES - {"choices"},
+        ),
+        Preset(
+            # No log-probabilities and no choice lists in the Messages API.
+            name="anthropic",
+            api="anthropic",
+            base_url="https://api.anthropic.com",
+            key_env="ANTHROPIC_API_KEY",
+            needs_key=True,
+            small_model="claude-3-5-haiku-latest",
+            features=frozenset({"schema"}),
         ),
         Preset(
             # logprobs are answered with 400; json_schema too, by most of its models.
@@ -90,6 +105,7 @@ PRESETS: dict[str, Preset] = {
             base_url="https://api.groq.com/openai/v1",
             key_env="GROQ_API_KEY",
             needs_key=True,
+            small_model="llama-3.3-70b-versatile",
             features=frozenset({"stream_usage"}),
         ),
         Preset(
@@ -98,6 +114,7 @@ PRESETS: dict[str, Preset] = {
             base_url="https://dashscope.aliyuncs.com/compatible-mode/v1",
             key_env="DASHSCOPE_API_KEY",
             needs_key=True,
+            small_model="qwen-plus",
             features=frozenset({"logprobs", "stream_usage"}),
             max_top_logprobs=5,
         ),
@@ -116,6 +133,14 @@ PRESETS: dict[str, Preset] = {
             choices_field="regex",
         ),
         Preset(
+            # From its documentation: no choice lists; log-probabilities since 0.12.11.
+            name="ollama",
+            base_url="http://localhost:11434/v1",
+            key_env="OLLAMA_API_KEY",
+            url_from_env=True,
+            features=ALL_FEATURES - {"choices"},
+        ),
+        Preset(
             name="llamacpp",
             base_url="http://localhost:8080/v1",
             key_env="LLAMA_API_KEY",
@@ -125,16 +150,9 @@ PRESETS: dict[str, Preset] = {
             max_reason=1000,
         ),
         Preset(
-            # From its documentation: no choice lists; log-probabilities since 0.12.11.
-            name="ollama",
-            base_url="http://localhost:11434/v1",
-            key_env="OLLAMA_API_KEY",
-            url_from_env=True,
-            features=ALL_FEATURES - {"choices"},
-        ),
-        Preset(
             # llama.cpp in a child process; the transport knows its address and key.
             name="embedded",
+            api="embedded",
             base_url="http://embedded",
             key_env="LLAMA_API_KEY",
             choices_field="grammar",
@@ -144,17 +162,10 @@ PRESETS: dict[str, Preset] = {
         Preset(
             # A scalar judge: it gives a number, so nothing of a chat is asked of it.
             name="classifier",
+            api="classifier",
             base_url="http://localhost:8000",
             key_env="CLASSIFIER_API_KEY",
             features=frozenset(),
-        ),
-        Preset(
-            # No log-probabilities and no choice lists in the Messages API.
-            name="anthropic",
-            base_url="https://api.anthropic.com",
-            key_env="ANTHROPIC_API_KEY",
-            needs_key=True,
-            features=frozenset({"schema"}),
         ),
     )
 }

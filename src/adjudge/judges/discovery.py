@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -20,23 +21,16 @@ from adjudge.judges.base import PRESETS
 from adjudge.judges.wire.transport import normalize_url
 
 LOCAL_SERVERS: Mapping[int, str] = {
-    8000: "vllm",
-    30000: "sglang",
-    11434: "ollama",
-    8080: "llamacpp",
+    port: name
+    for name, preset in PRESETS.items()
+    if preset.url_from_env and (port := urlsplit(preset.base_url).port)
 }
 """Ports on which servers listen by default, and the judge type that fits."""
 
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
 """What servers say of who owns a model, and their judge type; ``library`` is Ollama's."""
 
-_MODEL_OF_KEY: Mapping[str, str] = {
-    "openai": "gpt-4o-mini",
-    "anthropic": "claude-3-5-haiku-latest",
-    "groq": "llama-3.3-70b-versatile",
-    "dashscope": "qwen-plus",
-}
-"""A small model of each provider; which of them is best for a judge only a test tells."""
+_MODEL_OF_KEY = {name: one.small_model for name, one in PRESETS.items() if one.small_model}
 
 _NO_CHAT = re.compile(r"(?i)embed|rerank|whisper|tts|dall-e|moderation|image|audio|realtime")
 """Names of models that answer no question."""

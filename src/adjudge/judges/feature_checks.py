@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, Reply
-from adjudge.judges.table import JudgeTable
+from adjudge.judges.table import ClassifierTable, EmbeddedTable, JudgeTable, ServerTable
 
 FeatureStatus = Literal["yes", "no", "unclear", "failed", "not offered"]
 
@@ -49,9 +49,11 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
     server is not sent by default, so that the table's ``features`` can be set to what is true.
     """
     bare = table.model_copy(update={"cache": None, "cache_sampled": False})
-    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
-    if table.type == "classifier":
+    if isinstance(table, ClassifierTable):
         return await _check_classifier(build(bare))
+    if not isinstance(table, ServerTable | EmbeddedTable):
+        raise TypeError("unreachable: a judge with a server")
+    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
     sent = PRESETS[table.type].features if table.features is None else frozenset(table.features)
     model, full = build(bare), build(everything)
     try:
@@ -60,46 +62,46 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
         return [_failed_check("reply", failure)]
     except ConfigError as error:  # a server in a child process that cannot be started
         return [FeatureCheck("reply", "failed", str(error))]
-    found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
-    found.append(
+    has_list = PRESETS[table.type].choices_field is not None
+    is_anthropic = table.type == "anthropic"
+    keys = table.given()
+    whole_only = is_anthropic or "wire" in keys
+    streaming = full if whole_only else build(everything.model_copy(update={"stream": True}))
+    return [
+        _check_reply(first),
+        FeatureCheck("usage", *_check_usage(first)),
         await _check_feature(
-            "schema", full.achat(_COLOUR_MESSAGES, schema=_SCHEMA), "schema" in sent,
-            lambda _: "the reply is JSON with its keys",
-        )
-    )  # fmt: skip
-    if PRESETS[table.type].choices_field is None:
-        note = "replies are checked against the list instead"
-        found.append(FeatureCheck("choices", "not offered", note))
-    else:
-        found.append(
-            await _check_feature(
-                "choices", full.achat(_COLOUR_MESSAGES, choices=_CHOICES), "choices" in sent,
-                lambda _: "the reply is one of the list",
-            )
-        )  # fmt: skip
-    if table.type == "anthropic":
-        note = "no expected scores from this API"
-        found.append(FeatureCheck("logprobs", "not offered", note))
-    else:
-        found.append(
-            await _check_feature(
-                "logprobs", full.achat(_COLOUR_MESSAGES, logprobs=True), "logprobs" in sent,
-                _describe_logprobs,
-            )
-        )  # fmt: skip
-    if table.type == "anthropic" or table.wire is not None:
-        note = "this client asks it for whole replies only"
-        found.append(FeatureCheck("streaming", "not offered", note))
-    else:
-        streaming = build(everything.model_copy(update={"stream": True}))
-        found.append(
-            await _check_feature(
-                "streaming", streaming.achat(_COLOUR_MESSAGES), table.stream,
-                lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
-            )
-        )  # fmt: skip
-    found.append(await _check_seed(model, table))
-    return found
+            "schema",
+            full,
+            sent="schema" in sent,
+            describe=lambda _: "the reply is JSON with its keys",
+            schema=_SCHEMA,
+        ),
+        await _check_feature(
+            "choices",
+            full,
+            sent="choices" in sent,
+            missing="" if has_list else "replies are checked against the list instead",
+            describe=lambda _: "the reply is one of the list",
+            choices=_CHOICES,
+        ),
+        await _check_feature(
+            "logprobs",
+            full,
+            sent="logprobs" in sent,
+            missing="no expected scores from this API" if is_anthropic else "",
+            describe=_describe_logprobs,
+            logprobs=True,
+        ),
+        await _check_feature(
+            "streaming",
+            streaming,
+            sent=bool(keys.get("stream")),
+            missing="this client asks it for whole replies only" if whole_only else "",
+            describe=lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
+        ),
+        await _check_seed(model, table),
+    ]
 
 
 async def _check_classifier(model: ChatModel) -> list[FeatureCheck]:
@@ -163,32 +165,42 @@ def _check_usage(reply: Reply) -> tuple[FeatureStatus, str]:
 
 async def _check_feature(
     feature: str,
-    asked: Awaitable[Reply],
-    sent: bool | None,
+    model: ChatModel,
+    *,
+    sent: bool,
     describe: Callable[[Reply], str],
+    missing: str = "",
+    **asked: Any,
 ) -> FeatureCheck:
-    """A call for one feature; ``describe`` words what the reply shows."""
+    """A call for one feature; ``describe`` words the reply, ``missing`` why there is no such field.
+
+    ``asked`` are the call's arguments.
+    """
+    if missing:
+        return FeatureCheck(feature, "not offered", missing)
     try:
-        reply = await asked
+        reply = await model.achat(_COLOUR_MESSAGES, **asked)
     except GradingFailure as failure:
         return _failed_check(feature, failure, sent)
+    return FeatureCheck(feature, *_read_feature(feature, reply, describe), sent)
+
+
+def _read_feature(
+    feature: str, reply: Reply, describe: Callable[[Reply], str]
+) -> tuple[FeatureStatus, str]:
     if feature in reply.ignored:
-        return FeatureCheck(feature, "no", "the reply does not have it: dropped silently", sent)
+        return "no", "the reply does not have it: dropped silently"
     if feature in ("schema", "choices") and reply.finish_reason == "length":
-        return _check_truncated(feature, reply, sent)
+        # A cut reply shows at most that the form was not kept: an object begins with a brace.
+        if feature == "schema" and not reply.text.lstrip().startswith("{"):
+            return "no", "the reply is no JSON: dropped silently"
+        return "unclear", "the reply was cut: raise max_tokens"
     if not reply.text and feature != "logprobs":
-        return FeatureCheck(feature, "no", f"the reply has no text ({reply.finish_reason})", sent)
-    return FeatureCheck(feature, "yes", describe(reply), sent)
+        return "no", f"the reply has no text ({reply.finish_reason})"
+    return "yes", describe(reply)
 
 
-def _check_truncated(feature: str, reply: Reply, sent: bool | None) -> FeatureCheck:
-    """A cut reply shows at most that the form was not kept: an object begins with a brace."""
-    if feature == "schema" and not reply.text.lstrip().startswith("{"):
-        return FeatureCheck(feature, "no", "the reply is no JSON: dropped silently", sent)
-    return FeatureCheck(feature, "unclear", "the reply was cut: raise max_tokens", sent)
-
-
-async def _check_seed(model: ChatModel, table: JudgeTable) -> FeatureCheck:
+async def _check_seed(model: ChatModel, table: ServerTable | EmbeddedTable) -> FeatureCheck:
     if table.type == "anthropic":
         return FeatureCheck("seed", "not offered")
     sent = table.seed is not None

@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    SerializeAsAny,
     TypeAdapter,
     ValidationError,
     field_serializer,
@@ -42,7 +43,13 @@ from adjudge.graders.registry import (
 )
 from adjudge.judges.base import ChatModel, digest_source
 from adjudge.judges.endpoint.connections import open_cache
-from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
+from adjudge.judges.table import (
+    NOT_ABOUT_REPLIES,
+    AddressedTable,
+    CalledTable,
+    JudgeTable,
+    build_judge,
+)
 from adjudge.rewards.aggregate import (
     AggregateMethod,
     AggregateTerm,
@@ -296,7 +303,7 @@ class RewardSpec(ConfigFile):
 
     version: int = Field(default=1, ge=1, le=1)
     graders: list[GraderEntry] = Field(min_length=1)
-    judges: dict[str, JudgeTable] = Field(default={})
+    judges: dict[str, SerializeAsAny[JudgeTable]] = Field(default={})
     reward: RewardSettings = RewardSettings()
     missing: MissingSettings = MissingSettings()
     max_concurrency: int = Field(default=32, ge=1)
@@ -382,8 +389,9 @@ class RewardSpec(ConfigFile):
         """
         is_bounded = budget is not None and budget.ceiling is not None
         for name, table in self.judges.items():
-            bounded = is_bounded or table.endpoint.get("budget_usd") is not None
-            if bounded and table.may_cost and table.price is None:
+            if not (isinstance(table, AddressedTable) and table.price is None):
+                continue
+            if is_bounded or table.endpoint.get("budget_usd") is not None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."
@@ -392,10 +400,11 @@ class RewardSpec(ConfigFile):
         judges = {}
         for name, table in self.judges.items():
             own = cache
-            if own is None and table.cache is not None and table.cache_sampled:
-                if table.cache not in opened:
-                    opened[table.cache] = open_cache(self.folder / table.cache, sampled=True)
-                own = opened[table.cache]
+            kept = table.cache if isinstance(table, CalledTable) and table.cache_sampled else None
+            if own is None and kept is not None:
+                if kept not in opened:
+                    opened[kept] = open_cache(self.folder / kept, sampled=True)
+                own = opened[kept]
             judges[name] = build_judge(
                 name, table, where=self.where, folder=self.source_folder, cache=own, budget=budget
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.table import parse_settings
+from adjudge.judges.table import AddressedTable, parse_settings
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
@@ -456,7 +456,7 @@ def estimate_times(
     share = spec.reward.sample_rate * rows / samples
     found = {}
     for name, table in spec.judges.items():
-        if not (name in calls and table.may_cost):
+        if name not in calls or not isinstance(table, AddressedTable):
             continue
         limits = parse_settings(table.endpoint)
         counted = calls[name] * share

@@ -15,7 +15,7 @@ from adjudge.config import load_toml, suggest_name, unknown_key
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
 from adjudge.judges.endpoint.settings import EndpointSettings
-from adjudge.judges.table import SHIPPED_JUDGES, JudgeTable, parse_settings
+from adjudge.judges.table import JUDGE_TABLES, SHIPPED_JUDGES, parse_settings
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.rewards.spec import RewardSpec
@@ -177,9 +177,12 @@ _ENDPOINT_LIMITS = {"judge_timeout_s": "deadline_s", "async_semaphore_max": "max
 
 def _check_judge_keys(run: RunFile) -> None:
     """Refuse keys of ``[judge]`` that no judge has; a judge of the user's own may have any."""
-    own, known = RunJudgeTable.model_fields, {*JudgeTable.model_fields} - {"options"}
+    own, known = (
+        RunJudgeTable.model_fields,
+        {key for one in JUDGE_TABLES for key in one.model_fields},
+    )
     for key in run.judge.model_extra or () if run.judge.type in SHIPPED_JUDGES else ():
-        if key in EndpointSettings.__struct_fields__ and key not in known:
+        if key in EndpointSettings.model_fields and key not in known:
             run.refuse(f"judge.{key}", f"belongs to the endpoint. Write endpoint = {{ {key} = … }}")
         if key not in known and key != "api_key":  # of which the reader of judges has more to say
             run.refuse(f"judge.{key}", unknown_key(key, sorted({*own, *known})))

@@ -30,7 +30,7 @@ from adjudge.errors import (
 from adjudge.files import atomic_write
 from adjudge.hosts import is_address
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, build_judge
+from adjudge.judges.table import NOT_ABOUT_REPLIES, JudgeTable, LocalTable, build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import RunFolder
 from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
@@ -100,7 +100,7 @@ def _build_replay_judge(
     where: str, name: str, given: dict[str, Any], folder: Path | None
 ) -> ReplayJudge:
     table = validate_model(JudgeTable, given, f"--judge {where}")
-    if table.task == "score":
+    if isinstance(table, LocalTable) and table.task == "score":
         raise ConfigError(f"--judge {where}: {name} is a scalar judge, which reads no prompts")
     model = build_judge(name, table, where=f"--judge {where}", folder=folder)
     about = {key: value for key, value in given.items() if key not in NOT_ABOUT_REPLIES}

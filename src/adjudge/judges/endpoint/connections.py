@@ -169,7 +169,7 @@ def _describe_conflict(first: EndpointKey, second: EndpointKey) -> str | None:
     pairs = [("cache", first.cache, second.cache)]
     if (wanted := second.settings) is not None:
         opened = first.settings or type(wanted)()
-        names = wanted.__struct_fields__
+        names = type(wanted).model_fields
         pairs += [(name, getattr(opened, name), getattr(wanted, name)) for name in names]
     differing = [(name, one, other) for name, one, other in pairs if one != other]
     if not differing:

@@ -11,16 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from pydantic import Field
 
+from adjudge.config_tables import CheckedTable
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.text import encode_exactly
 from adjudge.types import Usage
 
-_ABOVE_0 = ("deadline_s", "breaker_cooldown_s", "requests_per_minute", "tokens_per_minute",
-            "budget_usd")  # fmt: skip
 
-
-class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointSettings(CheckedTable):
     """How calls to one provider survive. All times in seconds; ``ConfigError`` on a wrong value.
 
     ``max_concurrency``: calls in flight, never more, hedges included. High enough for a
@@ -48,30 +47,20 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``dedupe``: equal calls in flight at temperature 0 share one reply.
     """
 
-    max_concurrency: int = 256
-    start_concurrency: int = 20
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    max_attempts: int = 5
-    deadline_s: float = 120.0
-    timeout_factor: float = 1.3
+    max_concurrency: int = Field(default=256, ge=1)
+    start_concurrency: int = Field(default=20, ge=1)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    deadline_s: float = Field(default=120.0, gt=0)
+    timeout_factor: float = Field(default=1.3, ge=1)
     hedge: bool = True
-    hedge_budget: float = 0.15
-    budget_usd: float | None = None
-    breaker_failures: int = 8
-    breaker_cooldown_s: float = 1.0
+    hedge_budget: float = Field(default=0.15, ge=0)
+    budget_usd: float | None = Field(default=None, gt=0)
+    breaker_failures: int = Field(default=8, ge=1)
+    breaker_cooldown_s: float = Field(default=1.0, gt=0)
     breaker_waits: bool = True
     dedupe: bool = True
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            least = 0 if name == "hedge_budget" else 1
-            allowed = "above 0" if name in _ABOVE_0 else f"at least {least}"
-            if value is None or isinstance(value, bool):
-                continue
-            if not (value > 0 if name in _ABOVE_0 else value >= least):
-                raise ConfigError(f"{name}: must be {allowed} (found {value!r})")
 
 
 ASSUMED_OUTPUT_TOKENS = 1_024

@@ -145,7 +145,6 @@ class ClassifierModel(HttpChatModel):
     """
 
     kind = "classifier"
-    presets = ("classifier",)
     streams = False
 
     def __init__(

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
 from adjudge.installation import install_command
@@ -320,7 +321,6 @@ class EmbeddedChatModel(OpenAIChatModel):
     """
 
     kind = "embedded"
-    presets = ("embedded",)
     slots = 8
     """How many calls are answered side by side, by default."""
 
@@ -334,7 +334,7 @@ class EmbeddedChatModel(OpenAIChatModel):
         settings: EndpointSettings | None = None,
         **options: Any,
     ) -> None:
-        threads = _usable_cpus() if threads is None else threads
+        threads = usable_cpus() if threads is None else threads
         for name, value in (("slots", slots), ("max_length", max_length), ("threads", threads)):
             if value < 1:
                 raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
@@ -435,8 +435,3 @@ class EmbeddedChatModel(OpenAIChatModel):
 def _digest_file(path: str, size: int, mtime_ns: int) -> str:  # noqa: ARG001  (a change is another)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _usable_cpus() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

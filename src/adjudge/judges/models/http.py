@@ -159,8 +159,6 @@ class HttpChatModel(ChatModel):
     has_server = True
     streams: ClassVar[bool] = True
     """Whether its format has streams."""
-    presets: ClassVar[Sequence[str]]
-    """The kinds of servers that speak its format; the first is the default."""
 
     def __init__(
         self,
@@ -183,7 +181,8 @@ class HttpChatModel(ChatModel):
     ) -> None:
         if not isinstance(model, str) or not model:  # type: ignore[redundant-expr]
             raise ConfigError(f"model: must be the name of a model (found {model!r})")
-        known = PRESETS[self._check_preset(preset or self.presets[0])]
+        spoken = [name for name, one in PRESETS.items() if one.api == self.kind]
+        known = PRESETS[check_allowed("preset", preset or self.kind, spoken)]
         env = known.key_env if api_key_env is None else api_key_env
         if not env.isidentifier():
             # Not shown: this may be the key itself.
@@ -274,10 +273,6 @@ class HttpChatModel(ChatModel):
     def _wire(self, key: str | None, *, stream: bool) -> Wire:
         """The wire to speak with."""
         raise NotImplementedError
-
-    @classmethod
-    def _check_preset(cls, preset: str) -> str:
-        return str(check_allowed("preset", preset, cls.presets))
 
     @staticmethod
     def _normalize(url: str) -> str:
@@ -472,26 +467,11 @@ class OpenAIChatModel(HttpChatModel):
     """
 
     kind = "openai"
-    presets: ClassVar[Sequence[str]] = (
-        "openai",
-        "groq",
-        "dashscope",
-        "vllm",
-        "sglang",
-        "llamacpp",
-        "ollama",
-    )
 
     def _wire(self, key: str | None, *, stream: bool) -> Wire:
         from adjudge.judges.wire.openai import OpenAIWire  # noqa: PLC0415  (only this format's)
 
         return OpenAIWire(self._preset, key, features=self.features, stream=stream)
-
-    @classmethod
-    def _check_preset(cls, preset: str) -> str:
-        if preset == "anthropic":
-            raise ConfigError("preset: 'anthropic' has a class of its own. Use AnthropicChatModel.")
-        return super()._check_preset(preset)
 
     @staticmethod
     def _normalize(url: str) -> str:
@@ -513,7 +493,6 @@ class AnthropicChatModel(HttpChatModel):
     """
 
     kind = "anthropic"
-    presets = ("anthropic",)
     streams = False
 
     def _wire(self, key: str | None, *, stream: bool) -> Wire:  # noqa: ARG002  (it has none)

@@ -6,7 +6,6 @@ The endpoint owns time, limits and retries; here a request is sent exactly once 
 from __future__ import annotations
 
 import asyncio
-import functools
 import io
 import os
 import re
@@ -18,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import aiohttp
 import yarl
-from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.hosts import is_loopback, parse_ip
@@ -53,44 +52,19 @@ _KEEP_ALIVE_S = 15.0
 _DNS_CACHE_S = 300
 
 
-class _Handler(ResponseHandler):
-    """One connection; what arrives on it while nothing is asked closes it.
+class _Connector(aiohttp.TCPConnector):
+    """A pool that gives out no connection on which something arrived while nothing was asked.
 
     A duplicated or late response would otherwise wait there and be the answer to the next request.
     """
 
-    idle = False
-
-    def set_response_params(self, **params: Any) -> None:
-        """A request takes the connection."""
-        self.idle = False
-        super().set_response_params(**params)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the server; none when aiohttp itself goes on with what it has."""
-        if data and self.idle:
-            self.close()
-        else:
-            super().data_received(data)
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Tells connections when they go back into the pool, which aiohttp has no hook for."""
-
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        super().__init__(
-            limit=0,
-            ttl_dns_cache=_DNS_CACHE_S,
-            keepalive_timeout=_KEEP_ALIVE_S,
-            ssl=True if context is None else context,
-        )
-        handler: type[ResponseHandler] = _Handler
-        self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
-
-    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        super()._release(key, protocol, should_close=should_close)
-        if isinstance(protocol, _Handler):
-            protocol.idle = True
+    async def connect(self, *asked: Any, **options: Any) -> Connection:
+        """A connection for a request, from the pool or a new one."""
+        while True:
+            connection = await super().connect(*asked, **options)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
 
 
 class AiohttpTransport:
@@ -101,8 +75,8 @@ class AiohttpTransport:
     of ``ca_file`` alone. ``headers``: the variables of further headers, read at every request; a
     server that repeats a value does not get it past here. ``trust_env`` (true) takes proxies from
     ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` once per address, and never for this machine's
-    own addresses; ``.netrc`` is not read. A connection on which something arrives unasked is
-    closed, so that no reply reaches another request.
+    own addresses; ``.netrc`` is not read. A connection on which something arrived unasked is
+    not used again, so that no reply reaches another request.
 
     >>> transport = AiohttpTransport(trust_env=False)
     """
@@ -187,7 +161,12 @@ class AiohttpTransport:
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
             del self._sessions[loop]
         session = aiohttp.ClientSession(
-            connector=_Connector(self._context),
+            connector=_Connector(
+                limit=0,
+                ttl_dns_cache=_DNS_CACHE_S,
+                keepalive_timeout=_KEEP_ALIVE_S,
+                ssl=True if self._context is None else self._context,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             auto_decompress=True,
