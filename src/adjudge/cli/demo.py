@@ -27,7 +27,7 @@ from adjudge.cli.live_demo import (
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.report.table import Table, lost, numeric, styled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
-from adjudge.runs.grading import GradingJob
+from adjudge.runs.job import GradingJob
 from adjudge.runs.view.index import compare_advantages
 from adjudge.types import RewardResult
 

@@ -45,7 +45,7 @@ from adjudge.judge_evaluation.probes.run import (
 from adjudge.report.elements import small
 from adjudge.report.table import Column, Table, lost, styled
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import open_cassette
+from adjudge.runs.job import open_cassette
 from adjudge.stats.estimates import require_stats
 
 _VERDICTS = {

@@ -26,6 +26,7 @@ from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
 from adjudge.judges.call_log import JudgeCall
 from adjudge.runs.prefixes import PromptTree
+from adjudge.runs.summary import RewardedSample
 from adjudge.text import encode_exactly, has_surrogates
 from adjudge.types import Sample
 
@@ -486,14 +487,23 @@ class TranscriptKeeper:
                 self._kept.add(index)
                 self.store.add_sample(index, sample)
 
-    def summarise(self) -> dict[str, Any] | None:
-        """What ``summary.json`` says of it; ``None`` where the file is damaged."""
+    def on_sample(self, one: RewardedSample) -> None:
+        """Nothing: a sample and its calls are kept before it has a reward."""
+
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """``transcripts``, which is null where the file is damaged, and ``prompts``."""
+        summary["prompts"] = dict(self.prompts) or None
         try:
             kept = len(self.store)
         except RunFolderError as error:
             _log.warning("%s", error)
-            return None
-        return {"kept": kept, "of": self.samples, "bytes": self.store.bytes, "rule": self.rule}
+            return
+        summary["transcripts"] = {
+            "kept": kept,
+            "of": self.samples,
+            "bytes": self.store.bytes,
+            "rule": self.rule,
+        }
 
 
 def choose_groups(sizes: Mapping[str, int], most: int, room: int) -> set[str] | None:

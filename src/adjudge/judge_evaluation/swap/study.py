@@ -49,7 +49,8 @@ from adjudge.judge_evaluation.swap.rollouts import (
 )
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import hold_lock
-from adjudge.runs.grading import GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.grading import grade_rollouts, read_first_samples
+from adjudge.runs.job import GradingJob
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.stats import describe_sizes, mean_and_std
 from adjudge.version import __version__
