@@ -419,7 +419,7 @@ def test_the_folder_of_a_probe_says_what_it_cannot_show(tmp_path: Path) -> None:
     for name in ("run.json", "probe.json"):
         (tmp_path / name).write_text('{"spec_hash": "x"}')
     append(tmp_path / "journal.jsonl", lines({"key": "a"}))
-    assert "there are none to read" in build_overview(whole(RunReader(tmp_path)))["status"]
+    assert "this is a probe" in build_overview(whole(RunReader(tmp_path)))["status"]
 
 
 def test_verdicts_belong_to_the_last_replies(tmp_path: Path) -> None:
