@@ -24,7 +24,8 @@ from pathlib import Path
 from benchmarks.train_resume import CountingJudge, Question, counting_judge
 
 from adjudge import RewardSpec
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.spending import SPENDING_FILE
 
 SPEC = """

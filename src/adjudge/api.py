@@ -18,7 +18,8 @@ from adjudge.graders.registry import is_grader, name_grader
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import GroupNames, sample_from_row
 from adjudge.runs.graded_run import GradedRun
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.noise import MOST_DRAWS
 from adjudge.trainers import make_trainer_reward
 from adjudge.trainers.scoring import Scorer, ScorerResult, load_spec

@@ -14,7 +14,8 @@ from tests.e2e.helpers.live_page import opened, served, write
 
 from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.report import ReportRow, write_grading_report
 from adjudge.runs.report.rows import read_stories
 from adjudge.runs.transcripts import TranscriptStore

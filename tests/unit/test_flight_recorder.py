@@ -21,7 +21,8 @@ from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rollouts.samples import SampleReader
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder_thread

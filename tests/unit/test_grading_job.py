@@ -14,7 +14,8 @@ from adjudge import RewardSpec
 from adjudge.datasets import files
 from adjudge.errors import ConfigError, MissingRewardError, RolloutError
 from adjudge.runs import grading
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.report import rows as report_rows
 
 

@@ -22,7 +22,8 @@ from adjudge.judges.endpoint.settings import SpendCeiling
 from adjudge.judges.wire.transport import AiohttpTransport
 from adjudge.mock.server import start_mock
 from adjudge.runs import spending
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.judge_calls import describe_spending, endpoint_tables
 from adjudge.runs.spending import SPENDING_FILE, FolderSpending
 

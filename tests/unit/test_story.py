@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
 from adjudge.runs.view.answers import describe_sample
 from adjudge.runs.view.run_reader import RunReader

@@ -22,7 +22,8 @@ from adjudge.judges.base import ChatCall, ChatModel
 from adjudge.judges.call_log import JudgeCall
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs import transcripts
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.runs.transcripts import FILE, TranscriptStore, choose_groups
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import Sample, Usage

@@ -11,23 +11,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
-from adjudge.cli.console import errors, print_input, print_json
+from adjudge.cli.console import errors, print_input
 from adjudge.cli.console import output as console_for_output
 from adjudge.cli.grade import report_run, run_job
 from adjudge.cli.live_demo import (
-    count_findings,
     fetch_live_model,
-    print_findings,
     print_next_steps,
 )
 from adjudge.cli.options import JsonSummary, new_folder, output_option
 from adjudge.report.table import Table, lost, numeric, styled
 from adjudge.rewards.spec import GraderEntry, RewardSpec
-from adjudge.runs.grading import GradingJob
+from adjudge.runs.job import GradingJob
 from adjudge.runs.view.index import compare_advantages
 from adjudge.types import RewardResult
 
@@ -99,17 +96,10 @@ def _demo_live(folder: Path, *, as_json: bool) -> None:
     inputs = _copy_inputs(folder, _LIVE_FILES)
     rollouts = inputs / "rollouts.jsonl"
     job = GradingJob(paths=[rollouts], spec=RewardSpec.load(inputs / "reward.toml"), folder=folder)
-    run = run_job(job, folder, keep_rows=True)
-    findings = count_findings(run.rows)
-    if as_json:
-        print_json({**run.summary, "live": findings})
-        return
-    report_run(run, as_json=False)
-    console = console_for_output()
-    lines = rollouts.read_bytes().splitlines()
-    answers = [msgspec.json.decode(line)["response"] for line in lines]
-    print_findings(console, run.rows, answers, findings)
-    print_next_steps(console, folder)
+    run = run_job(job, folder)
+    report_run(run, as_json=as_json)
+    if not as_json:
+        print_next_steps(console_for_output(), folder)
 
 
 def _print_advantages(

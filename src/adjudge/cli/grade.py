@@ -48,7 +48,8 @@ from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
 from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
-from adjudge.runs.grading import GradingEngine, GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.grading import grade_rollouts, read_first_samples
+from adjudge.runs.job import GradingEngine, GradingJob
 from adjudge.runs.judge_calls import (
     COST_UNIT_EPISODES,
     calls_table,

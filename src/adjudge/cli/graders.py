@@ -25,13 +25,11 @@ from adjudge.graders.registry import (
     summarize_grader,
 )
 from adjudge.report.elements import bold
-from adjudge.report.table import Column, Table, styled, wrap_text
-from adjudge.text import printable
+from adjudge.report.table import Column, Table, styled
 from adjudge.types import Role
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.text import Text
+    from rich.console import Console
 
 _FAMILIES = {
     "adjudge.graders.llm": "Judges",
@@ -243,15 +241,15 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
         f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {range_text(one)}{asks}\n"
     )
     if one["doc"]:
-        console.print(DocstringText(one["doc"]))
+        _print_lines(console, join_lines(plain_docstring(one["doc"])))
     if one["fields"] and not _NAMES_FIELDS.search(one["doc"]):
         console.print(f"\nFields: {clean(', '.join(one['fields']))}")
     if one["parameters"]:
         console.print()
-        console.print(DocstringText("\n".join(map(_parameter_line, one["parameters"]))))
+        _print_lines(console, plain_docstring("\n".join(map(_parameter_line, one["parameters"]))))
     if one["prompt"]:
         console.print("\nThe prompt, in English (system message, =====, user message):\n")
-        console.print(wrap_text(_plain_text(one["prompt"]), console.width))
+        _print_lines(console, one["prompt"])
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:
@@ -260,10 +258,9 @@ def _parameter_line(parameter: dict[str, Any]) -> str:
     return f"* ``{parameter['name']}`` ({short_type_text(parameter['type'])}; {default}){meaning}"
 
 
-def _plain_text(text: str) -> Text:
-    from rich.text import Text  # noqa: PLC0415 (slow to load)
-
-    return Text("\n".join(map(printable, text.splitlines())))
+def _print_lines(console: Console, text: str) -> None:
+    for line in text.splitlines():
+        console.print(clean(line))
 
 
 def short_type_text(annotation: str) -> str:
@@ -281,67 +278,23 @@ _NAMES_FIELDS = re.compile(r"^Fields?:", re.MULTILINE)
 _INLINE = re.compile(
     r"(?<!`)``(?!`)(?P<code>(?s:.+?))(?<!`)``(?!`)|:[a-z:]+:`(?P<short>~)?(?P<name>[^`]+)`"
 )
-_BULLET = re.compile(r"(?:[*-]|\d+\.) +")
 
 
-class DocstringText:
-    """A docstring for a console: paragraphs and items of lists are wrapped anew, code is bold.
+def join_lines(text: str) -> str:
+    r"""``text`` with each paragraph and item in one line; examples and what is indented stay.
 
-    Examples (``>>>``) and literal blocks (after ``::``) keep their lines.
+    >>> join_lines("One\ntwo.\n\n* a\n  b\n\n>>> 1\n1")
+    'One two.\n\n* a b\n\n>>> 1\n1'
     """
-
-    def __init__(self, docstring: str) -> None:
-        self._docstring = docstring
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text  # noqa: PLC0415 (slow to load)
-
-        for indent, words, is_code in self._blocks():
-            hanging = indent + (0 if is_code else _mark_width(words))
-            text = Text(printable(words), style="cyan") if is_code else _styled(words)
-            lines = wrap_text(text, max(options.max_width - hanging, 20)).split("\n")
-            yield Text.assemble(" " * indent, Text(f"\n{' ' * hanging}").join(lines))
-
-    def _blocks(self) -> Iterator[tuple[int, str, bool]]:
-        """Indentation and words of each paragraph, item or line of code."""
-        blocks: list[tuple[int, str, bool]] = []
-        goes_on = in_example = in_literal = False
-        for line in self._docstring.expandtabs().splitlines():
-            words = line.strip()
-            indent = len(line) - len(line.lstrip())
-            in_example = words.startswith(">>>") or (in_example and bool(words))
-            in_literal = in_literal and (indent > 0 or not words)
-            is_code = in_example or (in_literal and bool(words))
-            if goes_on and words and not is_code and not _mark_width(words):
-                blocks[-1] = (blocks[-1][0], f"{blocks[-1][1]} {words}", False)
-            else:
-                blocks.append((indent, words, is_code))
-            goes_on = bool(words) and not is_code
-            in_literal = in_literal or words.endswith("::")
-        for indent, words, is_code in blocks:
-            yield indent, words if is_code else re.sub(" ?::$", ":", words), is_code
-
-
-def _mark_width(words: str) -> int:
-    """The width of the mark of a list's item, 0 for other words."""
-    found = _BULLET.match(words)
-    return 0 if found is None else found.end()
+    return "\n\n".join(
+        part if part.startswith((">>>", "  ")) else re.sub(r"\n(?:  )?(?![ *-]|\d+\. )", " ", part)
+        for part in text.replace("::\n", ":\n").split("\n\n")
+    )
 
 
 def plain_docstring(docstring: str) -> str:
     """``docstring`` without the marks of code and roles, its lines as they are."""
     return _INLINE.sub(_inline_text, docstring)
-
-
-def _styled(text: str) -> Text:
-    from rich.text import Text  # noqa: PLC0415
-
-    found, at = Text(), 0
-    for part in _INLINE.finditer(text):
-        found.append(printable(text[at : part.start()]))
-        found.append(printable(_inline_text(part)), style="bold")
-        at = part.end()
-    return found.append(printable(text[at:]))
 
 
 def _inline_text(part: re.Match[str]) -> str:

@@ -114,7 +114,7 @@ def threshold_option(metavar: str, text: str) -> Any:
 
 
 def cassette_option(name: str, text: str) -> Any:
-    """``--record`` or ``--replay``; :func:`~adjudge.runs.grading.open_cassette` opens it."""
+    """``--record`` or ``--replay``; :func:`~adjudge.runs.job.open_cassette` opens it."""
     return typer.Option(name, metavar="CASSETTE", help=text, rich_help_panel=JUDGE_CALLS)
 
 

@@ -39,7 +39,7 @@ from adjudge.judge_evaluation.probes.run import (
     run_probes,
 )
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import open_cassette
+from adjudge.runs.job import open_cassette
 from adjudge.stats.estimates import require_stats
 
 _UNITS = (

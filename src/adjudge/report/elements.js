@@ -38,6 +38,9 @@ export function draw(tag, attributes, ...children) {
   return node;
 }
 
+// An SVG element that Python drew: its tag, its attributes, its content.
+export const grown = (part) => (Array.isArray(part) ? draw(part[0], part[1], ...part.slice(2).map(grown)) : part);
+
 // A number for reading; "–" where there is none. Below 1e-12 it is what rounding left of 0.
 export function figure(x, digits = 3) {
   if (typeof x !== "number" || !Number.isFinite(x)) return "–";

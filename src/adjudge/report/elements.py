@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 _WITHOUT_CONTENT = frozenset({"br", "circle", "line", "polyline", "rect", "wbr"})
 
@@ -34,14 +35,21 @@ class Element:
         return self.__html__()
 
     def __html__(self) -> str:
-        named = "".join(
-            f' {name.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
-            for name, value in self.attributes.items()
-            if value is not None and value != ""
-        )
+        named = "".join(f' {name}="{html.escape(text)}"' for name, text in self._named().items())
         if self.tag in _WITHOUT_CONTENT and not self.content:
             return f"<{self.tag}{named}/>"
         return f"<{self.tag}{named}>{_html(self.content)}</{self.tag}>"
+
+    def _named(self) -> dict[str, str]:
+        return {
+            name.rstrip("_").replace("_", "-"): _attribute(value)
+            for name, value in self.attributes.items()
+            if value is not None and value != ""
+        }
+
+    def as_tree(self) -> list[Any]:
+        """Tag, attributes, and the content as trees and texts: for a script that makes it anew."""
+        return [self.tag, self._named(), *_trees(self.content)]
 
 
 class Fragment(Element):
@@ -112,10 +120,18 @@ def _html(content: object) -> str:
     return html.escape(str(content))
 
 
+def _trees(content: object) -> Iterator[Any]:
+    if isinstance(content, list | tuple):
+        for part in content:
+            yield from _trees(part)
+    elif content is not None:
+        yield content.as_tree() if isinstance(content, Element) else str(content)
+
+
 def _attribute(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return html.escape(str(value))
+    return str(value)
 
 
 # --- numbers as people read them ----------------------------------------------------------------

@@ -10,7 +10,6 @@ A terminal that is too narrow shows fewer columns, and says which it left out; n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -152,7 +151,7 @@ class Table:
             if place in shown and place not in kept:
                 shown.remove(place)
         for place in reversed(kept[1:]):
-            if sum(columns[one].least + _GAP for one in shown) - _GAP > width:
+            if sum(columns[one].wanted + _GAP for one in shown) - _GAP > width:
                 shown.remove(place)
         return shown
 
@@ -166,20 +165,19 @@ class Table:
     def _terminal_table(self, columns: Sequence[_TerminalColumn], width: int) -> TerminalTable:
         from rich.table import Table as TerminalTable  # noqa: PLC0415
 
-        widths = _share_width(columns, width - _GAP * (len(columns) - 1))
+        has_room = sum(one.wanted + _GAP for one in columns) - _GAP <= width
         named = any(one.heading for one in self.columns)
         table = TerminalTable(box=None, pad_edge=False, header_style="bold", show_header=named)
-        for one, given in zip(columns, widths, strict=True):
+        for one in columns:
             table.add_column(
-                wrap_text(one.heading, given),
+                one.heading,
                 justify=_JUSTIFY.get(one.kind, "left"),
                 style="dim" if one.kind == "i" else "",
-                width=given,
+                overflow="fold",
+                min_width=one.wanted if has_room else None,
             )
         for cells in zip(*(one.cells for one in columns), strict=True):
-            table.add_row(
-                *(wrap_text(cell, given) for cell, given in zip(cells, widths, strict=True))
-            )
+            table.add_row(*cells)
         return table
 
 
@@ -196,11 +194,9 @@ _GAP = 2
 _MOST_UNBROKEN = 24
 """A longer cell is a text, which is broken between words, whatever its column."""
 _LONG_WORD = 16
-"""A longer word may be broken, after its punctuation."""
+"""A longer word may be broken."""
 _EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
 """A column of texts has this width before others are left out for it."""
-_WORD = re.compile(r"\s+|\S+\s*")
-_PIECE = re.compile(r"[^/_.,:;?#=@|+)}\-]*[/_.,:;?#=@|+)}\-]*\s*")
 
 
 class _TerminalColumn:
@@ -211,91 +207,16 @@ class _TerminalColumn:
         self.kind = column.kind
         self.cells = [_terminal_text(cell) for cell in cells]
         may_break = column.wrap and column.kind not in ("n", "i")
-        lines = [line for text in self.cells for line in text.plain.split("\n")]
-        widths = [_cell_width(line) for line in lines]
-        needs = [
-            _longest_piece(line) if may_break or width > _MOST_UNBROKEN else width
-            for line, width in zip(lines, widths, strict=True)
-        ]
-        heading = self.heading.plain
-        self.widest = max([_cell_width(heading), *widths])
-        self.least = max([_longest_piece(heading), *needs])
+        lines = [line for text in self.cells for line in text.split("\n")]
+        words = [word.cell_len for word in self.heading.split()]
+        for line in lines:
+            if may_break or line.cell_len > _MOST_UNBROKEN:
+                words += [min(word.cell_len, _LONG_WORD) for word in line.split()]
+            else:
+                words.append(line.cell_len)
+        widest = max([self.heading.cell_len, *(line.cell_len for line in lines)])
         easy = _EASY_WIDTHS.get(column.kind, 0) if may_break else 0
-        self.wanted = max(self.least, min(self.widest, easy))
-
-
-def _cell_width(line: str) -> int:
-    from rich.cells import cell_len  # noqa: PLC0415
-
-    return cell_len(line)
-
-
-def _longest_piece(text: str) -> int:
-    """How wide the widest part is that is not broken."""
-    longest = 0
-    for word in text.split():
-        width = _cell_width(word)
-        if width > _LONG_WORD:
-            width = max(map(_cell_width, _PIECE.findall(word)))
-        longest = max(longest, min(width, _MOST_UNBROKEN))
-    return longest
-
-
-def _share_width(columns: Sequence[_TerminalColumn], room: int) -> list[int]:
-    """The widths of columns that have ``room`` in all: what is wider than others gives way."""
-    for least, most in (
-        ([one.wanted for one in columns], [one.widest for one in columns]),
-        ([one.least for one in columns], [one.wanted for one in columns]),
-        ([1] * len(columns), [one.least for one in columns]),
-    ):
-        if sum(least) > room:
-            continue
-        given = least
-        for level in range(1, room + 1):
-            wider = [min(b, max(a, level)) for a, b in zip(least, most, strict=True)]
-            if sum(wider) > room:
-                break
-            given = wider
-        return given
-    return [1] * len(columns)
-
-
-def wrap_text(text: Text, width: int) -> Text:
-    """``text`` with its lines broken between words; a long word after its punctuation."""
-    from rich.text import Text  # noqa: PLC0415
-
-    lines = []
-    for line in text.split("\n", allow_blank=True):
-        if _cell_width(line.plain) <= width:
-            lines.append(line)
-            continue
-        parts = line.divide(_break_places(line.plain, width))
-        for part in parts:
-            part.rstrip()
-        lines += parts
-    return Text("\n").join(lines)
-
-
-def _break_places(line: str, width: int) -> list[int]:
-    """Where to break ``line``, so that no part is wider."""
-    places: list[int] = []
-    start = end = 0
-    for part in _unbroken_parts(line, width):
-        if end > start and _cell_width(line[start : end + len(part)].rstrip()) > width:
-            places.append(end)
-            start = end
-        end += len(part)
-    return places
-
-
-def _unbroken_parts(line: str, width: int) -> Iterator[str]:
-    """Words; of a word that is too wide its pieces, and of such a piece its characters."""
-    for word in _WORD.findall(line):
-        if _cell_width(word.rstrip()) <= width:
-            yield word
-            continue
-        for piece in filter(None, _PIECE.findall(word)):
-            yield from [piece] if _cell_width(piece.rstrip()) <= width else piece
+        self.wanted = max([1, *words, min(widest, easy)])
 
 
 def _terminal_text(content: object, style: str = "") -> Text:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -19,6 +19,7 @@ from adjudge.rollouts.samples import BrokenInputRow
 from adjudge.runs.judge_calls import calls_table, describe_calls, endpoint_tables
 from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
 from adjudge.runs.report.rows import read_stories
+from adjudge.runs.summary import RewardedSample
 from adjudge.types import GraderError, RewardResult
 
 if TYPE_CHECKING:
@@ -46,6 +47,21 @@ class GradedRow:
     step: int | None = None
     env_reward: float | None = None
     draws: Sequence[float | None] = ()
+
+    @classmethod
+    def of(cls, one: RewardedSample) -> Self:
+        """The row of a sample that has its reward."""
+        facts, draws = one.facts, [draw["reward"] for draw in one.draws]
+        return cls(
+            facts.index,
+            facts.group,
+            one.result,
+            facts.key,
+            facts.where,
+            facts.step,
+            facts.env_reward,
+            draws,
+        )
 
     @property
     def reward(self) -> float | None:

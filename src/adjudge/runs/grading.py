@@ -6,18 +6,16 @@ import hashlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from adjudge.checks.missing import answer_properties
 from adjudge.checks.summary import list_warnings
 from adjudge.datasets.files import FileRow, find_files
 from adjudge.engine.loop import run_blocking
@@ -26,26 +24,25 @@ from adjudge.files import atomic_write
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.reducer import RewardChecks
-from adjudge.rewards.spec import RewardSpec, check_machine, describe_settings
+from adjudge.rewards.spec import check_machine, describe_settings
 from adjudge.rollouts.input_report import InputReport
-from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_key
+from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
 from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
+from adjudge.runs.job import GradingJob, RolloutGrader
 from adjudge.runs.noise import DrawTotals
-from adjudge.runs.report import ReportRow, ReportRows, ReportSeries
+from adjudge.runs.report import ReportRows, ReportSeries
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
-from adjudge.runs.summary import GradingTotals, SampleFacts
+from adjudge.runs.summary import GradingTotals, RewardedSample, RunObserver, SampleFacts
 from adjudge.runs.transcripts import (
-    DEFAULT_SAMPLES,
-    DEFAULT_WITHOUT_JUDGE,
     TranscriptKeeper,
     TranscriptStore,
 )
 from adjudge.text import encode_json
-from adjudge.types import GradedSample, GraderError, RewardResult, Sample
+from adjudge.types import GradedSample, Sample
 from adjudge.version import __version__
 
 if TYPE_CHECKING:
@@ -59,123 +56,6 @@ _FIRST = 20
 """Broken rows and skipped files that the summary names."""
 
 _NOT_HERE = "; judge calls that this process did not make are not kept"
-_PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
-
-
-class RolloutGrader(Protocol):
-    """Who knows what the graders say; :class:`~adjudge.rewards.SpecRewardFunction` asks them."""
-
-    @property
-    def needs_whole_groups(self) -> bool:
-        """Whether all samples of a group must come in one call."""
-
-    async def grade(
-        self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
-    ) -> list[GradedSample]:
-        """What was said about each sample, in order."""
-
-
-class GradingEngine(Protocol):
-    """Somewhere else where the graders are asked before this process writes the results."""
-
-    def grade(
-        self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
-    ) -> RolloutGrader:
-        """Do the asking; what it gives answers for ``function``."""
-
-    def endpoints(self) -> list[dict[str, Any]]:
-        """The table of judge calls that were made there; see :class:`CallCounter`."""
-
-
-@dataclass
-class GradingJob:
-    """What :func:`grade_rollouts` is to do.
-
-    ``rows``: rollouts in memory in the place of files, each with its name for messages; ``rows_of``
-    says where they are from, ``by_name`` that their columns are adjudge's own. Without ``folder``
-    nothing is written. ``cassette`` takes the place of the judges' own caches. ``budget_usd``: what
-    all judges together may cost, in all invocations of the folder; every one then needs a price.
-    ``engine``: who asks the graders, else this process. ``startup_patience_s``: how long to wait
-    for a judge that has never been reached, by default the spec's ``patience_s``. ``draws``: how
-    often each judge is asked about a sample; the first draw makes the reward, all of them tell the
-    judge's noise. ``keep_transcripts``: of how many samples the folder keeps rollouts and judge
-    calls, by default 20,000, or 2,000 of a spec that asks no judge. ``on_input`` hears how the
-    input was read before a grader is asked.
-    """
-
-    paths: Sequence[Path]
-    spec: RewardSpec
-    folder: Path | None = None
-    mapping: Mapping[str, str] = field(default_factory=dict)
-    strict: bool = False
-    show_progress: bool = True
-    cassette: ReplyCache | None = None
-    budget_usd: float | None = None
-    engine: GradingEngine | None = None
-    startup_patience_s: float | None = None
-    draws: int = 1
-    rows: Sequence[FileRow] | None = None
-    rows_of: str = "rollouts in memory"
-    by_name: bool = False
-    keep_transcripts: int | None = None
-    on_input: Callable[[InputReport], None] | None = None
-
-    @property
-    def input_names(self) -> list[str]:
-        """What is graded, for people."""
-        return [str(path) for path in self.paths] if self.rows is None else [self.rows_of]
-
-    @property
-    def asks_judge(self) -> bool:
-        """Whether a grader of the spec asks a judge."""
-        return any(map(self.spec.asks_judge, self.spec.graders))
-
-    @property
-    def most_transcripts(self) -> int:
-        """Of how many samples transcripts are kept."""
-        if self.keep_transcripts is not None:
-            return self.keep_transcripts
-        return DEFAULT_SAMPLES if self.asks_judge else DEFAULT_WITHOUT_JUDGE
-
-    def use_cassette(self, *, record: Path | None, replay: Path | None) -> None:
-        """Record all judge calls to a file, or answer them from one; ``None`` twice does neither.
-
-        Raises :class:`ConfigError` for both. The job closes the file.
-        """
-        self.cassette = open_cassette(record, replay)
-        for name, table in self.spec.judges.items() if self.cassette is not None else ():
-            if table.is_unrecorded:
-                _log.warning(
-                    "%s: judges.%s: type %r is neither recorded nor replayed; it is asked",
-                    self.spec.where,
-                    name,
-                    table.type,
-                )
-        if replay is not None:
-            self.spec = self.spec.with_patience(0.0)  # a recorded outage does not pass
-
-    def samples(self, say: Callable[[str], None] = _log.warning) -> SampleReader:
-        """The usable samples of the input; ``say`` hears what its reader chose."""
-        return SampleReader(
-            self.paths,
-            self.mapping,
-            rows=self.rows,
-            by_name=self.by_name,
-            strict=self.strict,
-            say=say,
-        )
-
-
-def open_cassette(record: Path | None, replay: Path | None) -> ReplyCache | None:
-    """What ``--record`` or ``--replay`` names; raises :class:`ConfigError` for both."""
-    if record is not None and replay is not None:
-        raise ConfigError("--record and --replay: cannot be used together. Use one of them.")
-    path = record or replay
-    if path is None:
-        return None
-    from adjudge.judges.cassette.cache import ReplyCache  # noqa: PLC0415  (few runs keep replies)
-
-    return ReplyCache(path, "replay") if record is None else ReplyCache(path, sampled=True)
 
 
 def grade_rollouts(job: GradingJob, *, keep_rows: bool = True) -> GradedRun:
@@ -216,7 +96,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
                 job.folder,
                 budget if job.engine is None else None,
                 tally,
-                combine=partial(_combine_calls, job.engine),
+                combine=lambda here: [*(job.engine.endpoints() if job.engine else ()), *here],
             )
         )
         if journal is not None:
@@ -239,31 +119,53 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         asker: RolloutGrader = function
         if job.engine is not None:
             asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
-        recorder = _RunRecorder(function, keep_rows=keep_rows)
+        names = [entry.name for entry in job.spec.graders]
+        totals, page = GradingTotals(job.spec, graders, started), ReportRows(names)
+        kept = GradedRows()
+        observers: list[RunObserver] = [totals, page]
+        if function.draws > 1:
+            observers.append(DrawTotals(names, function.asked_again, function.draws))
+        if keeper is not None:
+            observers.append(keeper)
         rewarded = _rewarded_samples(job, asker, function, counted, keeper)
-        rows = map(recorder.add, rewarded)
+        rows = _observe(rewarded, observers, kept if keep_rows else None)
         if folder is None:
             deque(rows, maxlen=0)
         else:
             atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
         tally.note = "writing summary and report"
-        summary = recorder.totals.summarise(elapsed_s=time.perf_counter() - started)
-        if recorder.draws is not None:
-            summary["noise"] = recorder.draws.summarise()
+        summary: dict[str, Any] = {"transcripts": None, "prompts": None}
+        for one in observers:
+            one.on_end(summary)
         summary["warnings"] = list_warnings(summary)
         summary["groups"]["source"] = counted.report.group_source
-        summary["input"] = counted.report.as_json()
-        summary["asks"] = dict(tally.asks.most_common())
-        summary["endpoints"] = spending.read()
-        summary["spending"] = spending.summarise(summary["endpoints"])
-        summary |= _run_facts(job, folder, tally, counted.reader)
-        summary["transcripts"] = None if keeper is None else keeper.summarise()
-        summary["prompts"] = None if keeper is None else dict(keeper.prompts) or None
-        run = GradedRun(recorder.rows, summary, counted.reader.broken, job.folder, recorder.page())
+        summary |= _run_facts(job, folder, tally, counted, spending)
+        series = ReportSeries(
+            reward=totals.rewards,
+            scores=totals.scores,
+            outcomes=totals.env_rewards,
+            groups=totals.groups,
+            unevaluable=totals.unevaluable,
+        )
+        shown = page.chosen(), series
+        run = GradedRun(kept, summary, counted.reader.broken, job.folder, shown)
         if folder is not None:
             folder.write_json("summary.json", summary)
             run.report(folder.path / "report.html")
     return run
+
+
+def _observe(
+    samples: Iterable[RewardedSample], observers: Sequence[RunObserver], kept: GradedRows | None
+) -> Iterator[GradedRow]:
+    """The row of each sample, once all observers have seen the sample."""
+    for one in samples:
+        for observer in observers:
+            observer.on_sample(one)
+        row = GradedRow.of(one)
+        if kept is not None:
+            kept.append(row)
+        yield row
 
 
 def resume_recording(
@@ -283,70 +185,6 @@ def resume_recording(
             journal.path.parent,
             count,
             cassette.path,
-        )
-
-
-def _combine_calls(
-    engine: GradingEngine | None, here: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    return here if engine is None else [*engine.endpoints(), *here]
-
-
-class _Rewarded(NamedTuple):
-    """A sample with its reward and, where graders were asked several times, what each draw gave."""
-
-    facts: SampleFacts
-    judged: GradedSample
-    result: RewardResult
-    draws: Sequence[Mapping[str, float | None]] = ()
-
-
-class _RunRecorder:
-    """What a run keeps of its samples: numbers, some for the page, and rows if wanted."""
-
-    def __init__(self, function: SpecRewardFunction, *, keep_rows: bool) -> None:
-        self._names = [entry.name for entry in function.spec.graders]
-        self._keep_rows = keep_rows
-        self._table = ReportRows()
-        self.totals = GradingTotals(function.spec, function.graders)
-        self.draws: DrawTotals | None = None
-        if function.draws > 1:
-            self.draws = DrawTotals(self._names, function.asked_again, function.draws)
-        self.rows = GradedRows()
-
-    def add(self, one: _Rewarded) -> GradedRow:
-        """Count the next sample."""
-        facts, judged, result, draws = one
-        self.totals.add(facts, judged, result)
-        if self.draws is not None:
-            self.draws.add(facts.group, judged, draws)
-        self._table.add(
-            result.score,
-            _failure_kinds(self._names, judged, result),
-            lambda: _report_row(self._names, facts, judged, result),
-        )
-        row = GradedRow(
-            facts.index,
-            facts.group,
-            result,
-            facts.key,
-            facts.where,
-            facts.step,
-            facts.env_reward,
-            [draw["reward"] for draw in draws],
-        )
-        if self._keep_rows:
-            self.rows.append(row)
-        return row
-
-    def page(self) -> tuple[Sequence[ReportRow], ReportSeries]:
-        """What the page shows besides the summary."""
-        return self._table.chosen(), ReportSeries(
-            reward=self.totals.rewards,
-            scores=self.totals.scores,
-            outcomes=self.totals.env_rewards,
-            groups=self.totals.groups,
-            unevaluable=self.totals.unevaluable,
         )
 
 
@@ -400,29 +238,28 @@ def _rewarded_samples(
     function: SpecRewardFunction,
     counted: CountedSamples,
     keeper: TranscriptKeeper | None,
-) -> Iterator[_Rewarded]:
+) -> Iterator[RewardedSample]:
     """Every sample with its reward, in input order, each once its group is whole."""
     found = RewardChecks()
-    waiting: deque[_Waiting] = deque()
-    open_groups: dict[str, list[_Waiting]] = {}
+    order: deque[int] = deque()
+    done: dict[int, RewardedSample] = {}
+    open_groups: dict[str, list[_Judged]] = {}
     left = counted.sizes
     for window in _grade_windows(job, asker, counted, keeper):
-        waiting.extend(window)
         for one in window:
+            order.append(one.facts.index)
             open_groups.setdefault(one.facts.group, []).append(one)
         closed = [group for group in {one.facts.group: None for one in window} if not left[group]]
         whole = [one for group in closed for one in open_groups.pop(group)]
         whole.sort(key=lambda one: one.facts.index)
         judged = [one.judged for one in whole]
-        for one, result in zip(whole, function.reward_part(judged, found), strict=True):
-            one.result = result
-        if function.draws > 1:
-            for one, draws in zip(whole, function.draw_values(judged), strict=True):
-                one.draws = draws
-        while waiting and (done := waiting[0].result) is not None:
-            one = waiting.popleft()
-            yield _Rewarded(one.facts, one.judged, done, one.draws)
-    if waiting or any(left.values()):
+        results = function.reward_part(judged, found)
+        draws = function.draw_values(judged) if function.draws > 1 else repeat(())
+        for one, result, drawn in zip(whole, results, draws, strict=False):
+            done[one.facts.index] = RewardedSample(*one, result, drawn)
+        while order and order[0] in done:
+            yield done.pop(order.popleft())
+    if order or any(left.values()):
         raise RolloutError(
             f"{', '.join(job.input_names)}: changed while being read, so its groups are not whole. "
             "Run the same command again when nothing writes to it; what was graded is kept."
@@ -430,14 +267,11 @@ def _rewarded_samples(
     function.check_rewards(found)
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A sample that is graded, and its reward once its group is whole."""
+class _Judged(NamedTuple):
+    """A sample that is graded, and has no reward yet."""
 
     facts: SampleFacts
     judged: GradedSample
-    result: RewardResult | None = None
-    draws: Sequence[Mapping[str, float | None]] = ()
 
 
 @dataclass
@@ -459,7 +293,8 @@ class CountedSamples:
 
 def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
-    report, reader = _report_input(job)
+    report = InputReport()
+    reader = _input_reader(job, report)
     first: list[Sample] = []
     sizes: Counter[str] = Counter()
     columns: set[str] = set()
@@ -468,31 +303,27 @@ def count_samples(job: GradingJob) -> CountedSamples:
         columns.update(sample.extra)
         if len(first) <= _WINDOW:
             first.append(sample)
-    if not sizes:
-        raise _no_usable_row(job, reader)
     _say_input(job, report, reader)
     samples = first if len(first) <= _WINDOW else reader
     return CountedSamples(samples, sizes, reader, report, columns)
 
 
-def _report_input(job: GradingJob) -> tuple[InputReport, SampleReader]:
-    report = InputReport()
-    return report, job.samples() if job.on_input is None else job.samples(report.hear)
+def _input_reader(job: GradingJob, report: InputReport) -> SampleReader:
+    return job.samples() if job.on_input is None else job.samples(report.hear)
 
 
 def _say_input(job: GradingJob, report: InputReport, reader: SampleReader) -> None:
+    """Say how the input was read; raises ``RolloutError`` where it has no sample."""
+    if not report.samples:
+        broken = reader.broken
+        example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
+        raise RolloutError(
+            f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken; read as "
+            f"{', '.join(reader.count_formats()) or 'nothing'}){example}"
+        )
     report.add_files(reader)
     if job.on_input is not None:
         job.on_input(report)
-
-
-def _no_usable_row(job: GradingJob, reader: SampleReader) -> RolloutError:
-    broken = reader.broken
-    example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
-    return RolloutError(
-        f"{', '.join(job.input_names)}: no usable row ({len(broken)} broken; read as "
-        f"{', '.join(reader.count_formats()) or 'nothing'}){example}"
-    )
 
 
 def _grade_windows(
@@ -500,7 +331,7 @@ def _grade_windows(
     asker: RolloutGrader,
     counted: CountedSamples,
     keeper: TranscriptKeeper | None = None,
-) -> Iterator[list[_Waiting]]:
+) -> Iterator[list[_Judged]]:
     """Graded samples, a window at a time.
 
     Where a grader compares the samples of a group, a window ends with the last group it has.
@@ -514,7 +345,7 @@ def _grade_windows(
         left[group] -= 1
         open_groups.add(group) if left[group] else open_groups.discard(group)
         samples.append(sample)
-        facts.append(_sample_facts(sample, group))
+        facts.append(SampleFacts.of(sample, group))
         if len(samples) >= _WINDOW and not (asker.needs_whole_groups and open_groups):
             yield _grade_window(job, asker, samples, facts, keeper)
             samples, facts = [], []
@@ -528,19 +359,20 @@ def _grade_window(
     samples: Sequence[Sample],
     facts: Sequence[SampleFacts],
     keeper: TranscriptKeeper | None,
-) -> list[_Waiting]:
+) -> list[_Judged]:
     if keeper is not None:
         keeper.begin_window(samples, (one.group for one in facts))
     judged = run_blocking(asker.grade(samples, [one.group for one in facts], step=0))
     if job.cassette is not None:
         job.cassette.keep_failures()
-    return list(map(_Waiting, facts, judged))
+    return list(map(_Judged, facts, judged))
 
 
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
     """The first usable samples of a job, their groups, and how many samples it has."""
     find_files(job.paths)  # before anything is opened
-    report, reader = _report_input(job)
+    report = InputReport()
+    reader = _input_reader(job, report)
     samples: list[Sample] = []
     names: list[str] = []
     for sample in reader:
@@ -548,35 +380,24 @@ def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[s
         if len(samples) < most:
             samples.append(sample)
             names.append(name)
-    if not samples:
-        raise _no_usable_row(job, reader)
     _say_input(job, report, reader)
     return samples, names, report.samples
 
 
-def _sample_facts(sample: Sample, group: str) -> SampleFacts:
-    calls = [message.get("tool_calls") for message in sample.messages or []]
-    response = sample.response or ""
-    return SampleFacts(
-        index=sample.original_index,
-        group=group,
-        env_reward=sample.env_reward,
-        length=len(response),
-        properties=answer_properties(response),
-        tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
-        prompt=(sample.prompt or "")[:_PROMPT_CHARS],
-        response=response[:_RESPONSE_CHARS],
-        key=compute_rollout_key(sample),
-        where=sample.where,
-        step=sample.step,
-    )
-
-
 def _run_facts(
-    job: GradingJob, folder: RunFolder | None, tally: Tally, reader: SampleReader
+    job: GradingJob,
+    folder: RunFolder | None,
+    tally: Tally,
+    counted: CountedSamples,
+    spending: FolderSpending,
 ) -> dict[str, Any]:
+    reader, endpoints = counted.reader, spending.read()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
+        "input": counted.report.as_json(),
+        "asks": dict(tally.asks.most_common()),
+        "endpoints": endpoints,
+        "spending": spending.summarise(endpoints),
         "adjudge": __version__,
         "created": now if folder is None else folder.created,
         "spec": {"path": job.spec.where, "hash": job.spec.hash},
@@ -599,43 +420,3 @@ def _run_facts(
             ],
         },
     }
-
-
-def _failure_kinds(
-    names: Sequence[str], judged: GradedSample, result: RewardResult
-) -> Iterator[str]:
-    """What failed in a sample, each kind under its own name."""
-    if result.missing is not None:
-        yield f"reward: {result.missing.kind}"
-    for name in names:
-        one = judged.outcome.get(name)
-        if isinstance(one, GraderError):
-            yield f"{name}: {one.kind}"
-        elif not getattr(one, "evaluable", True):
-            yield f"{name}: not evaluable"
-
-
-def _report_row(
-    names: Sequence[str], facts: SampleFacts, judged: GradedSample, result: RewardResult
-) -> ReportRow:
-    details = result.details or {}
-    notes = []
-    for name in names:
-        detail = details.get(name) or {}
-        error = detail.get("error")
-        notes.append(f"{detail.get('kind')}: {error}" if error else str(detail.get("reason", "")))
-    return ReportRow(
-        index=facts.index,
-        group=facts.group,
-        reward=result.score,
-        missing_kind=None if result.missing is None else str(result.missing.kind),
-        missing_message=None if result.missing is None else result.missing.error,
-        env_reward=facts.env_reward,
-        length=facts.length,
-        tool_calls=facts.tool_calls,
-        scores=[result.reward_info.get(f"{name}_score") for name in names],
-        notes=notes,
-        evaluable=[getattr(judged.outcome.get(name), "evaluable", True) for name in names],
-        prompt=facts.prompt,
-        response=facts.response,
-    )

@@ -17,9 +17,9 @@ import msgspec
 from adjudge.report.elements import bold, paragraph, small
 from adjudge.report.page import Section
 from adjudge.report.table import Column, Table, numeric
-from adjudge.runs.summary import NumberColumn
+from adjudge.runs.summary import NumberColumn, RewardedSample
 from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
-from adjudge.types import GradedSample, Provenance, Usage
+from adjudge.types import Provenance, Usage
 
 MOST_DRAWS = 100
 _UNIT = 1_000
@@ -44,25 +44,25 @@ class DrawTotals:
         self._numbers: dict[str, int] = {}
         self._usage = {name: _MeanUsage() for name in self._keys if name != REWARD}
 
-    def add(self, group: str, judged: GradedSample, values: Sequence[Mapping[str, Any]]) -> None:
-        """Count the next sample, of which ``values`` are the draws; one not drawn has none."""
-        if not values:
+    def on_sample(self, one: RewardedSample) -> None:
+        """Count the next sample; one that is not drawn has no draws."""
+        if not one.draws:
             return
-        self._groups.append(self._numbers.setdefault(group, len(self._numbers)))
+        self._groups.append(self._numbers.setdefault(one.facts.group, len(self._numbers)))
         for name, key in self._keys.items():
             for number, column in enumerate(self._columns[name]):
-                column.append(values[number][key])
-        for one in (judged, *judged.repeats):
+                column.append(one.draws[number][key])
+        for judged in (one.judged, *one.judged.repeats):
             for usage in self._usage.values():
                 usage.draws += 1
-            for name, result in one.results():
+            for name, result in judged.results():
                 if name in self._usage:
                     self._usage[name].add(result.provenance)
 
-    def summarise(self) -> dict[str, Any]:
+    def on_end(self, summary: dict[str, Any]) -> None:
         """``noise`` of ``summary.json``."""
         usage = {name: one.of_samples(_UNIT) for name, one in self._usage.items()}
-        return summarise_noise(self._columns, self._groups, usage, once=self._once)
+        summary["noise"] = summarise_noise(self._columns, self._groups, usage, once=self._once)
 
 
 class _MeanUsage:

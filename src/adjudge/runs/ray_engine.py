@@ -32,7 +32,7 @@ from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rollouts.samples import GroupNames, read_samples
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.grading import GradingJob, RolloutGrader
+from adjudge.runs.job import GradingJob, RolloutGrader
 from adjudge.runs.ray_worker import (
     EndpointId,
     Ledger,
@@ -56,7 +56,7 @@ _THREADS_END_S = 60.0
 
 @dataclass
 class RayEngine:
-    """Grading on a Ray cluster; give it to :class:`~adjudge.runs.grading.GradingJob`.
+    """Grading on a Ray cluster; give it to :class:`~adjudge.runs.job.GradingJob`.
 
     ``address``: ``None`` is what ``RAY_ADDRESS`` says, else a cluster of this machine alone that
     ends with the run; ``"auto"`` a cluster that runs here, ``"local"`` this machine alone, else a

@@ -21,7 +21,7 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec, describe_settings
 from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
-from adjudge.runs.grading import GradingJob, RolloutGrader
+from adjudge.runs.job import GradingJob, RolloutGrader
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.types import (
     GradedSample,

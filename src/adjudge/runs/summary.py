@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
+import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
-from adjudge.checks.missing import ANSWER_PROPERTIES, MissingCounts
+from adjudge.checks.missing import ANSWER_PROPERTIES, MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec, find_unscaled
+from adjudge.rollouts.samples import compute_rollout_key
 from adjudge.runs.judge_calls import GraderCallTotals
 from adjudge.stats import describe_sizes, group_spread, mean, missing_by_bin, missing_by_value, std
-from adjudge.types import GradedSample, GraderError, GraderResult, GraderScore, RewardResult, Role
+from adjudge.types import (
+    GradedSample,
+    GraderError,
+    GraderResult,
+    GraderScore,
+    RewardResult,
+    Role,
+    Sample,
+)
 
 if TYPE_CHECKING:
     from adjudge.stats.predictions import ConcordanceEstimate
 
 UNSCALED = "no finite range: its scores count as they are"
 """Of a grader that ``[reward] normalise`` leaves as it is."""
+_PROMPT_CHARS, _RESPONSE_CHARS = 400, 1200
 
 
 class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +54,44 @@ class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     where: str = ""
     step: int | None = None
+
+    @classmethod
+    def of(cls, sample: Sample, group: str) -> Self:
+        """Those of ``sample``."""
+        calls = [message.get("tool_calls") for message in sample.messages or []]
+        response = sample.response or ""
+        return cls(
+            index=sample.original_index,
+            group=group,
+            env_reward=sample.env_reward,
+            length=len(response),
+            properties=answer_properties(response),
+            tool_calls=sum(len(some) for some in calls if isinstance(some, list)),
+            prompt=(sample.prompt or "")[:_PROMPT_CHARS],
+            response=response[:_RESPONSE_CHARS],
+            key=compute_rollout_key(sample),
+            where=sample.where,
+            step=sample.step,
+        )
+
+
+class RewardedSample(NamedTuple):
+    """A sample with its reward; ``draws``: what each draw gave, where there are several."""
+
+    facts: SampleFacts
+    judged: GradedSample
+    result: RewardResult
+    draws: Sequence[Mapping[str, float | None]] = ()
+
+
+class RunObserver(Protocol):
+    """Hears of each sample of a run in the order of the input, and of the end."""
+
+    def on_sample(self, one: RewardedSample) -> None:
+        """The next sample has its reward."""
+
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """No sample is left; add to ``summary.json``."""
 
 
 class NumberColumn(Sequence[float | None]):
@@ -137,11 +186,12 @@ class GradingTotals:
 
     Of a sample some bytes are kept and none of its texts: its group's number, its lengths, its
     rewards and scores. ``groups``, ``env_rewards``, ``rewards`` and ``scores`` have one entry a
-    sample; ``unevaluable`` counts the samples of which a grader had nothing to judge.
+    sample; ``unevaluable`` counts the samples of which a grader had nothing to judge. ``started``:
+    when the run began, by ``time.perf_counter``.
     """
 
-    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-        self._spec = spec
+    def __init__(self, spec: RewardSpec, graders: Mapping[str, Any], started: float) -> None:
+        self._spec, self._started = spec, started
         self._unscaled = find_unscaled(spec, graders)
         self._numbers: dict[str, int] = {}
         self.groups = array("l")
@@ -164,8 +214,9 @@ class GradingTotals:
         """Each grader's scores, in the order of the spec."""
         return [one.scores for one in self._graders.values()]
 
-    def add(self, facts: SampleFacts, judged: GradedSample, result: RewardResult) -> None:
+    def on_sample(self, one: RewardedSample) -> None:
         """Count the next sample."""
+        facts, judged, result, _ = one
         self.groups.append(self._numbers.setdefault(facts.group, len(self._numbers)))
         self.env_rewards.append(facts.env_reward)
         self.rewards.append(result.score)
@@ -177,23 +228,23 @@ class GradingTotals:
         self._drawn.append(judged.sampled)
         self._missing.append(result.score is None and judged.sampled)
         said: dict[str, list[GraderResult]] = {name: [] for name in self._graders}
-        for name, one in judged.results():
+        for name, answer in judged.results():
             if name in said:
-                said[name].append(one)
+                said[name].append(answer)
         for name, totals in self._graders.items():
             totals.add(result.reward_info[f"{name}_score"], said[name])
         for repeat in judged.repeats:
             for name, again in repeat.results():
                 self._graders[name].add_call(again)
         self._suspects += any(
-            isinstance(one, GraderError) and one.suspect
+            isinstance(answer, GraderError) and answer.suspect
             for name in self._spec.counting
-            for one in said[name]
+            for answer in said[name]
         )
         if result.missing is not None:
             self._add_missing(result.missing)
         self.unevaluable += any(
-            not getattr(one, "evaluable", True) for one in judged.outcome.values()
+            not getattr(answer, "evaluable", True) for answer in judged.outcome.values()
         )
 
     def _add_missing(self, missing: GraderError) -> None:
@@ -206,21 +257,21 @@ class GradingTotals:
             message = prefix + missing.error.removeprefix(prefix)
             self._examples.setdefault(str(missing.kind), message[:200])
 
-    def summarise(self, *, elapsed_s: float) -> dict[str, Any]:
-        """The numbers of ``summary.json``.
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """Add the numbers of ``summary.json``.
 
         Against the environment's reward each grader has two figures: ``auc`` over all pairs of
         samples, and ``concordance`` over pairs inside a group, the only ones a GRPO group sees.
         """
         groups, env, count = self.groups, self.env_rewards, len(self.groups)
-        drawn = sum(self._drawn)
+        elapsed_s, drawn = time.perf_counter() - self._started, sum(self._drawn)
         of_graders = {
             name: one.summarise(env, groups, count - drawn, self._unscaled.get(name))
             for name, one in self._graders.items()
         }
         # A reward that the environment's is part of agrees with it by construction.
         compared = env if self._spec.reward.combine_mode == "replace" else []
-        return {
+        summary |= {
             "samples": count,
             "groups": describe_sizes(Counter(groups).values()),
             "reward": {

@@ -49,38 +49,13 @@ def test_each_answer_has_a_verdict_or_a_reason_why_not(demo: tuple[Path, str]) -
     assert any(row["reward"] is not None for row in rows)
 
 
-def test_its_counts_are_those_of_the_folder(demo: tuple[Path, str]) -> None:
-    """Counted here from the pairs' own outcomes; the same command again asks nobody."""
-    folder, text = demo
-    summary = json.loads(_run("demo", "--live", "-o", "out", "--json", folder=folder))
-    found = summary["live"]
-    rows = _rows(folder / "out")
-    marks = [
-        (row["env_reward"] == 1, row["details"]["rubric"]["metadata"]["criteria"]["correct"]["met"])
-        for row in rows
-        if "correct" in row["details"]["rubric"].get("metadata", {}).get("criteria", {})
-    ]
-    assert found["judged"] == len(marks)
-    assert found["agreed"] == sum(right == met for right, met in marks)
-    assert f"on {found['agreed']} of {found['judged']} answers" in " ".join(text.split())
-    outcomes = {
-        row["group"]: row["details"]["pair"]["metadata"]["outcome"]
-        for row in rows
-        if row["env_reward"] == 1 and "error" not in row["details"]["pair"]
-    }
-    if len(outcomes) == found["compared"]:  # no pair has one answer's verdicts alone
-        assert found["same_winner"] == sum(one != "inconsistent" for one in outcomes.values())
-        assert found["right_winner"] == sum(one == "win" for one in outcomes.values())
-
-
-def test_table_and_report_have_the_judges_words(demo: tuple[Path, str]) -> None:
-    folder, text = demo
+def test_the_report_has_the_judges_words(demo: tuple[Path, str]) -> None:
+    folder, _ = demo
     reasons = [
         mark["reason"]
         for row in _rows(folder / "out")
         for mark in row["details"]["rubric"].get("metadata", {}).get("criteria", {}).values()
     ]
-    assert any(reason and reason[:20] in text for reason in reasons)
     page = (folder / "out" / "report.html").read_text()
     assert any(len(reason) > 10 and reason[:20] in page for reason in reasons)
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.grading import GradingJob, grade_rollouts
+from adjudge.runs.grading import grade_rollouts
+from adjudge.runs.job import GradingJob
 from adjudge.trainers.verl_eval import compute_score, summarise_scores
 from adjudge_lab.evaluation.ifeval.files import write_response_parquet
 from adjudge_lab.evaluation.responses import PromptResponse

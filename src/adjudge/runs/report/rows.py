@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappush, heappushpop, nlargest, nsmallest
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from adjudge.errors import AdjudgeError
 from adjudge.report.page import embed_json
+from adjudge.runs.summary import RewardedSample
 from adjudge.runs.view.answers import describe_sample
 from adjudge.runs.view.navigation import find_row, list_disagreements, list_judge_findings
 from adjudge.runs.view.run_reader import RunReader
+from adjudge.types import GraderError
 
 MAX_BYTES = 3_000_000
 """What the table's data may take in the page."""
@@ -79,17 +81,53 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     response: str
 
+    @classmethod
+    def of(cls, one: RewardedSample, names: Sequence[str]) -> Self:
+        """The row of a sample; ``names`` are the graders'."""
+        facts, result, missing = one.facts, one.result, one.result.missing
+        said = [(result.details or {}).get(name) or {} for name in names]
+        return cls(
+            index=facts.index,
+            group=facts.group,
+            reward=result.score,
+            missing_kind=None if missing is None else str(missing.kind),
+            missing_message=None if missing is None else missing.error,
+            env_reward=facts.env_reward,
+            length=facts.length,
+            tool_calls=facts.tool_calls,
+            scores=[result.reward_info.get(f"{name}_score") for name in names],
+            notes=[
+                f"{of.get('kind')}: {of['error']}" if of.get("error") else str(of.get("reason", ""))
+                for of in said
+            ],
+            evaluable=[getattr(one.judged.outcome.get(name), "evaluable", True) for name in names],
+            prompt=facts.prompt,
+            response=facts.response,
+        )
+
 
 class ReportRows:
-    """Chooses the rows of a page from samples that come one after the other."""
+    """Chooses the rows of a page from samples that come one after the other.
 
-    def __init__(self) -> None:
+    ``names``: the graders'.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = names
         self._all: list[ReportRow] | None = []
         self._room = _Room()
         self._count = 0
         self._first: list[ReportRow] = []
         self._spread, self._low, self._high = map(_Smallest, (SPREAD, EXTREMES, EXTREMES))
         self._kinds: dict[str, list[ReportRow]] = {}
+
+    def on_sample(self, one: RewardedSample) -> None:
+        """The next sample of a run."""
+        kinds = _failure_kinds(self._names, one)
+        self.add(one.result.score, kinds, lambda: ReportRow.of(one, self._names))
+
+    def on_end(self, summary: dict[str, Any]) -> None:
+        """The summary has nothing of the page."""
 
     def add(
         self, reward: float | None, kinds: Iterable[str], make_row: Callable[[], ReportRow]
@@ -137,6 +175,18 @@ class ReportRows:
         sorts += [one.rows() for one in (self._low, self._high, self._spread)]
         for turn in zip_longest(*sorts):
             yield from (row for row in turn if row is not None)
+
+
+def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
+    """What failed in a sample, each kind under its own name."""
+    if one.result.missing is not None:
+        yield f"reward: {one.result.missing.kind}"
+    for name in names:
+        answer = one.judged.outcome.get(name)
+        if isinstance(answer, GraderError):
+            yield f"{name}: {answer.kind}"
+        elif not getattr(answer, "evaluable", True):
+            yield f"{name}: not evaluable"
 
 
 class _Smallest:

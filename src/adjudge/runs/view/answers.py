@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from adjudge.report.charts import histogram_chart
 from adjudge.report.elements import format_integer, format_number, format_percent
 from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
@@ -357,16 +358,13 @@ def _histogram(name: str, values: Sequence[float], of: int) -> dict[str, Any] | 
         return None
     found = histogram(values, bins_for(values))
     centre, spread = mean_and_std(values)
-    return {
-        "name": name,
-        "edges": found.bins.edges,
-        "half": found.bins.half,
-        "counts": found.counts,
-        "present": len(values),
-        "missing": of - len(values),
-        "mean": centre,
-        "std": spread if len(values) > 1 else None,
-    }
+    gone = f", {format_integer(of - len(values))} without" if of > len(values) else ""
+    std_text = format_number(spread if len(values) > 1 else None)
+    facts = (
+        f"{format_integer(len(values))} values{gone}; mean {format_number(centre)}, std {std_text}"
+    )
+    chart = histogram_chart(found.counts, found.bins, f"{name}: {facts}").as_tree()
+    return {"name": name, "counts": found.counts, "facts": facts, "chart": chart}
 
 
 # --- groups -------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
-// Curves over steps, and histograms, as SVG.
+// Curves over steps, as SVG.
 import { draw, figure, make, whole } from "./elements.js";
 
 const HEIGHT = 150;
-const HIST = 84;
 
 const isNumber = (x) => typeof x === "number";
 
@@ -108,39 +107,4 @@ export function curve(chart, steps, marks, pointed) {
     if (known) for (const end of ["x1", "x2"]) cursor.setAttribute(end, scale.x(steps[i]).toFixed(2));
   };
   return { node, at };
-}
-
-// --- histograms ------------------------------------------------------------------------------
-
-export function histogram(chart) {
-  const { edges, counts, half } = chart;
-  const tallest = Math.max(...counts, 1);
-  const span = edges[edges.length - 1] - edges[0];
-  const base = HIST + 15;
-  const svg = draw("svg", { class: "hist", role: "img", width: "100%", height: base + 16 });
-  counts.forEach((count, i) => {
-    if (!count) return;
-    const x = (100 * (edges[i] - edges[0])) / span;
-    const width = (100 * (edges[i + 1] - edges[i])) / span;
-    const height = Math.max(1.5, (count / tallest) * HIST);
-    const bar = draw("rect", { class: "one", x: (x + width / 20).toFixed(2) + "%", width: (width * 0.9).toFixed(2) + "%", y: (base - height).toFixed(1), height: height.toFixed(1) });
-    const where = half === null ? `${figure(edges[i])} to ${figure(edges[i + 1])}` : figure((edges[i] + edges[i + 1]) / 2);
-    const title = draw("title");
-    title.textContent = `${where}: ${whole(count)}`;
-    bar.append(title);
-    svg.append(bar);
-  });
-  svg.append(draw("line", { class: "base", x1: 0, x2: "100%", y1: base, y2: base }));
-  const low = edges[0] + (half || 0);
-  const high = edges[edges.length - 1] - (half || 0);
-  const texts = [["100%", 9, "end", "peak " + whole(tallest)], [0, base + 14, "start", figure(low)], ["50%", base + 14, "middle", figure((low + high) / 2)], ["100%", base + 14, "end", figure(high)]];
-  for (const [x, y, anchor, text] of texts) {
-    const node = draw("text", { x, y, "text-anchor": anchor });
-    node.textContent = text;
-    svg.append(node);
-  }
-  const gone = chart.missing ? `, ${whole(chart.missing)} without` : "";
-  const facts = `${whole(chart.present)} values${gone}; mean ${figure(chart.mean)}, std ${figure(chart.std)}`;
-  svg.setAttribute("aria-label", `${chart.name}: ${facts}, from ${figure(low)} to ${figure(high)}`);
-  return make("figure", {}, make("figcaption", {}, make("b", {}, chart.name), make("span", {}, facts)), svg);
 }

@@ -1,7 +1,7 @@
 // A run, followed: asks for what is new and draws it.
-import { curve, histogram } from "./charts.js";
+import { curve } from "./charts.js";
 import { ask, forget } from "./ask.js";
-import { $, make, shown, whole } from "./elements.js";
+import { $, grown, make, shown, whole } from "./elements.js";
 import { Explorer } from "./explorer.js";
 import { Story } from "./story.js";
 
@@ -100,7 +100,7 @@ async function samples() {
     if (!found) return;
     view.spread = key;
     $("spread-of").textContent = `${whole(found.samples)} samples` + (run.kind === "grade" ? "" : ` of steps ${whole(view.range[0])} to ${whole(view.range[1])}`);
-    $("hists").replaceChildren(...found.charts.map(histogram));
+    $("hists").replaceChildren(...found.charts.map((one) => make("figure", {}, make("figcaption", {}, make("b", {}, one.name), make("span", {}, one.facts)), grown(one.chart))));
   }
   await explorer.show(run, view.range);
 }
