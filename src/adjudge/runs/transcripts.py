@@ -2,7 +2,7 @@
 
 ``transcripts.sqlite`` has the rollouts themselves and every judge call: the exact prompt, the
 schema, the raw replies with those that could not be read, tokens, seconds, cost. Headers and keys
-are never in it. What is added is written by a thread within half a second, each content once;
+are never in it. What is added is written by a thread within half a second, in compressed blocks;
 what a process that is killed had not written yet is lost, and nothing else.
 """
 
@@ -41,15 +41,18 @@ _FAILURE_SHARE = 0.1
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT);
-CREATE TABLE IF NOT EXISTS texts (hash BLOB PRIMARY KEY, data BLOB);
-CREATE TABLE IF NOT EXISTS samples (position INTEGER PRIMARY KEY, hash BLOB);
+CREATE TABLE IF NOT EXISTS texts (hash BLOB PRIMARY KEY, data BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS blocks (id INTEGER PRIMARY KEY, data BLOB);
+CREATE TABLE IF NOT EXISTS samples
+    (position INTEGER PRIMARY KEY, block INTEGER, start INTEGER, size INTEGER);
 CREATE TABLE IF NOT EXISTS calls (id INTEGER PRIMARY KEY, position INTEGER, grader TEXT,
-    digest BLOB, hash BLOB, UNIQUE (position, digest));
+    digest BLOB, block INTEGER, start INTEGER, size INTEGER, UNIQUE (position, digest));
 """
-_TABLES = ("facts", "texts", "samples", "calls")
+_TABLES = ("facts", "texts", "blocks", "samples", "calls")
 _LEVEL = 1
-_LONG_CHARS = 1024
-"""A text that is longer is kept once by its content, whatever has it."""
+_BLOCK_BYTES = 2**18
+_LONG_CHARS = 4096
+"""A text that is longer is kept once by its content; shorter ones repeat within a block."""
 _MARK, _ESCAPE = "\x00#", "\x00="
 _MOST_BYTES = 64 * 2**20
 """Of a sample or a call with more nothing is kept."""
@@ -80,16 +83,18 @@ class TranscriptStore:
         self._wake, self._over = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
+        self._known: set[int] = set()
         self._texts: set[bytes] = set()
+        self._block: tuple[int, bytes] | None = None
         absent = read_only and folder is not None and not self.path.exists()
         try:
             self._database = self._connect(read_only=read_only, absent=absent)
             if not read_only or absent:
                 self._prepare(run)
-                query = "SELECT hash FROM texts"
-                self._texts = {one for (one,) in self._database.execute(query)}
-            query = "SELECT COALESCE(SUM(LENGTH(data)), 0) FROM texts"
-            self.bytes = int(self._database.execute(query).fetchone()[0])
+                database = self._database
+                self._known = {one for (one,) in database.execute("SELECT position FROM samples")}
+                self._texts = {one for (one,) in database.execute("SELECT hash FROM texts")}
+            self.bytes = self._count_bytes()
         except (sqlite3.Error, OSError) as error:
             raise RunFolderError(
                 f"{self.path}: cannot be used: {error}. Move it away and run the command again."
@@ -171,69 +176,49 @@ class TranscriptStore:
                 self._database.rollback()
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
+        block = _Block(self._database, self._texts)
         for places, grader, what in waiting:
-            try:
-                content = self._keep(_encode(what, self._keep_text))
-            except UNENCODABLE:
-                continue  # no JSON form, or too large
             if isinstance(what, Sample):
-                query = "INSERT OR IGNORE INTO samples VALUES (?, ?)"
-                self._database.execute(query, (*places, content))
-                continue
-            query = (
-                "INSERT OR IGNORE INTO calls (position, grader, digest, hash) VALUES (?, ?, ?, ?)"
-            )
-            digest = _digest_call(grader, what)
-            rows = [(position, grader, digest, content) for position in places]
-            self._database.executemany(query, rows)
-
-    def _keep_text(self, text: str) -> str:
-        return self._keep(encode_exactly(text)).hex()
-
-    def _keep(self, data: bytes) -> bytes:
-        """The hash of ``data``, which is kept once."""
-        digest = blake2b(data, digest_size=16).digest()
-        if digest not in self._texts:
-            self._texts.add(digest)
-            window = 12 if len(data) < 2**12 else 15  # a small one is made three times as fast
-            packed = zlib.compress(data, _LEVEL, window)
-            self.bytes += len(packed)
-            self._database.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (digest, packed))
-        return digest
+                [position] = places
+                if position not in self._known and (row := block.add(what)) is not None:
+                    self._known.add(position)
+                    block.samples.append((position, *row))
+            elif (row := block.add(what)) is not None:
+                digest = _digest_call(grader, what)
+                block.calls += [(position, grader, digest, *row) for position in places]
+        block.write()
+        self.bytes += block.bytes
 
     # --- reading ----------------------------------------------------------------------------------
 
     def read_sample(self, index: int) -> Sample | None:
         """The rollout of a sample; ``None`` where it is not kept."""
-        rows = self._select(
-            "SELECT data FROM samples JOIN texts USING (hash) WHERE position = ?", index
-        )
-        return msgspec.convert(self._read(rows[0][0]), Sample) if rows else None
+        rows = self._select("SELECT block, start, size FROM samples WHERE position = ?", index)
+        found = [self._read(*row) for row in rows]
+        return None if not found else msgspec.convert(found[0], Sample)
 
     def read_calls(self, index: int) -> dict[str, list[JudgeCall]]:
         """The calls about a sample by grader, in the order in which they ended."""
-        query = (
-            "SELECT grader, data FROM calls JOIN texts USING (hash) WHERE position = ? ORDER BY id"
-        )
+        query = "SELECT grader, block, start, size FROM calls WHERE position = ? ORDER BY id"
         found: dict[str, list[JudgeCall]] = {}
-        for grader, data in self._select(query, index):
-            call = msgspec.convert(self._read(data), JudgeCall)
+        for grader, *place in self._select(query, index):
+            call = msgspec.convert(self._read(*place), JudgeCall)
             found.setdefault(grader, []).append(call)
         return found
 
     def iter_samples(self, most: int) -> Iterator[tuple[int, Sample]]:
         """At most ``most`` of the rollouts with their positions, as they lie in the file."""
-        query = "SELECT position, data FROM samples JOIN texts USING (hash) LIMIT ?"
-        for position, data in self._select(query, most):
-            yield position, msgspec.convert(self._read(data), Sample)
+        query = "SELECT position, block, start, size FROM samples ORDER BY block, start LIMIT ?"
+        for position, *place in self._select(query, most):
+            yield position, msgspec.convert(self._read(*place), Sample)
 
     def iter_calls(self, most: int) -> Iterator[tuple[int, str, JudgeCall]]:
         """At most ``most`` of the calls with position and grader, as they lie in the file."""
         query = (
-            "SELECT position, grader, data FROM calls JOIN texts USING (hash) ORDER BY id LIMIT ?"
+            "SELECT position, grader, block, start, size FROM calls ORDER BY block, start LIMIT ?"
         )
-        for position, grader, data in self._select(query, most):
-            yield position, grader, msgspec.convert(self._read(data), JudgeCall)
+        for position, grader, *place in self._select(query, most):
+            yield position, grader, msgspec.convert(self._read(*place), JudgeCall)
 
     def read_fact(self, name: str) -> str:
         """What was noted of the whole; empty where nothing was."""
@@ -252,9 +237,16 @@ class TranscriptStore:
             rows = self._guard(lambda: self._database.execute(query, values).fetchall())
             return list(rows)
 
-    def _read(self, data: bytes) -> Any:
+    def _read(self, block: int, start: int, size: int) -> Any:
         with self._lock:
-            return self._guard(lambda: _decode(zlib.decompress(data), self._read_text))
+            return self._guard(lambda: self._unpack(block, start, size))
+
+    def _unpack(self, block: int, start: int, size: int) -> Any:
+        if self._block is None or self._block[0] != block:
+            query = "SELECT data FROM blocks WHERE id = ?"
+            [(data,)] = self._database.execute(query, (block,))
+            self._block = block, zlib.decompress(data)
+        return _decode(self._block[1][start : start + size], self._read_text)
 
     def _read_text(self, digest: str) -> str:
         query = "SELECT data FROM texts WHERE hash = ?"
@@ -288,8 +280,69 @@ class TranscriptStore:
             database.execute("INSERT INTO facts VALUES ('run', ?)", (run,))
         database.commit()
 
+    def _count_bytes(self) -> int:
+        total = 0
+        for table in ("blocks", "texts"):
+            query = f"SELECT COALESCE(SUM(LENGTH(data)), 0) FROM {table}"  # noqa: S608  (as above)
+            total += self._database.execute(query).fetchone()[0]
+        return total
+
 
 _Waiting = tuple[tuple[int, ...], str, Sample | JudgeCall]
+
+
+class _Block:
+    """What is written together: JSON texts one after the other, compressed as a whole."""
+
+    def __init__(self, database: sqlite3.Connection, texts: set[bytes]) -> None:
+        self._database, self._known_texts = database, texts
+        self._parts: list[bytes] = []
+        self._size = self.bytes = 0
+        last = database.execute("SELECT MAX(id) FROM blocks").fetchone()[0]
+        self._number = (last or 0) + 1
+        self.samples: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
+
+    def add(self, value: Sample | JudgeCall) -> tuple[int, int, int] | None:
+        """Where ``value`` will stand; ``None`` for what has no JSON form or is too large."""
+        try:
+            data = _encode(value, self._keep_text)
+        except UNENCODABLE:
+            return None
+        if self._size and self._size + len(data) > _BLOCK_BYTES:
+            self._end()
+        place = self._number, self._size, len(data)
+        self._parts.append(data)
+        self._size += len(data)
+        return place
+
+    def write(self) -> None:
+        """Into the database, in the running transaction."""
+        if self._parts:
+            self._end()
+        insert = self._database.executemany
+        insert("INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?)", self.samples)
+        columns = "position, grader, digest, block, start, size"
+        insert(
+            f"INSERT OR IGNORE INTO calls ({columns}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
+            self.calls,
+        )
+
+    def _end(self) -> None:
+        data = zlib.compress(b"".join(self._parts), _LEVEL)
+        self._database.execute("INSERT INTO blocks VALUES (?, ?)", (self._number, data))
+        self.bytes += len(data)
+        self._parts, self._size, self._number = [], 0, self._number + 1
+
+    def _keep_text(self, text: str) -> str:
+        data = encode_exactly(text)
+        digest = blake2b(data, digest_size=16).digest()
+        if digest not in self._known_texts:
+            self._known_texts.add(digest)
+            packed = zlib.compress(data, _LEVEL)
+            self.bytes += len(packed)
+            self._database.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (digest, packed))
+        return digest.hex()
 
 
 def _encode(value: Sample | JudgeCall, keep_text: Callable[[str], str]) -> bytes:
