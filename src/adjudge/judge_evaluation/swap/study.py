@@ -22,7 +22,8 @@ from adjudge.judge_evaluation.diff.report import describe_worst, render_diff_pag
 from adjudge.judge_evaluation.swap.report import render_swap_page
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.runs.folder import RunFolder
-from adjudge.runs.grading import GradingJob, grade_rollouts, read_first_samples
+from adjudge.runs.grading import grade_rollouts, read_first_samples
+from adjudge.runs.job import GradingJob
 from adjudge.runs.judge_calls import JudgeCallEstimate, estimate_run_calls
 from adjudge.stats import group_spread, mean, std
 
