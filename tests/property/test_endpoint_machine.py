@@ -245,7 +245,7 @@ def test_no_slot_leaks(
     callers: list[tuple[float, int, float | None]] = [
         (i * 0.1, i, 0.3 if i % 3 == 0 else None) for i in range(n)
     ]
-    settings = msgspec.structs.replace(settings, budget_usd=None)
+    settings = settings.model_copy(update={"budget_usd": None})
     _, _, endpoint = play(answers, callers, settings)
     assert endpoint._limit.in_flight == 0
     assert [server.in_flight for server in endpoint.servers] == [0]

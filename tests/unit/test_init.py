@@ -174,7 +174,9 @@ def test_a_judge_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_servers_words_are_one_toml_string(name: str) -> None:
     judge = FoundJudge({"type": "vllm", "model": name}, "a server answers")
     Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml")).text)
-    assert RewardSpec.load(Path("reward.toml")).judges["main"].model == name
+    table = RewardSpec.load(Path("reward.toml")).judges["main"]
+    assert isinstance(table, ServerTable)
+    assert table.model == name
 
 
 ODD_NAMES = [
