@@ -20,6 +20,7 @@ from adjudge.cli.main import app
 from adjudge.engine.loop import run_blocking
 from adjudge.judges import discovery
 from adjudge.judges.discovery import FoundJudge, find_judge
+from adjudge.judges.table import ServerTable
 from adjudge.mock import start_mock
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
