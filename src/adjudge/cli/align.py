@@ -12,12 +12,12 @@ from adjudge.cli.console import clean, errors, output, print_json
 from adjudge.cli.options import new_folder, output_option, threshold_option
 from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.alignment.label_files import (
+    WHOLE_REWARD,
     JoinedLabels,
     join_labels,
     read_label_files,
 )
 from adjudge.judge_evaluation.alignment.measures import (
-    WHOLE_REWARD,
     TargetAlignment,
     measure_alignment,
 )
