@@ -54,7 +54,7 @@ def test_recorded_replies_are_swapped_without_a_network(tmp_path: Path) -> None:
     assert swapped.exit_code == 0, swapped.output
     summary: dict[str, Any] = json.loads(swapped.stdout)
     judge = next(one for one in summary["judges"] if one["name"] == "kept")
-    assert (judge["judged"], judge["missing_by_kind"]) == (6, {"unparsable": 3})
+    assert (judge["judged"], judge["missing"]) == (6, {"unparsable": 3})
     again = tmp_path / "swap" / "judges" / "kept"
     assert rewards(again) == rewards(tmp_path / "run")
 

@@ -28,7 +28,7 @@ from adjudge.errors import ConfigError
 from adjudge.judge_evaluation.benchmarks.judges import EvaluationMode
 from adjudge.judge_evaluation.benchmarks.page import (
     evaluation_tables,
-    list_warnings,
+    judge_warnings,
 )
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judge_evaluation.benchmarks.validation import (
@@ -157,7 +157,7 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     for tables in evaluation_tables(summary).values():
         for table in filter(None, tables):
             console.print(table)
-    for line in list_warnings(summary):
+    for line in judge_warnings(summary):
         console.print(f"[yellow]{clean(line)}[/]", soft_wrap=True)
     for line in about["unusable"]["first"][:_MOST_PROBLEMS]:
         console.print(f"[yellow]unusable[/] {clean(line)}", soft_wrap=True)

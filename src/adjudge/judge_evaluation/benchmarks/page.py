@@ -140,7 +140,7 @@ def position_sentence(judge: Mapping[str, Any]) -> str:
     return ""
 
 
-def list_warnings(summary: EvaluationSummary) -> list[str]:
+def judge_warnings(summary: EvaluationSummary) -> list[str]:
     """What a reader must know of each judge before its numbers."""
     found = []
     for judge in summary["judges"]:
@@ -268,7 +268,7 @@ def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
     """Write ``report.html`` to ``path``, UTF-8."""
     tables = evaluation_tables(summary)
     contents: dict[str, list[object]] = {title: [*found] for title, found in tables.items()}
-    contents["Scores"][:0] = [paragraph(bold(line), ".") for line in list_warnings(summary)]
+    contents["Scores"][:0] = [paragraph(bold(line), ".") for line in judge_warnings(summary)]
     contents["Calibration"].append(_calibration_curves(summary))
     contents["Items"] = _items(summary)
     banner = paragraph(
