@@ -20,7 +20,7 @@ ASKS_JUDGES = {
     "grade", "regrade", "probe", "eval judge", "eval policy", "eval healthbench", "study swap",
     "study run", "study replay", "train",
 }  # fmt: skip
-TWO_MEANINGS = {"-j", "-g"}
+TWO_MEANINGS = {"-j"}
 """``--judge``, ``--judges`` and ``--jobs``; ``--grader`` and ``--group``."""
 OTHER_SPELLINGS = {
     "--api-key", "--budget", "--dataset", "--folder", "--max-concurrency", "--out", "--output-dir",

@@ -241,7 +241,7 @@ def _print_one(name: str, one: dict[str, Any]) -> None:
         f"[bold cyan]{clean(name)}[/]  role {one['role']}, range {range_text(one)}{asks}\n"
     )
     if one["doc"]:
-        _print_lines(console, join_lines(plain_docstring(one["doc"])))
+        _print_lines(console, reflow(plain_docstring(one["doc"])))
     if one["fields"] and not _NAMES_FIELDS.search(one["doc"]):
         console.print(f"\nFields: {clean(', '.join(one['fields']))}")
     if one["parameters"]:
@@ -280,10 +280,10 @@ _INLINE = re.compile(
 )
 
 
-def join_lines(text: str) -> str:
+def reflow(text: str) -> str:
     r"""``text`` with each paragraph and item in one line; examples and what is indented stay.
 
-    >>> join_lines("One\ntwo.\n\n* a\n  b\n\n>>> 1\n1")
+    >>> reflow("One\ntwo.\n\n* a\n  b\n\n>>> 1\n1")
     'One two.\n\n* a b\n\n>>> 1\n1'
     """
     return "\n\n".join(

@@ -64,7 +64,7 @@ async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[F
         return [FeatureCheck("reply", "failed", str(error))]
     has_list = PRESETS[table.type].choices_field is not None
     is_anthropic = table.type == "anthropic"
-    keys = table.given()
+    keys = table.read_given()
     whole_only = is_anthropic or "wire" in keys
     streaming = full if whole_only else build(everything.model_copy(update={"stream": True}))
     return [

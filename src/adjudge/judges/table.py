@@ -120,7 +120,7 @@ class JudgeTable(ConfigTable):
             return cls
         return _TABLES.get(kind, ServerTable if kind in PRESETS else OwnTable)
 
-    def given(self, *left_out: str) -> dict[str, Any]:
+    def read_given(self, *left_out: str) -> dict[str, Any]:
         """The keys that are set, but ``type``, ``tokenizer`` and those that are ``left_out``."""
         names = {"type", "tokenizer", *left_out}
         return self.model_dump(exclude=names, exclude_unset=True, exclude_none=True)
@@ -179,7 +179,7 @@ class CalledTable(JudgeTable):
 
     def _arguments(self, how: _JudgeContext) -> dict[str, Any]:
         kept = None if self.cache is None else how.folder / self.cache
-        return self.given("model", "cache", "cache_sampled", "endpoint") | {
+        return self.read_given("model", "cache", "cache_sampled", "endpoint") | {
             "preset": self.type,
             "settings": parse_settings(self.endpoint) if self.endpoint else None,
             "cache": kept if how.cache is None else how.cache,
@@ -289,7 +289,7 @@ class LocalTable(_LocalSampling, JudgeTable):
         )
 
         cls = LocalScalarModel if self.task == "score" else LocalChatModel
-        return cls(how.locate(self.model), **self.given("model", "task"))
+        return cls(how.locate(self.model), **self.read_given("model", "task"))
 
 
 class RecordedTable(_Sampling, JudgeTable):
@@ -307,7 +307,7 @@ class RecordedTable(_Sampling, JudgeTable):
             how.folder / self.cassette,
             self.model,
             provider=self.provider,
-            sampling=self.given("model", "cassette", "provider", "features") or None,
+            sampling=self.read_given("model", "cassette", "provider", "features") or None,
             features=self.features,
         )
         return model
