@@ -136,6 +136,24 @@ def test_a_grading_says_how_long_its_judge_takes(folder: Path) -> None:
     assert "at least 6 s by its rates per minute" in shown
 
 
+@pytest.mark.parametrize(
+    ("own", "most", "rounds"),
+    [("", 32, 3), ("max_concurrency = 3\n", 3, 20), ("max_concurrency = 500\n", 256, 2)],
+)
+def test_a_judge_takes_no_more_at_a_time_than_the_spec_asks(
+    own: str, most: int, rounds: int, folder: Path
+) -> None:
+    """60 calls: 20 at first, then twice as many, up to the smaller limit."""
+    spec = folder / "scores.toml"
+    spec.write_text(own + spec.read_text())
+    (folder / "rollouts.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"{n}?", "response": "yes"}) + "\n" for n in range(60))
+    )
+    _, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
+    main = found["times"]["main"]
+    assert (main["calls"], main["max_concurrency"], main["rounds"]) == (60, most, rounds)
+
+
 def test_a_budget_of_a_judge_needs_its_price(folder: Path) -> None:
     spec = folder / "pairs.toml"
     spec.write_text(spec.read_text() + "[judges.main.endpoint]\nbudget_usd = 1.0")

@@ -443,8 +443,9 @@ def estimate_times(
 ) -> dict[str, dict[str, Any]]:
     """How long each judge behind a server takes for ``rows`` rows, where nothing fails.
 
-    ``rounds`` is the calls over ``max_concurrency``, rounded up: the run takes so many times the
-    time of one reply. ``least_s`` is what the table's own rates allow, ``None`` without one.
+    ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes so
+    many times the time of one reply, with a start at ``start_concurrency`` that doubles each round.
+    ``least_s`` is what the table's own rates allow, ``None`` without one.
     """
     from adjudge.judges.endpoint.limits import BURST_S  # noqa: PLC0415  (a dry run's alone)
 
@@ -469,13 +470,22 @@ def estimate_times(
             for many, rate in rates.values()
             if rate is not None
         ]
+        most = min(spec.max_concurrency, limits.max_concurrency)
         found[name] = {
             "calls": round(counted),
-            "max_concurrency": limits.max_concurrency,
-            "rounds": math.ceil(counted / limits.max_concurrency),
+            "max_concurrency": most,
+            "rounds": _count_rounds(counted, min(limits.start_concurrency, most), most),
             "least_s": max(least, default=None),
         }
     return found
+
+
+def _count_rounds(calls: float, width: int, most: int) -> int:
+    """Rounds in which ``calls`` are answered, ``width`` at a time at first, then twice as many."""
+    rounds = 0
+    while calls > 0 and width < most:
+        rounds, calls, width = rounds + 1, calls - width, min(2 * width, most)
+    return rounds + max(0, math.ceil(calls / most))
 
 
 def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[str, Any]:
