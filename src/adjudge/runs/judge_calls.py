@@ -443,9 +443,9 @@ def estimate_times(
 ) -> dict[str, dict[str, Any]]:
     """How long each judge behind a server takes for ``rows`` rows, where nothing fails.
 
-    ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes so
-    many times the time of one reply, with a start at ``start_concurrency`` that doubles each round.
-    ``least_s`` is what the table's own rates allow, ``None`` without one.
+    ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes
+    so many times the time of one reply; the first round has ``start_concurrency`` calls, each next
+    one twice as many. ``least_s`` is what the table's own rates allow, ``None`` without one.
     """
     from adjudge.judges.endpoint.limits import BURST_S  # noqa: PLC0415  (a dry run's alone)
 
