@@ -101,7 +101,7 @@ def estimate_alpha(groups: Sequence[Sequence[Ratings]], *, seed: int = 0) -> Est
 
 
 def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
-    """Youden's J = TPR − FPR of a judge that passes answers or not.
+    """Youden's J = true minus false positive rate, of a judge that passes answers or not.
 
     A group has the pairs (right, passed) of answers that depend on each other. Without a value
     where no answer is right, or none is wrong.

@@ -54,7 +54,9 @@ def list_measures(one: Alignment) -> Iterator[MeasureRow]:
         yield MeasureRow(name, "judge and person", one.kappas[key], one.ceiling[key])
     alpha, people = one.alphas["people and judge"], one.alphas["people"]
     yield MeasureRow("Krippendorff's α", "interval, people and judge", alpha, people)
-    yield MeasureRow("Youden's J", "TPR − FPR; at 0 or below, training goes wrong", one.youden)
+    yield MeasureRow(
+        "Youden's J", "right minus wrong passes; at 0 or below, training goes wrong", one.youden
+    )
     yield MeasureRow("τ-b in groups", "Kendall's, with the people's mean", one.tau_b)
     yield MeasureRow("AUC", "the judge orders two samples as people do", one.auc)
     yield MeasureRow("AUC in groups", "of two samples of one group", one.auc_within)
