@@ -3,9 +3,13 @@
 # run whose policy exploits its judge.
 cat > fault <<'END'
 if [ -f pid ]; then kill $(cat pid); fi
-adjudge mock --port $PORT --json "$@" > mock.json 2> mock.log &
-echo $! > pid
-for second in $(seq 200); do if grep -q url mock.json; then break; fi; sleep 0.05; done
+start() { adjudge mock --port $PORT --json "$@" > mock.json 2> mock.log & echo $! > pid; }
+start "$@"
+for second in $(seq 400); do
+    if grep -q url mock.json; then break; fi
+    if grep -q listen mock.log; then start "$@"; fi  # the one before still has the port
+    sleep 0.05
+done
 END
 cat > rollouts.jsonl <<'END'
 {"prompt": "6 * 7?", "response": "It is 42.", "reference": "42"}
