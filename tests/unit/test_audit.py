@@ -622,6 +622,17 @@ def test_a_clean_run_is_code_0_and_no_run_code_2(tmp_path: Path) -> None:
     assert code == 2
 
 
+def test_rows_without_rewards_are_not_called_healthy(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n // 4}?", "response": f"It is {n}."} for n in range(40)]
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, shown = audit(tmp_path / "dump.jsonl", "-o", tmp_path / "out")
+    assert (code, shown[:27]) == (0, "These rows have no rewards,")
+    found = json.loads((tmp_path / "out" / "audit.json").read_text())
+    told = {one["name"]: one["why"] for one in found["checks"]}
+    for name in ("saturation", "repeated_rewards", "missing_pattern", "outliers"):
+        assert told[name] == "the run has no rewards"
+
+
 def test_a_run_folder_is_audited_with_and_without_its_rollouts(tmp_path: Path) -> None:
     rollouts = tmp_path / "rollouts.jsonl"
     spec = tmp_path / "reward.toml"

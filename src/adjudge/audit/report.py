@@ -117,9 +117,16 @@ def _report(
     log = tuple((float(step), mean) for step, mean in means if mean is not None)
     failed = [one for one in outcomes if one.state == "failed"]
     verdict = find_verdict(found)
+    sentence = say_verdict(verdict, outcomes)
+    if (
+        not found
+        and not run.metrics
+        and not (np.isfinite(run.reward) | np.isfinite(run.advantage)).any()
+    ):
+        sentence = f"{_NO_REWARDS} {sentence}"
     return AuditReport(
         verdict=verdict,
-        sentence=say_verdict(verdict, outcomes),
+        sentence=sentence,
         paths=[str(path) for path in paths],
         input=run.input,
         count=len(run),
@@ -134,6 +141,12 @@ def _report(
         reward_by_step=series_by_step(run, run.reward) or log,
         samples=_read_samples(paths, mapping, run, shown, progress),
     )
+
+
+_NO_REWARDS = (
+    "These rows have no rewards, so nothing can be seen of them. Name their column: -m "
+    "env_reward=COLUMN."
+)
 
 
 def find_verdict(found: Sequence[Finding]) -> AuditVerdict:

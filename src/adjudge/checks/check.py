@@ -153,6 +153,10 @@ def need(condition: object, why: str) -> None:
         raise NotApplicable(why)
 
 
+NO_REWARDS = "the run has no rewards"
+"""Why a check of rewards does not apply to a run of texts alone."""
+
+
 def not_applicable(why: str) -> CheckResult:
     """The result of a check that the run cannot answer."""
     return CheckResult(skipped=why)

@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from adjudge.checks.check import AdvantageImpact, Check, CheckResult, need, not_applicable
+from adjudge.checks.check import (
+    NO_REWARDS,
+    AdvantageImpact,
+    Check,
+    CheckResult,
+    need,
+    not_applicable,
+)
 from adjudge.checks.effects import (
     MAX_ROWS,
     SHARE_OF_SAMPLES,
@@ -198,7 +205,7 @@ def _find_missing(run: AuditedRun) -> CheckResult:
         for kind, is_null in zip(run.kinds, null, strict=True)
     ]
     bad = np.array([bool(kind) for kind in kinds], dtype=bool) & np.isnan(run.reward)
-    need(np.isfinite(run.reward).any() or bad.any(), "the run has no rewards")
+    need(np.isfinite(run.reward).any() or bad.any(), NO_REWARDS)
     worst = max(_large_steps(run, bad), key=lambda one: one[1], default=(0.0, 0.0))
     share = float(bad.mean())
     every = np.ones(len(run), dtype=bool)

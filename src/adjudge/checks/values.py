@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from adjudge.checks.check import Check, CheckResult, need, not_applicable
+from adjudge.checks.check import NO_REWARDS, Check, CheckResult, need, not_applicable
 from adjudge.checks.effects import (
     MIN_SAMPLES,
     SHARE_OF_SAMPLES,
@@ -54,6 +54,7 @@ _SOURCES = ("data_source", "source", "dataset", "task", "domain", "env_name", "e
 
 def _find_outliers(run: AuditedRun) -> CheckResult:
     rewards = run.reward[np.isfinite(run.reward)]
+    need(len(rewards), NO_REWARDS)
     need(len(rewards) >= 20, "fewer than 20 rewards")
     low, middle, high = np.quantile(rewards, [_MOST_OUTLIERS, 0.5, 1 - _MOST_OUTLIERS])
     width = float(high - low)
@@ -125,6 +126,7 @@ def _find_scales(run: AuditedRun) -> CheckResult:
 
 def _find_saturation(run: AuditedRun) -> CheckResult:
     present = np.isfinite(run.reward)
+    need(present.any(), NO_REWARDS)
     values, counts = np.unique(run.reward[present], return_counts=True)
     if len(values) <= _SCALE_VALUES:
         return not_applicable(f"the reward has {_SCALE_VALUES} values or fewer: a scale of steps")
@@ -185,6 +187,7 @@ def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
 
 def _find_missing_pattern(run: AuditedRun) -> CheckResult:
     missing = np.array([bool(kind) for kind in run.kinds], dtype=bool) & np.isnan(run.reward)
+    need(np.isfinite(run.reward).any(), NO_REWARDS)
     count = int(missing.sum())
     if count < 10 or count > len(run) - 10:
         return not_applicable("fewer than ten rewards are missing, or are there")
@@ -322,6 +325,7 @@ _CHANCE_MEAN = 0.01
 def _find_repeats(run: AuditedRun) -> CheckResult:
     """Rewards that are the row's before, or the mean of their group: what a fallback gives."""
     present = np.isfinite(run.reward)
+    need(present.any(), NO_REWARDS)
     few = f"the reward has {_SCALE_VALUES} values or fewer"
     need(len(np.unique(run.reward[present])) > _SCALE_VALUES, few)
     order = np.lexsort((run.place, run.group))
