@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from adjudge.judge_evaluation.diff import comparison
 from adjudge.judge_evaluation.diff.comparison import RewardAgreement, compare_rewards
-from adjudge.judge_evaluation.text_features import compute_features
 from adjudge.stats import Estimate
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0, -3.0, 0.1]) | st.floats(-10, 10, width=32)
@@ -98,14 +97,3 @@ def test_a_missing_reward_is_as_good_as_a_sample_that_is_not_there(
         compare_rewards(a, b, [group for group in kept if group]),
     )
     assert values(whole, NUMBERS + SHARES) == values(rest, NUMBERS + SHARES)
-
-
-@given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
-def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
-    found = compute_features(text)
-    assert min(found) >= 0
-    assert (
-        compute_features(text + "\n").lists
-        == found.lists
-        == sum(compute_features(line).lists for line in text.split("\n"))
-    )

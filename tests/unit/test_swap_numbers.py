@@ -15,7 +15,6 @@ from adjudge.judge_evaluation.diff.comparison import (
     compare_rewards,
     read_criterion_marks,
 )
-from adjudge.judge_evaluation.text_features import TextFeatures, compute_features
 from adjudge.stats.agreement import concordance_shares, spearman_shares
 
 GROUPS = [[0, 1, 2], [3, 4], [5, 6]]
@@ -158,13 +157,6 @@ def test_many_groups_are_resampled_in_blocks() -> None:
     assert found.high is not None
     deviation = (found.value * (1 - found.value) / 2000) ** 0.5
     assert found.high - found.low == pytest.approx(2 * 1.96 * deviation, rel=0.15)
-
-
-def test_features_are_counts() -> None:
-    text = "## Head\n\nplain **bold** text\n- a\n* b\n12) c\n1234. d\n#tag\n| a | b |\n"
-    text += "```py\nx\n```\n`x`"
-    assert compute_features(text) == TextFeatures(len(text), markdown=3, lists=3, code=2)
-    assert compute_features("") == TextFeatures(0, 0, 0, 0)
 
 
 def test_criteria_that_are_marked_differently() -> None:

@@ -15,6 +15,7 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile_checks import resolve_run_file
 from adjudge_lab.studies.parametric_judge import MAX_FEATURE_UNITS, ParametricJudge
+from adjudge_lab.studies.text_features import TextFeatures, compute_features
 from adjudge_lab.synthetic import capital_question, draw_answer, draw_features, gold_score
 
 PROMPT = capital_question("Peru")
@@ -187,3 +188,21 @@ def test_it_is_the_judge_of_a_run_that_asks_nobody() -> None:
     )
     with pytest.raises(ConfigError, match=r"graders\.biased.*fails_by"):
         spec.build_graders()
+
+
+def test_features_are_counts() -> None:
+    text = "## Head\n\nplain **bold** text\n- a\n* b\n12) c\n1234. d\n#tag\n| a | b |\n"
+    text += "```py\nx\n```\n`x`"
+    assert compute_features(text) == TextFeatures(len(text), markdown=3, lists=3, code=2)
+    assert compute_features("") == TextFeatures(0, 0, 0, 0)
+
+
+@given(st.text(alphabet="ab #-*`1.)\n|•", max_size=60))
+def test_features_are_never_negative_and_additive_over_lines(text: str) -> None:
+    found = compute_features(text)
+    assert min(found) >= 0
+    assert (
+        compute_features(text + "\n").lists
+        == found.lists
+        == sum(compute_features(line).lists for line in text.split("\n"))
+    )

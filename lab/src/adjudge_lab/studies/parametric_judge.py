@@ -10,9 +10,9 @@ from typing import Literal
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import RuleGrader
-from adjudge.judge_evaluation.text_features import compute_features
 from adjudge.text import encode_exactly
 from adjudge.types import GraderScore
+from adjudge_lab.studies.text_features import compute_features
 from adjudge_lab.synthetic import (
     COUNTRY_CAPITALS,
     FILLER_PHRASES,

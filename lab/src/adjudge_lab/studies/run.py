@@ -22,7 +22,6 @@ import msgspec
 import adjudge
 from adjudge.errors import ErrorKind, JudgeAuthError, JudgeUnavailable, RunFolderError
 from adjudge.files import iter_rows
-from adjudge.judge_evaluation.text_features import compute_features
 from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.studies.analysis import analyse
 from adjudge_lab.studies.cells import Arm
@@ -54,6 +53,7 @@ from adjudge_lab.studies.tasks import (
     train_arm,
     train_study_judge,
 )
+from adjudge_lab.studies.text_features import compute_features
 
 _CURVE_METRICS = ("reward", "length", "kl", "entropy", "judge/missing_frac", "judge/zero_std_frac")
 
