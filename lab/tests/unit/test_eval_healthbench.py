@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
+from adjudge.errors import JudgeUnavailable
 from adjudge_lab.cli import COMMANDS
 
 pytestmark = pytest.mark.slow  # whole commands, one after the other
@@ -39,6 +40,17 @@ def judge(messages):
         return "no idea"
     met = criterion.split()[-1] in response
     return {"1": {"reason": "word", "verdict": "MET" if met else "UNMET"}}
+"""
+DEAD_JUDGE = """
+[judges.main]
+type = "openai"
+base_url = "http://127.0.0.1:9/v1"
+model = "none"
+"""
+MUTE_JUDGE = """
+[judges.main]
+type = "scripted"
+function = "mute_judge:judge"
 """
 CRITERIA = [
     {"criterion": "Recommends rest", "points": 6, "tags": {"axis": "accuracy"}},
@@ -101,6 +113,16 @@ def test_scores_by_hand_missing_intervals_and_going_on() -> None:
     assert Path("asked").stat().st_size - first == 4
     scores = [json.loads(line) for line in Path("out/scores.jsonl").read_text().splitlines()]
     assert [one["score"] for one in scores] == pytest.approx([1.0, -0.8, 0.5])
+
+
+@pytest.mark.parametrize("judge", [DEAD_JUDGE, MUTE_JUDGE], ids=["no server", "no verdict"])
+def test_a_judge_without_any_answer_ends_with_3(judge: str) -> None:
+    Path("judge.toml").write_text(SPEC.partition("[judges")[0] + judge)
+    Path("mute_judge.py").write_text("def judge(messages):\n    return 'no idea'\n")
+    done = command(
+        "judge.toml", "--data", "data.jsonl", "--responses", "said.jsonl", "-o", "out", "-q"
+    )
+    assert done.exit_code == 3 or isinstance(done.exception, JudgeUnavailable), done.output
 
 
 def test_a_dry_run_counts_calls_and_asks_nobody() -> None:

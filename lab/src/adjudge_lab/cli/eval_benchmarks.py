@@ -27,7 +27,6 @@ from adjudge.cli.options import (
     data_option,
     new_folder,
     output_option,
-    wait_for_judges,
 )
 from adjudge.errors import ConfigError
 from adjudge.report.elements import bold, small
@@ -486,6 +485,8 @@ def eval_healthbench(
 
     The rubric grader of TARGET marks the criteria of each row for the responses. Reports the
     official score with its bootstrap standard deviation, overall and by tag.
+
+    Exit code: 0 done, 2 bad input, 3 no sample has a score, because no judge answered.
     """
     if target is None:
         raise ConfigError(
@@ -503,12 +504,12 @@ def eval_healthbench(
         by=check_value("--by", by, ("prompt", "key")) or "prompt",
         concurrency=concurrency,
         budget_usd=budget_usd,
+        startup_patience_s=wait_for_judge,
         show_progress=not quiet,
     )
     if dry_run:
         print_call_estimates({target: estimate_healthbench(job)}, as_json=as_json)
         return
-    wait_for_judges([target], wait_for_judge)
     with resumable_work(job.folder):
         evaluate_healthbench(job)
     _print_healthbench_missing(errors(), job.summary)
@@ -516,6 +517,9 @@ def eval_healthbench(
         print_json(job.summary)
     else:
         _print_healthbench(output(), job)
+    if not job.summary["scored"]:
+        errors().print("[red]No sample has a score:[/] the judge gave no usable answer")
+        raise typer.Exit(3)
 
 
 def _print_healthbench_missing(console: Console, summary: Mapping[str, Any]) -> None:

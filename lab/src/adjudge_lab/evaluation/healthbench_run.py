@@ -222,7 +222,8 @@ class HealthbenchJob:
     """What is to be evaluated, and where it goes; ``summary`` is what it comes to.
 
     ``target``: ``SPEC.toml`` or ``SPEC.toml#GRADER``, whose rubric grader marks the criteria.
-    ``budget_usd``: what its judge may cost.
+    ``budget_usd``: what its judge may cost. ``startup_patience_s``: seconds to wait for a judge that
+    has never been reached.
     """
 
     target: str
@@ -232,6 +233,7 @@ class HealthbenchJob:
     by: HealthbenchJoinBy = "prompt"
     concurrency: int | None = None
     budget_usd: float | None = None
+    startup_patience_s: float = 0.0
     show_progress: bool = True
     summary: dict[str, Any] = field(default_factory=dict)
 
@@ -333,6 +335,7 @@ def _build_grading_job(job: HealthbenchJob, spec: Any, pairs: Sequence[_ItemAnsw
         folder=job.folder / _GRADING,
         show_progress=job.show_progress,
         budget_usd=job.budget_usd,
+        startup_patience_s=job.startup_patience_s,
     )
 
 
