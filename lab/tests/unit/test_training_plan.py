@@ -24,7 +24,7 @@ from adjudge.types import RewardSample
 from adjudge_lab.cli import COMMANDS
 from adjudge_lab.cli.plan import print_run_plan
 from adjudge_lab.rl.launch import run_module
-from adjudge_lab.rl.plan import RunPlan, plan_run
+from adjudge_lab.rl.plan import plan_run
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile import RunFile
 from adjudge_lab.rl.runfile_checks import load_run_file, resolve_run_file
@@ -41,10 +41,6 @@ def full(**changed: Any) -> RunFile:
     for name, table in changed.items():
         data[name] = {**data.get(name, {}), **table} if isinstance(table, dict) else table
     return resolve_run_file(data, folder=FULL.parent)
-
-
-def setups(found: RunPlan) -> dict[str, float]:
-    return {one.setup: one.calls for one in found.setups}
 
 
 def test_the_full_example_needs_nothing_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,29 +67,32 @@ def test_a_variable_that_is_set_is_no_warning(monkeypatch: pytest.MonkeyPatch) -
     assert not any("is not set" in one and "KEY" in one for one in plan_run(full()).warnings)
 
 
-def test_calls_of_an_episode_by_setup() -> None:
-    """About 20 calls with events, one without: at 20 turns."""
-    shown = setups(plan_run(full(rollout={"max_turns": 20})))
-    assert shown == {
-        "as the file says (outcome, sample_rate 1)": 1,
-        "event + outcome, 20 turns": 21,
-        "outcome only": 1,
-        "outcome, sample_rate 0.5": 0.5,
-    }
-    longer = setups(plan_run(full()))
-    assert longer["event + outcome, 50 turns"] == 51
-    assert longer["event + outcome, 20 turns"] == 21
-    events = plan_run(full(judge={"event_weight": 1.0, "outcome_weight": 0.0, "sample_rate": 0.5}))
-    assert setups(events)["as the file says (event, sample_rate 0.5)"] == 25
-    assert events.in_all["calls"] == 25 * 3200 + 50 * 220
+@pytest.mark.parametrize(
+    ("judge", "calls", "in_all"),
+    [
+        ({}, 1, 3200 + 220),
+        ({"event_weight": 1.0, "outcome_weight": 1.0}, 51, 51 * 3420),
+        (
+            {"event_weight": 1.0, "outcome_weight": 0.0, "sample_rate": 0.5},
+            25,
+            25 * 3200 + 50 * 220,
+        ),
+    ],
+)
+def test_calls_of_an_episode_of_50_turns(judge: dict[str, Any], calls: int, in_all: int) -> None:
+    found = plan_run(full(judge=judge))
+    assert found.episode is not None
+    assert (found.episode.calls, found.in_all["calls"]) == (calls, in_all)
 
 
 def test_cost_is_by_price() -> None:
     none, dear = plan_run(full()), plan_run(full(judge={"price": {"input": 0.15, "output": 0.6}}))
-    own = dear.setups[0]
+    own = dear.episode
+    assert own is not None
+    assert none.episode is not None
     assert own.cost_usd == pytest.approx((own.input_tokens * 0.15 + own.output_tokens * 0.6) / 1e6)
     assert dear.in_all["cost_usd"] == pytest.approx((own.cost_usd or 0.0) * 3420)
-    assert none.setups[0].cost_usd is None
+    assert none.episode.cost_usd is None
     assert not any("price" in one for one in dear.warnings)
 
 
@@ -130,7 +129,7 @@ def test_a_grader_that_cannot_be_asked_is_not_free(
     found = plan_run(resolve_run_file({**run, "judge": judge}, folder=tmp_path))
     assert {one.name: one.calls for one in found.graders} == {"asks": 1, "needs": None}
     assert set(found.in_all.values()) == {None}
-    assert found.setups == []
+    assert found.episode is None
     (said,) = (one for one in found.warnings if "graders.needs" in one)
     assert "right_one" in said
     print_run_plan(found, as_json=False)

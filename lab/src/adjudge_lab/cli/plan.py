@@ -83,22 +83,18 @@ def _print_judging(console: Console, found: RunPlan) -> None:
     console.print()
     graders = [[one.name, one.scope, _weight_cell(one), _calls_cell(one)] for one in found.graders]
     console.print(Table(["grader", *numeric("scope", "weight", "calls an episode")], graders))
-    if not found.setups:
+    if (one := found.episode) is None:
         return
     console.print()
-    setups = [
-        [
-            setup.setup,
-            f"{setup.calls:g}",
-            f"{setup.input_tokens:,.0f}",
-            f"{setup.output_tokens:,.0f}",
-            _cost_cell(setup.cost_usd, COST_UNIT_EPISODES),
-        ]
-        for setup in found.setups
+    row = [
+        f"{one.calls:g}",
+        f"{one.input_tokens:,.0f}",
+        f"{one.output_tokens:,.0f}",
+        _cost_cell(one.cost_usd, COST_UNIT_EPISODES),
     ]
     costs = f"USD per {COST_UNIT_EPISODES:,}"
-    columns = ["setup", *numeric("calls", "tokens in", "tokens out", costs)]
-    console.print(Table(columns, setups))
+    columns = ["", *numeric("calls", "tokens in", "tokens out", costs)]
+    console.print(Table(columns, [["judging an episode", *row]]))
     console.print(f"[dim]{clean(found.assumed)}[/]")
     whole = found.in_all
     cost = "" if whole["cost_usd"] is None else f"; {_cost_cell(whole['cost_usd'], 1)} USD"

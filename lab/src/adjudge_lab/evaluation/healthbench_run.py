@@ -222,8 +222,8 @@ class HealthbenchJob:
     """What is to be evaluated, and where it goes; ``summary`` is what it comes to.
 
     ``target``: ``SPEC.toml`` or ``SPEC.toml#GRADER``, whose rubric grader marks the criteria.
-    ``budget_usd``: what its judge may cost. ``startup_patience_s``: seconds to wait for a judge that
-    has never been reached.
+    ``budget_usd``: what its judge may cost. ``startup_patience_s``: how long to wait for a judge
+    that has never been reached.
     """
 
     target: str

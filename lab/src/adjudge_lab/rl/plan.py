@@ -52,96 +52,25 @@ from adjudge_lab.rl.verl.inputs import verl_version
 TOTAL_KEYS = ("calls", "input_tokens", "output_tokens", "cost_usd")
 """What :func:`total_costs` gives."""
 
-_SHORTER_TURNS = 20  # turns, of the row that shows what shorter episodes cost
-
 
 @dataclass(frozen=True)
-class JudgingSetup:
-    """What judging an episode takes, set up so; at most, without retries.
+class EpisodeCost:
+    """What judging an episode takes, at most, without retries; no ``cost_usd`` without a price."""
 
-    ``cost_usd``: per episode; ``None`` without a price.
-    """
-
-    setup: str
     calls: float
     input_tokens: float
     output_tokens: float
     cost_usd: float | None
 
 
-def judging_setups(
-    run: RunFile, asked: dict[str, JudgeCallEstimate], samples: int
-) -> Iterator[JudgingSetup]:
-    """The file's own setup, and what judging would take otherwise.
-
-    ``asked``: what ``samples`` rollouts are asked as the file says, by grader.
-    """
-    if not asked:
-        return
-    rate, own = run.judge.sample_rate, _scope_names(asked)
-    yield _build_setup(f"as the file says ({own}, sample_rate {rate:g})", asked, samples, rate)
-    if run.is_multi_turn:
-        yield from _turn_setups(run, asked, samples)
-    elif rate < 1:
-        yield _build_setup(f"{own}, sample_rate 1", asked, samples, 1.0)
-    if rate == 1.0 and run.judge.combine_mode == "weighted_sum" and run.backend == "trl":
-        yield _build_setup(f"{own}, sample_rate 0.5", asked, samples, 0.5)
-
-
-def _turn_setups(
-    run: RunFile, asked: dict[str, JudgeCallEstimate], samples: int
-) -> Iterator[JudgingSetup]:
-    """Every episode judged, with and without its turns, and with fewer of them."""
-    turns = run.rollout.max_turns
-    full = _estimate_with_rubric(run) if run.judge.rubric_id is not None else asked
-    of_event = {name: one for name, one in full.items() if one.scope == "event"}
-    of_outcome = {name: one for name, one in full.items() if one.scope == "outcome"}
-    if of_event:
-        yield _build_setup(f"{_scope_names(full)}, {turns:,} turns", full, samples, 1.0)
-        if turns > _SHORTER_TURNS:
-            shorter = _with_tables(run, rollout={"max_turns": _SHORTER_TURNS})
-            fewer = (
-                _estimate_with_rubric(shorter)
-                if run.judge.rubric_id is not None
-                else _estimate_calls(shorter)
-            )
-            yield _build_setup(
-                f"{_scope_names(fewer)}, {_SHORTER_TURNS} turns", fewer, samples, 1.0
-            )
-    if of_event and of_outcome:
-        yield _build_setup("outcome only", of_outcome, samples, 1.0)
-
-
-def _scope_names(asked: dict[str, JudgeCallEstimate]) -> str:
-    return " + ".join(sorted({one.scope for one in asked.values()}))
-
-
-def _estimate_with_rubric(run: RunFile) -> dict[str, JudgeCallEstimate]:
-    """What the run would ask with its rubric on episodes and on turns."""
-    return _estimate_calls(_with_tables(run, judge={"event_weight": 1.0, "outcome_weight": 1.0}))
-
-
-def _estimate_calls(run: RunFile) -> dict[str, JudgeCallEstimate]:
-    spec = dry_run_spec(run)
-    found = estimate_calls(spec, *dry_run_samples(run, spec, None))
-    return {name: one for name, one in found.items() if one.calls}
-
-
-def _with_tables(run: RunFile, **changed: dict[str, Any]) -> RunFile:
-    tables = {
-        name: getattr(run, name).model_copy(update=values) for name, values in changed.items()
-    }
-    return run.model_copy(update=tables)
-
-
-def _build_setup(
-    label: str, asked: dict[str, JudgeCallEstimate], samples: int, share: float
-) -> JudgingSetup:
+def _estimate_episode(
+    asked: dict[str, JudgeCallEstimate], samples: int, share: float
+) -> EpisodeCost:
+    """``asked``: what ``samples`` rollouts are asked, by grader; ``share`` of them are judged."""
     several, per = list(asked.values()), share / samples
     costs = [one.cost_usd for one in several]
     known = [cost for cost in costs if cost is not None]
-    return JudgingSetup(
-        label,
+    return EpisodeCost(
         sum(one.calls for one in several) * per,
         sum(one.input_tokens for one in several) * per,
         sum(one.output_tokens for one in several) * per,
@@ -150,18 +79,14 @@ def _build_setup(
 
 
 def total_costs(
-    found: list[JudgingSetup], rollouts: dict[str, int], run: RunFile
+    own: EpisodeCost | None, rollouts: dict[str, int], run: RunFile
 ) -> dict[str, float | None]:
     """The whole run's; held-out episodes are judged whatever ``sample_rate`` is."""
-    if not found:
+    if own is None:
         return dict.fromkeys(TOTAL_KEYS, 0.0)
-    own = found[0]
     times = rollouts["training"] + rollouts["evaluation"] / run.judge.sample_rate
     return {
-        "calls": own.calls * times,
-        "input_tokens": own.input_tokens * times,
-        "output_tokens": own.output_tokens * times,
-        "cost_usd": None if own.cost_usd is None else own.cost_usd * times,
+        key: None if (each := getattr(own, key)) is None else each * times for key in TOTAL_KEYS
     }
 
 
@@ -347,7 +272,7 @@ class RunPlan:
     rollouts: dict[str, int]
     rows: int | None = None
     graders: list[GraderPlan] = field(default_factory=list)
-    setups: list[JudgingSetup] = field(default_factory=list)
+    episode: EpisodeCost | None = None
     in_all: dict[str, float | None] = field(default_factory=dict)
     budget_usd: float | None = None
     time: str = ""
@@ -380,8 +305,9 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
         f"graders.{name}: its calls are not counted: {why}" for name, why in unknown.items()
     )
     rollouts = _count_rollouts(run)
-    found = [] if unknown else list(judging_setups(run, asked, size))
-    in_all = dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(found, rollouts, run)
+    counted = asked and not unknown
+    episode = _estimate_episode(asked, size, run.judge.sample_rate) if counted else None
+    in_all = dict.fromkeys(TOTAL_KEYS) if unknown else total_costs(episode, rollouts, run)
     made = RunPlan(
         file=run.where,
         backend=run.backend,
@@ -404,7 +330,7 @@ def plan_run(run: RunFile, folder: Path = Path("runs/NAME")) -> RunPlan:
             )
             for entry in spec.graders
         ],
-        setups=found,
+        episode=episode,
         in_all=in_all,
         budget_usd=run.judge.budget_usd,
         time=describe_time(run, in_all["calls"]),
