@@ -295,11 +295,15 @@ def test_a_choice_with_spaces_around_it_is_honoured() -> None:
     assert find_ignored_features(call, "a", "stop", None, None) == ("choices", "usage")
 
 
+NO_PARSER = "Unable to generate parser for this template. Automatic parser generation failed"
+
+
 @pytest.mark.parametrize(
     ("status", "message", "kind"),
     [
         (400, "request (3031 tokens) exceeds the available context size", ErrorKind.INVALID_INPUT),
         (400, "failed: JSON schema error at #/a: cannot resolve $ref", ErrorKind.UNSUPPORTED),
+        (400, f"{NO_PARSER}: JSON schema error at #: unrecognized type", ErrorKind.UNSUPPORTED),
         (400, "Failed to initialize samplers: failed to parse grammar", ErrorKind.UNSUPPORTED),
         (500, "image input is not supported - hint: mmproj", ErrorKind.UNSUPPORTED),
         (500, "out of memory", ErrorKind.SERVER_ERROR),
