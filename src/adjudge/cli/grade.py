@@ -101,8 +101,7 @@ def print_estimate(job: GradingJob, *, as_json: bool) -> None:
         raise typer.Exit(2)
     console.print(
         f"{rows:,} samples, estimated from the first {len(samples):,}; tokens out and cost are "
-        "upper bounds by max_tokens, without retries; new: of the tokens in, what a server with a "
-        "prefix cache must read"
+        "upper bounds by max_tokens, without retries"
     )
     console.print(_scenario_table(found, rows))
     for name, one in asked.items():
@@ -132,21 +131,18 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
 
 def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
     per_many = f"USD per {COST_UNIT_EPISODES:,} episodes"
-    columns = numeric(
-        "calls", "tokens in", "new", "tokens out", "USD a sample", per_many, "USD in all"
-    )
+    columns = numeric("calls", "tokens in", "tokens out", "USD a sample", per_many, "USD in all")
     cells = [
         [
             row["scenario"],
             f"{row['calls']:.2f}",
             f"{row['input_tokens']:,.0f}",
-            f"{row['new_input_tokens']:,.0f}",
             f"≤ {row['output_tokens']:,.0f}",
             *(_usd_cell(row["cost_usd"], times) for times in (1, COST_UNIT_EPISODES, rows)),
         ]
         for row in found
     ]
-    dear = ("USD a sample", per_many, "tokens out", "new", "tokens in")
+    dear = ("USD a sample", per_many, "tokens out", "tokens in")
     return Table(["", *columns], cells, drop=dear, keep=("calls", "USD in all"))
 
 

@@ -134,7 +134,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         else:
             atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
         tally.note = "writing summary and report"
-        summary: dict[str, Any] = {"transcripts": None, "prompts": None}
+        summary: dict[str, Any] = {"transcripts": None}
         for one in observers:
             one.on_end(summary)
         summary["warnings"] = list_warnings(summary)

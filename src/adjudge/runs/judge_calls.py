@@ -22,7 +22,6 @@ from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
-from adjudge.runs.prefixes import PromptTree
 from adjudge.stats import mean
 from adjudge.types import GraderError, GraderResult, GraderScore, Sample
 
@@ -172,23 +171,10 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
 
 
 def describe_calls(summary: Mapping[str, Any]) -> str:
-    """Why judges were asked, how much they read, and what a resumed run has cost in all."""
+    """Why judges were asked, and what a resumed run has cost in all."""
     asks = summary.get("asks") or {}
     why = f"calls by reason: {_format_counts(asks)}" if asks.keys() - {"first", "draw"} else ""
-    return "; ".join(filter(None, (why, _describe_prompts(summary), describe_spending(summary))))
-
-
-def _describe_prompts(summary: Mapping[str, Any]) -> str:
-    """How much of their prompts judges read, and the least possible; empty where none is known."""
-    found = summary.get("prompts") or {}
-    if not found.get("input_tokens"):
-        return ""
-    read = found["input_tokens"] - found["cached_tokens"]
-    return (
-        f"prompts: {read:,} of {found['input_tokens']:,} tokens were read, and "
-        f"{found['cached_tokens']:,} were in a server's cache; with each equal beginning read once "
-        f"{found['new_input_tokens']:,} are needed"
-    )
+    return "; ".join(filter(None, (why, describe_spending(summary))))
 
 
 def calls_table(found: EndpointTable) -> Table:
@@ -276,7 +262,6 @@ COST_UNIT_EPISODES = 1_000
 class JudgeCallEstimate:
     """Calls of one grader over the samples looked at: ``output_tokens`` are the most allowed.
 
-    ``new_input_tokens``: what a server must read that knows each beginning from the calls before.
     ``cost_usd`` is ``None`` without a price; it assumes replies of full length and no cache. Where
     nothing could be asked, ``why`` says so, and the rest is not known, not 0. ``judge_calls`` and
     ``judge_tokens`` are the calls and all their tokens, in and out, by judge.
@@ -285,20 +270,18 @@ class JudgeCallEstimate:
     scope: str
     calls: int = 0
     input_tokens: int = 0
-    new_input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     why: str = ""
     judge_calls: dict[str, int] = field(default_factory=dict)
     judge_tokens: dict[str, int] = field(default_factory=dict)
 
-    def add(self, judge: str, reads: int, writes: int, price: Price | None, new: float) -> None:
-        """One call was asked for, of whose prompt the share ``new`` was in none before."""
+    def add(self, judge: str, reads: int, writes: int, price: Price | None) -> None:
+        """One call was asked for."""
         self.calls += 1
         _count(self.judge_calls, {judge: 1})
         _count(self.judge_tokens, {judge: reads + writes})
         self.input_tokens += reads
-        self.new_input_tokens += round(reads * new)
         self.output_tokens += writes
         if price is None:
             self.cost_usd = None
@@ -309,7 +292,6 @@ class JudgeCallEstimate:
         """What ``other`` counted was asked for, so many times."""
         self.calls += round(other.calls * times)
         self.input_tokens += round(other.input_tokens * times)
-        self.new_input_tokens += round(other.new_input_tokens * times)
         self.output_tokens += round(other.output_tokens * times)
         _count(self.judge_calls, other.judge_calls, times)
         _count(self.judge_tokens, other.judge_tokens, times)
@@ -330,12 +312,10 @@ class _CallMeter(ChatModel):
 
     kind = "scripted"
 
-    def __init__(
-        self, name: str, model: ChatModel, asked: JudgeCallEstimate, prompts: PromptTree
-    ) -> None:
+    def __init__(self, name: str, model: ChatModel, asked: JudgeCallEstimate) -> None:
         self._name = name
         self.model, self.features = model.model, model.features
-        self._asked, self._prompts = asked, prompts
+        self._asked = asked
         self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
         self._price: Price | None = getattr(model, "price", None)
         # Cassettes and scripts cost nothing.
@@ -349,8 +329,7 @@ class _CallMeter(ChatModel):
 
         sampling = {**self._sampling, **asked}
         price = Price(input=0.0, output=0.0) if self._free else self._price
-        tokens = estimate_tokens(messages, sampling)
-        self._asked.add(self._name, *tokens, price, self._prompts.add(messages))
+        self._asked.add(self._name, *estimate_tokens(messages, sampling), price)
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 
@@ -358,8 +337,7 @@ def build_call_meters(
     judges: Mapping[str, ChatModel], asked: JudgeCallEstimate
 ) -> dict[str, ChatModel]:
     """Stand-ins for ``judges``, which count in ``asked`` what they are asked, and say nothing."""
-    prompts = PromptTree()
-    return {name: _CallMeter(name, judge, asked, prompts) for name, judge in judges.items()}
+    return {name: _CallMeter(name, judge, asked) for name, judge in judges.items()}
 
 
 def estimate_calls(
@@ -498,7 +476,6 @@ def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[st
         "share": share,
         "calls": sum(one.calls for one in several) * per,
         "input_tokens": sum(one.input_tokens for one in several) * per,
-        "new_input_tokens": sum(one.new_input_tokens for one in several) * per,
         "output_tokens": sum(one.output_tokens for one in several) * per,
         "cost_usd": sum(known) * per if len(known) == len(costs) else None,
     }
