@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjudge.runs.disagreements import Disagreements, find_disagreements
+from adjudge.runs.label_queue import Disagreements, find_disagreements
 
 GROUPS = ["a"] * 4 + ["b"] * 4
 ENV = [0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]

@@ -254,7 +254,7 @@ def _missing_tiles(reading: RunReader) -> list[Tile]:
         format_percent(failed.total(), len(rollouts) - undrawn),
         lost or "of the samples",
     )
-    if not failed:
+    if not failed or rollouts.stepped:
         return [missing]
     return [missing, Tile("Advantages of other sign", format_integer(turned), note)]
 
@@ -400,7 +400,7 @@ def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
     if show == "missing":
         return one in rollouts.missing
     if show == "turned":
-        return one in rollouts.missing and rollouts.turned(one) > 0
+        return bool(rollouts.turned(one))
     return std(_present_rewards(rollouts, one)) == 0
 
 
@@ -513,7 +513,7 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
         "left_out": both.left_out[place],
         "as_zero": both.as_zero[place],
         "turned": place in both.turned,
-        "formula": explain_reward(reading.combination, found),
+        "formula": explain_reward(reading.reward, found),
         **{name: drawable_number(found.get(name)) for name in ("seed", "policy_version", "tokens")},
         "turn_advantages": [drawable_number(x) for x in _as_list(found.get("turn_advantages"))],
         "story": reading.tell(found, _compared_members(reading, one, both)),

@@ -66,7 +66,7 @@ export class Explorer {
     button.dataset.group = group.id;
     const missing = make("td", { className: "n" }, group.missing ? make("span", { className: "lost" }, whole(group.missing)) : "0");
     const row = make("tr", {}, ...(grading ? [] : [cell(whole(group.step))]), make("th", { scope: "row", className: "id" }, button), cell(whole(group.size)), missing,
-      cell(group.missing ? whole(group.turned) : "–"), cell(figure(group.mean)), cell(figure(group.std)));
+      cell(group.missing && group.turned !== null ? whole(group.turned) : "–"), cell(figure(group.mean)), cell(figure(group.std)));
     if (this.group === group.id) row.setAttribute("aria-current", "true");
     return row;
   }
@@ -96,12 +96,13 @@ export class Explorer {
     const { found } = this;
     if (!found) return;
     // Where nothing is missing, both ways are one.
-    const zero = $("zero").checked && found.missing > 0;
-    $("zero").closest("label").hidden = !found.missing;
+    const comparable = found.missing > 0 && found.mean_as_zero !== null;
+    const zero = $("zero").checked && comparable;
+    $("zero").closest("label").hidden = !comparable;
     const recorded = found.members.some((one) => one.advantage !== null || one.turn_advantages);
     const env = found.members.some((one) => one.env_reward !== null);
     const spoken = found.members.some((one) => one.said);
-    const most = Math.max(1e-9, ...found.members.flatMap((one) => [Math.abs(one.left_out || 0), Math.abs(one.as_zero)]));
+    const most = Math.max(1e-9, ...found.members.flatMap((one) => [Math.abs(one.left_out || 0), Math.abs(one.as_zero || 0)]));
     const labels = [["Sample"], ["Reward", "n"], [found.missing ? "Left out" : "In its group", "n"], ...(zero ? [["Failures as\u00a00", "n"], ["Both"]] : []), ...(recorded ? [["Advantage", "n"]] : []),
       ...(env ? [["Env reward", "n"]] : []), ...found.score_names.map((name) => [name, "n"]), ...(spoken ? [["Last reply"]] : [])];
     $("members").tHead.replaceChildren(heads(labels));

@@ -11,11 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adjudge.report.page import to_browser_json
-from adjudge.runs.disagreements import MOST, Disagreements, find_disagreements
 from adjudge.runs.judge_findings import find_judge_problems
+from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import RolloutIndex, present_number
 from adjudge.runs.view.run_reader import RunReader
 
@@ -88,7 +86,7 @@ def list_disagreements(reading: RunReader) -> dict[str, Any]:
         "rule": found.rule,
         "worst": [
             {
-                **msgspec.structs.asdict(one),
+                **one._asdict(),
                 "row": one.place,
                 "link": sample_link(reading, one.place),
                 "name": _name(reading, one.place),

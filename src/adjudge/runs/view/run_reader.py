@@ -24,11 +24,9 @@ from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
     Curves,
-    RewardCombination,
     RolloutIndex,
-    combination_from_table,
     decode_json_leniently,
-    parse_combination,
+    read_reward_settings,
 )
 from adjudge.types import Sample
 
@@ -187,7 +185,8 @@ class RunReader:
         self._config = _SmallFile(folder / "config.toml")
         self.run: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        self.combination: RewardCombination | None = None
+        self.reward: dict[str, Any] = {}
+        """The settings of the reward, where the folder has them."""
         self.kind: RunKind | None = None
         self.bytes_read = 0
         self._start()
@@ -201,7 +200,7 @@ class RunReader:
         self._journal = JsonlTail(self.folder / "journal.jsonl")
         self._tails = (self._metrics, self._alarms, self._samples, self._journal)
         self.curves = Curves()
-        self.rollouts = RolloutIndex(self.combination)
+        self.rollouts = RolloutIndex(stepped=self.reward.get("group", "none") != "none")
         self.alarms: list[dict[str, Any]] = []
         self._journal_lines = self._broken_lines = 0
 
@@ -287,17 +286,14 @@ class RunReader:
             if was and any(was.get(key) != self.run.get(key) for key in ("created", "pid")):
                 self._restart()
         self.summary = self._summary.table()
-        how = self.combination
+        reward = self.reward
         if (self._run.stamp, self._config.stamp) != (before, config):
-            how = self._combination()
+            text = (self._config.data or b"").decode("utf-8", "replace")
+            reward = read_reward_settings(self.run, text)
         kind = self._kind()
-        if (kind, how) != (self.kind, self.combination):
-            self.kind, self.combination = kind, how
+        if (kind, reward) != (self.kind, self.reward):
+            self.kind, self.reward = kind, reward
             self._restart()
-
-    def _combination(self) -> RewardCombination | None:
-        text = (self._config.data or b"").decode("utf-8", "replace")
-        return parse_combination(text) or combination_from_table(self.run.get("reward"))
 
     def _kind(self) -> RunKind | None:
         if self.run.get("kind") == "train":
