@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.report.charts import histogram_chart
+from adjudge.report.charts import ChartLine, histogram_chart, line_chart, merge_equal_lines
 from adjudge.report.elements import format_integer, format_number, format_percent
 from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
@@ -87,7 +87,7 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
         "progress": _progress(reading),
         "changed_at": reading.changed_at,
         "tiles": [tile._asdict() for tile in _tiles(reading)],
-        "curves": _curves(curves),
+        "curves": _curves(curves, reading.alarms),
         "alarms": [_alarm(one) for one in reading.alarms],
         "first_step": min(rollouts.steps, default=None),
         "last_step": max(rollouts.steps, default=None),
@@ -279,14 +279,30 @@ def _alarm(one: dict[str, Any]) -> dict[str, Any]:
 # --- curves -------------------------------------------------------------------------------------
 
 
-def _curves(curves: Curves) -> dict[str, Any]:
-    found = [_draw_chart(curves, chart) for chart in _charts(curves)]
-    return {
-        "rows": curves.rows,
-        "width": curves.width,
-        "steps": curves.points("step"),
-        "charts": [chart for chart in found if chart is not None],
-    }
+def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The curves as figures, the first of which matter most, and their values by line and point."""
+    steps = curves.points("step")
+    marks = [drawable_number(one.get("step")) for one in alarms if not one.get("note")]
+    charts = []
+    for chart in _charts(curves):
+        lines = [
+            ChartLine(name, _six_digits(curves.points(key, _total_metric(key))))
+            for name, key in chart.lines
+            if key in curves.keys
+        ]
+        figure = line_chart(
+            chart.title,
+            lines,
+            steps,
+            low=chart.low,
+            high=chart.high,
+            marks=[one for one in marks if one is not None],
+            followed=True,
+        )
+        if figure is not None:
+            values = [line.values for line in merge_equal_lines(lines)]
+            charts.append({"title": chart.title, "figure": figure.as_tree(), "values": values})
+    return {"rows": curves.rows, "width": curves.width, "steps": steps, "charts": charts}
 
 
 def _charts(curves: Curves) -> Iterable[_Chart]:
@@ -307,18 +323,6 @@ def _missing_chart(curves: Curves) -> _Chart:
     lines = [("all", _MISSING)]
     lines += [(key.removeprefix(f"{_MISSING}/"), key) for key in most[: _MOST_LINES - 1]]
     return _Chart("Rewards missing, share", lines, 0.0)
-
-
-def _draw_chart(curves: Curves, chart: _Chart) -> dict[str, Any] | None:
-    keys = set(curves.keys)
-    lines = [
-        {"name": name, "values": _six_digits(curves.points(key, _total_metric(key)))}
-        for name, key in chart.lines
-        if key in keys
-    ]
-    if not lines:
-        return None
-    return {"title": chart.title, "low": chart.low, "high": chart.high, "lines": lines}
 
 
 def _total_metric(key: str) -> str | None:

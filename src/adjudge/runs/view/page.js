@@ -8,6 +8,7 @@ import { Story } from "./story.js";
 const LIVE = 1000;
 const IDLE = 5000;
 const LAST = 20;
+const FIRST = 3;
 
 const story = new Story((promise) => failing(promise));
 let run = null;
@@ -44,7 +45,6 @@ function curves() {
   $("curves").hidden = document.querySelector("nav a").hidden = run.kind === "grade";
   $("no-curves").hidden = rows > 0;
   $("reading").hidden = rows === 0;
-  const marks = run.alarms.filter((one) => !one.note && one.step !== null).map((one) => one.step);
   const pointed = (share) => {
     const known = steps.filter((x) => x !== null);
     const wanted = known[0] + share * (known[known.length - 1] - known[0]);
@@ -52,10 +52,13 @@ function curves() {
     steps.forEach((step, i) => { if (step !== null && Math.abs(step - wanted) < Math.abs(steps[best] - wanted)) best = i; });
     read(best);
   };
-  view.charts = charts.map((chart) => curve(chart, steps, marks, pointed)).filter(Boolean);
-  $("charts").replaceChildren(...view.charts.map((chart) => chart.node));
+  view.charts = charts.map((chart) => curve(chart, steps, pointed));
+  const nodes = view.charts.map((chart) => chart.node);
+  $("charts").replaceChildren(...nodes.slice(0, FIRST));
+  $("more-charts").replaceChildren(...nodes.slice(FIRST));
+  $("more-charts").parentNode.hidden = nodes.length <= FIRST;
   const averaged = width > 1 ? [`Each point is the mean of ${whole(width)} steps.`] : [];
-  $("averaged").textContent = [...averaged, ...(marks.length ? ["Upright lines are the sentinel’s alarms."] : [])].join(" ");
+  $("averaged").textContent = [...averaged, ...(run.alarms.some((one) => !one.note && one.step !== null) ? ["Upright lines are the sentinel’s alarms."] : [])].join(" ");
   $("at").max = Math.max(0, steps.length - 1);
   read(view.at === null ? steps.length - 1 : Math.min(view.at, steps.length - 1), true);
 }
