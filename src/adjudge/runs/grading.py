@@ -120,7 +120,10 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         if job.engine is not None:
             asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
         names = [entry.name for entry in job.spec.graders]
-        totals, page = GradingTotals(job.spec, graders, started), ReportRows(names)
+        totals, page = (
+            GradingTotals(job.spec, graders, started),
+            ReportRows(names, counted.sizes.total()),
+        )
         kept = GradedRows()
         observers: list[RunObserver] = [totals, page]
         if function.draws > 1:

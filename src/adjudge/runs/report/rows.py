@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappush, heappushpop, nlargest, nsmallest
+from heapq import nlargest, nsmallest
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -28,14 +28,12 @@ from adjudge.types import GraderError
 
 MAX_BYTES = 3_000_000
 """What the table's data may take in the page."""
-FIRST, SPREAD, EXTREMES, EACH_KIND = 200, 1_000, 100, 5
-"""Of too many samples: how many of the first, of the whole input, of both ends of the rewards, and
-of each kind of failure."""
+FIRST, SPREAD, EACH_KIND = 200, 1_000, 5
+"""Of too many samples: how many of the first, of the whole input, and of each kind of failure."""
 CHOICE = (
-    f"the first {FIRST}, {SPREAD:,} spread evenly over the input, the {EXTREMES} lowest and the "
-    f"{EXTREMES} highest rewards, and {EACH_KIND} of each kind of missing reward, of each kind of "
-    "failure of a grader, and of what a grader had nothing to judge in; of these, as many as fit "
-    f"into {MAX_BYTES // 1_000_000} MB"
+    f"the first {FIRST}, {SPREAD:,} spread evenly over the input, and {EACH_KIND} of each kind of "
+    "missing reward, of each kind of failure of a grader, and of what a grader had nothing to "
+    f"judge in; of these, as many as fit into {MAX_BYTES // 1_000_000} MB"
 )
 MAX_STORIES = 60
 MAX_STORY_BYTES = 1_300_000
@@ -109,29 +107,26 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
 class ReportRows:
     """Chooses the rows of a page from samples that come one after the other.
 
-    ``names``: the graders'.
+    ``names``: the graders'; ``total``: how many samples come.
     """
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), total: int = 0) -> None:
         self._names = names
         self._all: list[ReportRow] | None = []
         self._room = _Room()
         self._count = 0
-        self._first: list[ReportRow] = []
-        self._spread, self._low, self._high = map(_Smallest, (SPREAD, EXTREMES, EXTREMES))
-        self._kinds: dict[str, list[ReportRow]] = {}
+        self._least_share = SPREAD / max(1, total)
+        self._sorts: dict[str, list[ReportRow]] = {}
 
     def on_sample(self, one: RewardedSample) -> None:
         """The next sample of a run."""
         kinds = _failure_kinds(self._names, one)
-        self.add(one.result.score, kinds, lambda: ReportRow.of(one, self._names))
+        self.add(kinds, lambda: ReportRow.of(one, self._names))
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """The summary has nothing of the page."""
 
-    def add(
-        self, reward: float | None, kinds: Iterable[str], make_row: Callable[[], ReportRow]
-    ) -> None:
+    def add(self, kinds: Iterable[str], make_row: Callable[[], ReportRow]) -> None:
         """The next sample; ``kinds`` of what failed in it. ``make_row`` is called if it is kept."""
         at, row = self._count, None
         self._count += 1
@@ -141,40 +136,26 @@ class ReportRows:
                 self._all.append(row)
             else:
                 self._all = None
-        kept = [self._first] if at < FIRST else []
-        for kind in kinds:
-            of_kind = self._kinds.setdefault(kind, [])
-            if len(of_kind) < EACH_KIND:
-                kept.append(of_kind)
-        place = at * _GOLDEN & _LOW_BITS
-        at_end = reward is not None and (reward < self._low.limit or -reward < self._high.limit)
-        if not (kept or at_end or place < self._spread.limit):
-            return  # as most of a million
-        row = row or _cut_texts(make_row())
-        for rows in kept:
-            rows.append(row)
-        self._spread.add(place, at, row)
-        if reward is not None:
-            self._low.add(reward, at, row)
-            self._high.add(-reward, at, row)
+        sorts = [kind for kind in kinds if len(self._sorts.get(kind, ())) < EACH_KIND]
+        if at < FIRST:
+            sorts.append("first")
+        if (at * _GOLDEN & _LOW_BITS) <= self._least_share * _LOW_BITS:
+            sorts.append("spread")
+        if sorts:
+            row = row or _cut_texts(make_row())
+            for sort in sorts:
+                self._sorts.setdefault(sort, []).append(row)
 
     def chosen(self) -> list[ReportRow]:
-        """The rows of the page in the order of the input."""
+        """The rows of the page in the order of the input; each sort of row has some."""
         if self._all is not None:
             return self._all
         room = _Room()
         found: dict[int, ReportRow] = {}
-        for row in self._by_turns():
-            if row.index not in found and room.takes(row):
+        for row in chain.from_iterable(zip_longest(*self._sorts.values())):
+            if row is not None and row.index not in found and room.takes(row):
                 found[row.index] = row
         return [found[index] for index in sorted(found)]
-
-    def _by_turns(self) -> Iterator[ReportRow]:
-        """One of each sort of row, then another one of each, so that every sort has some."""
-        sorts = [*self._kinds.values(), self._first]
-        sorts += [one.rows() for one in (self._low, self._high, self._spread)]
-        for turn in zip_longest(*sorts):
-            yield from (row for row in turn if row is not None)
 
 
 def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
@@ -187,31 +168,6 @@ def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
             yield f"{name}: {answer.kind}"
         elif not getattr(answer, "evaluable", True):
             yield f"{name}: not evaluable"
-
-
-class _Smallest:
-    """The rows with the smallest values, the earliest of equal ones."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._heap: list[tuple[float, int, ReportRow]] = []
-        self.limit = math.inf
-        """Only what is less is added."""
-
-    def add(self, value: float, at: int, row: ReportRow) -> None:
-        if value >= self.limit:
-            return
-        entry = (-value, -at, row)
-        if len(self._heap) < self._most:
-            heappush(self._heap, entry)
-        else:
-            heappushpop(self._heap, entry)
-        if len(self._heap) == self._most:
-            self.limit = -self._heap[0][0]
-
-    def rows(self) -> list[ReportRow]:
-        """From the smallest value on."""
-        return [row for _, _, row in sorted(self._heap, key=lambda one: one[:2], reverse=True)]
 
 
 class _Room:
