@@ -335,9 +335,6 @@ def _six_digits(values: Iterable[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
-GROUP_FILTERS = ("all", "missing", "turned", "flat")
-"""Which groups a list can be narrowed to."""
-
 _PAGE = 20
 _MAX_MEMBERS = 256
 _SNIPPET = 200

@@ -1,13 +1,12 @@
 """Ways through the samples of a run: links, the next one of a sort, the worst disagreements.
 
 A link names a sample in the page's address, and still does after a reload or on another machine:
-``17`` is the sample of that index, ``3/17`` that of step 3 of a training run, and a rollout's key
-names the same rollout in every run that graded it.
+``17`` is the sample of that index, ``3/17`` that of step 3 of a training run.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import RolloutIndex, present_number
 from adjudge.runs.view.run_reader import RunReader
 
-KEY = re.compile(r"[0-9a-f]{16,64}")
-"""What a rollout's key looks like."""
 _SCORE = "_score"
 _MAX_DETAILS = 20_000
 """Samples that are read again where only what graders said tells disagreements."""
@@ -33,27 +30,15 @@ def sample_link(reading: RunReader, row: int) -> str:
     return str(index)
 
 
-def find_row(
-    reading: RunReader, index: int | None = None, step: int | None = None, key: str | None = None
-) -> dict[str, int] | None:
+def find_row(reading: RunReader, index: int, step: int | None = None) -> dict[str, int] | None:
     """The row that a link names; ``None`` where there is none, or not yet."""
-    if key is not None:
-        row = reading.find_line(f'"{key}"'.encode("ascii"))
-    else:
-        row = _row_of(reading.rollouts, index, step)
+    rollouts = reading.rollouts
+    rows: Iterable[int] = range(len(rollouts))
+    if step is not None:
+        groups = rollouts.steps.get(step, ())
+        rows = (row for group in groups for row in rollouts.groups[group].rows)
+    row = next((row for row in rows if rollouts.places[row] == index), None)
     return None if row is None else {"row": row}
-
-
-def _row_of(rollouts: RolloutIndex, index: int | None, step: int | None) -> int | None:
-    if index is None:
-        return None
-    if step is None:
-        try:
-            return rollouts.places.index(index)
-        except ValueError:
-            return None
-    rows = (row for group in rollouts.steps.get(step, ()) for row in rollouts.groups[group].rows)
-    return next((row for row in rows if rollouts.places[row] == index), None)
 
 
 def describe_steps(reading: RunReader, row: int) -> dict[str, str | None]:

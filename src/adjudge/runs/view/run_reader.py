@@ -9,7 +9,6 @@ import contextlib
 import os
 import stat
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -378,18 +377,6 @@ class RunReader:
         report = _SmallFile(self.folder / "report.html")
         report.look()
         return report.data
-
-    def find_line(self, part: bytes) -> int | None:
-        """The row of the first indexed line that has ``part``."""
-        with contextlib.suppress(OSError), self._samples.path.open("rb") as file:
-            offset = 0
-            for line in file:
-                if part in line:
-                    row = bisect_left(self.rollouts.offsets, offset)
-                    known = row < len(self.rollouts) and self.rollouts.offsets[row] == offset
-                    return row if known else None
-                offset += len(line)
-        return None
 
     @property
     def total_bytes_read(self) -> int:

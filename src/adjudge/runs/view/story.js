@@ -8,11 +8,11 @@ import { SamplePage, describeFound, disagreementsList } from "./sample.js";
 const GROWN = 1.1;
 const LABELLING = "adjudge-labelling";
 
-// What a link asks for: 17 is an index, 3/17 a step and an index, else it is a rollout's key.
+// What a link asks for: 17 is an index, 3/17 a step and an index.
 function questionOf(link) {
   const found = /^(?:(-?\d{1,15})\/)?(-?\d{1,15})$/.exec(link);
-  if (found) return found[1] === undefined ? { index: found[2] } : { step: found[1], index: found[2] };
-  return /^[0-9a-f]{16,64}$/.test(link) ? { key: link } : null;
+  if (!found) return null;
+  return found[1] === undefined ? { index: found[2] } : { step: found[1], index: found[2] };
 }
 
 export class Story {
