@@ -111,16 +111,6 @@ def test_an_estimate_needs_no_key(
         assert "the environment variable OPENAI_API_KEY" in found.stderr
 
 
-def test_an_equal_beginning_is_new_once(folder: Path) -> None:
-    """Two prompts by three answers: of the later ones the answer alone is new."""
-    long = " ".join(map(str, range(400)))
-    rows = [{"prompt": f"{n}: {long}", "response": "yes"} for n in (1, 2, 1, 2, 1, 2)]
-    (folder / "rollouts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    _, found = run("grade", "rollouts.jsonl", "--spec", "scores.toml")
-    read, new = (found["graders"]["quality"][f"{key}input_tokens"] for key in ("", "new_"))
-    assert read / 8 < new < read / 3
-
-
 def test_a_grading_says_how_long_its_judge_takes(folder: Path) -> None:
     limits = "[judges.main.endpoint]\nmax_concurrency = 4\nrequests_per_minute = 30"
     spec = folder / "scores.toml"
