@@ -403,7 +403,9 @@ def check_budget(summary: Mapping[str, Any], folder: Path) -> None:
         f"[red]the budget is spent:[/] it was not enough for {unpaid:,} calls; "
         f"{reward['missing']:,} of {asked:,} rewards are missing"
     )
-    print_resume_command(folder, "To go on, give a larger budget and run")
+    budget = summary.get("spending", {}).get("budget_usd")
+    larger = f"{2 * budget:g}" if budget else ""
+    print_resume_command(folder, "To go on with a larger budget, run", larger)
     raise typer.Exit(4)
 
 

@@ -125,7 +125,11 @@ class Table:
         from rich.text import Text  # noqa: PLC0415 (slow to load)
 
         columns = [
-            _TerminalColumn(column, [row[place] if place < len(row) else "" for row in self.rows])
+            _TerminalColumn(
+                column,
+                [row[place] if place < len(row) else "" for row in self.rows],
+                first=not place,
+            )
             for place, column in enumerate(self.columns)
         ]
         shown = self._fitting_places(columns, options.max_width)
@@ -202,7 +206,7 @@ _EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
 class _TerminalColumn:
     """A column's heading and cells as a terminal shows them, and how much room they need."""
 
-    def __init__(self, column: Column, cells: Sequence[object]) -> None:
+    def __init__(self, column: Column, cells: Sequence[object], *, first: bool) -> None:
         self.heading = _terminal_text(column.heading)
         self.kind = column.kind
         self.cells = [_terminal_text(cell) for cell in cells]
@@ -216,6 +220,8 @@ class _TerminalColumn:
                 words.append(line.cell_len)
         widest = max([self.heading.cell_len, *(line.cell_len for line in lines)])
         easy = _EASY_WIDTHS.get(column.kind, 0) if may_break else 0
+        if first and easy:  # what a row is about is read in one line, where it is not long
+            easy = max(easy, _MOST_UNBROKEN)
         self.wanted = max([1, *words, min(widest, easy)])
 
 

@@ -402,18 +402,15 @@ def estimate_scenarios(
     """
     rate = spec.reward.sample_rate
     scopes = sorted({one.scope for one in asked.values()}, reverse=True)
-    both = " + ".join(scopes)
-    yield _scenario_row(
-        f"as the spec says ({both}, sample_rate {rate:g})", asked.values(), samples, rate
-    )
+    yield _scenario_row("as the spec says", asked.values(), samples, rate)
     if len(scopes) > 1:
-        yield _scenario_row(f"{both}, every sample", asked.values(), samples, 1.0)
+        yield _scenario_row("every sample", asked.values(), samples, 1.0)
     for scope in scopes:
         of_scope = [one for one in asked.values() if one.scope == scope]
         if len(scopes) > 1:
             yield _scenario_row(f"{scope} only", of_scope, samples, 1.0)
     if rate == 1.0:
-        yield _scenario_row(f"{both}, sample_rate 0.5", asked.values(), samples, 0.5)
+        yield _scenario_row("half the samples", asked.values(), samples, 0.5)
 
 
 def estimate_times(
