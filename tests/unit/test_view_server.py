@@ -28,10 +28,10 @@ def folder(tmp_path: Path) -> Path:
     run = tmp_path / "run"
     run.mkdir()
     (tmp_path / "secret.txt").write_text(MARK)
-    (run / "run.json").write_text('{"kind": "train", "label": "<b>half \\ud800</b>"}')
+    (run / "run.json").write_text('{"kind": "train", "label": "<b>half</b>"}')
     (run / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     rows = [
-        {"step": 1, "index": i, "group": "1/0", "reward": r, "messages": [{"content": "\ud800"}]}
+        {"step": 1, "index": i, "group": "1/0", "reward": r, "messages": [{"content": "<i>"}]}
         for i, r in enumerate((0.4, 0.6, None))
     ]
     (run / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -80,7 +80,7 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
     first, again = asked(folder, "/api/overview", "/api/overview?version=other")
     found = json.loads(first[2])
     assert found == json.loads(again[2])
-    assert (found["label"], found["samples"]) == ("<b>half \ud800</b>", 3)
+    assert (found["label"], found["samples"]) == ("<b>half</b>", 3)
     where = f"generation={found['generation']}"
     unchanged, group, sample, hists, groups = asked(
         folder,
@@ -92,7 +92,7 @@ def test_the_answers_follow_the_run(folder: Path) -> None:
     )
     assert unchanged[0] == 204
     assert json.loads(group[2])["turned"] == 1
-    assert json.loads(sample[2])["story"]["messages"] == [{"content": "\ud800"}]
+    assert json.loads(sample[2])["story"]["messages"] == [{"content": "<i>"}]
     assert json.loads(hists[2])["charts"][0]["counts"]
     assert json.loads(groups[2])["found"] == 1
 

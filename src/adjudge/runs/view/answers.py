@@ -434,40 +434,23 @@ def describe_group(reading: RunReader, one: int) -> dict[str, Any] | None:
     rollouts = reading.rollouts
     if not 0 <= one < len(rollouts.groups):
         return None
-    found = rollouts.groups[one]
     both = rollouts.both_ways(one)
-    turned = set(both.turned)
-    members = [
-        {
-            **_member(reading, row),
-            "left_out": both.left_out[place],
-            "as_zero": both.as_zero[place],
-            "turned": place in turned,
+    members = _compared_members(reading, one, both)
+    for member in members:
+        row = member["row"]
+        found = reading.row(row) or {}
+        member |= {
+            "turn_advantages": _as_list(found.get("turn_advantages")) or None,
+            "tokens": present_number(rollouts.tokens[row]),
+            "scores": [rollouts.score(key, row) for key in rollouts.scores],
+            "said": _last_reply_snippet(found),
         }
-        for place, row in enumerate(found.rows[:_MAX_MEMBERS])
-    ]
     return {
         **_group_line(rollouts, one),
         "members": members,
         "score_names": [name.removesuffix("_score") for name in rollouts.scores],
         "mean_as_zero": both.mean_as_zero,
         "std_as_zero": both.std_as_zero,
-    }
-
-
-def _member(reading: RunReader, row: int) -> dict[str, Any]:
-    rollouts, found = reading.rollouts, reading.row(row) or {}
-    return {
-        "row": row,
-        "index": rollouts.places[row],
-        "reward": present_number(rollouts.reward[row]),
-        "missing": rollouts.kinds[rollouts.kind_of[row]],
-        "env_reward": present_number(rollouts.env_reward[row]),
-        "advantage": present_number(rollouts.advantage[row]),
-        "turn_advantages": _as_list(found.get("turn_advantages")) or None,
-        "tokens": present_number(rollouts.tokens[row]),
-        "scores": [rollouts.score(key, row) for key in rollouts.scores],
-        "said": _last_reply_snippet(found),
     }
 
 

@@ -10,7 +10,6 @@ came together from its parts, where the run says how.
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from array import array
@@ -18,13 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from adjudge.rewards.groups import STD_EPSILON, group_step
 from adjudge.stats import mean_and_std
-from adjudge.text import replace_surrogates
 
 MAX_CURVE_POINTS = 600
 MAX_CURVES = 256
@@ -243,8 +241,8 @@ class _Missing(msgspec.Struct):
 class _Row(msgspec.Struct):
     """What the index takes from a row of either file; the rest is passed over unread."""
 
-    step: int | None = None
-    index: int | None = None
+    step: Annotated[int, msgspec.Meta(ge=-_MAX_STEP, le=_MAX_STEP)] | None = None
+    index: Annotated[int, msgspec.Meta(ge=0, le=_MAX_STEP)] | None = None
     group: str | int | None = None
     reward: float | None = None
     missing: _Missing | None = None
@@ -421,50 +419,11 @@ class RolloutIndex:
 
 
 def _row(line: bytes) -> _Row | None:
-    """A row as it stands; in parts that are as they should be; or ``None`` for no row at all."""
-    row: _Row | None
+    """A row of a run; ``None`` for anything else."""
     try:
-        row = _decoder.decode(line)
+        return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        row = _odd_row(line)
-    if row is None or abs(row.step or 0) > _MAX_STEP or not 0 <= (row.index or 0) <= _MAX_STEP:
         return None
-    return row
-
-
-def decode_json_leniently(data: bytes) -> Any:
-    """JSON with what Python's reader lets through; ``None`` for no JSON."""
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _odd_row(line: bytes) -> _Row | None:
-    """A row with a text that strict JSON refuses (half a surrogate pair), or of odd types."""
-    found = decode_json_leniently(line)
-    if not isinstance(found, dict):
-        return None
-    missing, info = found.get("missing"), found.get("reward_info")
-    kind = missing.get("kind") if isinstance(missing, dict) else None
-    group = found.get("group")
-    return _Row(
-        step=_whole_number(found.get("step")),
-        index=_whole_number(found.get("index")),
-        group=replace_surrogates(str(group)) if isinstance(group, str | int) else None,
-        reward=drawable_number(found.get("reward")),
-        missing=_Missing(replace_surrogates(kind)) if isinstance(kind, str) else None,
-        env_reward=drawable_number(found.get("env_reward")),
-        advantage=drawable_number(found.get("advantage")),
-        reward_info={replace_surrogates(key): drawable_number(value) for key, value in info.items()}
-        if isinstance(info, dict)
-        else None,
-        tokens=drawable_number(found.get("tokens")),
-    )
-
-
-def _whole_number(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 def _number(value: float | None) -> float:

@@ -24,7 +24,6 @@ from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
     Curves,
     RolloutIndex,
-    decode_json_leniently,
     read_reward_settings,
 )
 from adjudge.types import Sample
@@ -394,13 +393,11 @@ def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
 
 
 def _decode_json(data: bytes | None) -> Any:
-    """JSON, strictly, else with what Python's reader lets through; ``None`` for no JSON."""
-    if data is None:
-        return None
+    """``None`` for no JSON."""
     try:
-        return msgspec.json.decode(data)
+        return None if data is None else msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return decode_json_leniently(data)
+        return None
 
 
 def _is_alive(pid: int) -> bool:
