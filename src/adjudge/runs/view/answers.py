@@ -1,4 +1,4 @@
-"""What the server answers: the first screen, histograms, groups and single samples.
+"""What the server answers: the first screen, groups and single samples.
 
 The first screen says how far the run is: tiles, curves over steps, alarms. The rest comes when the
 page asks for it.
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adjudge.report.charts import ChartLine, histogram_chart, line_chart, merge_equal_lines
+from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
 from adjudge.report.elements import format_integer, format_number, format_percent
 from adjudge.report.page import Tile
 from adjudge.rewards.groups import group_step
@@ -25,7 +25,7 @@ from adjudge.runs.view.index import (
 )
 from adjudge.runs.view.navigation import describe_steps, sample_link
 from adjudge.runs.view.run_reader import RunReader
-from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
+from adjudge.stats import mean, std
 
 _MOST_LINES = 6
 _RECENT = 10
@@ -337,35 +337,6 @@ def _six_digits(values: Iterable[float | None]) -> list[float | None]:
 
 _PAGE = 20
 _MAX_MEMBERS = 256
-_SNIPPET = 200
-
-
-def build_histograms(reading: RunReader, first: int, last: int) -> dict[str, Any]:
-    """How rewards and their parts are distributed over the steps from ``first`` to ``last``."""
-    rollouts = reading.rollouts
-    rows = list(rollouts.rows_between(first, last))
-    columns = {"reward": rollouts.reward, "environment’s reward": rollouts.env_reward}
-    columns |= {_score_name(key): values for key, values in rollouts.scores.items()}
-    found = [_histogram(name, rollouts.column(c, rows), len(rows)) for name, c in columns.items()]
-    return {"samples": len(rows), "charts": [chart for chart in found if chart is not None]}
-
-
-def _score_name(key: str) -> str:
-    return f"score of {key.removesuffix('_score')}" if key.endswith("_score") else key
-
-
-def _histogram(name: str, values: Sequence[float], of: int) -> dict[str, Any] | None:
-    if not values:
-        return None
-    found = histogram(values, bins_for(values))
-    centre, spread = mean_and_std(values)
-    gone = f", {format_integer(of - len(values))} without" if of > len(values) else ""
-    std_text = format_number(spread if len(values) > 1 else None)
-    facts = (
-        f"{format_integer(len(values))} values{gone}; mean {format_number(centre)}, std {std_text}"
-    )
-    chart = histogram_chart(found.counts, found.bins, f"{name}: {facts}").as_tree()
-    return {"name": name, "counts": found.counts, "facts": facts, "chart": chart}
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -415,6 +386,7 @@ def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
     present = _present_rewards(rollouts, one)
     return {
         "id": one,
+        "row": found.rows[0],
         "name": found.name,
         "step": found.step,
         "size": len(found.rows),
@@ -425,46 +397,8 @@ def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
     }
 
 
-def describe_group(reading: RunReader, one: int) -> dict[str, Any] | None:
-    """A group's members with their advantages, computed with failures left out and as 0.
-
-    ``None`` where there is no such group. Of a very large group the first members are shown;
-    means and advantages are of all.
-    """
-    rollouts = reading.rollouts
-    if not 0 <= one < len(rollouts.groups):
-        return None
-    both = rollouts.both_ways(one)
-    members = _compared_members(reading, one, both)
-    for member in members:
-        row = member["row"]
-        found = reading.row(row) or {}
-        member |= {
-            "turn_advantages": _as_list(found.get("turn_advantages")) or None,
-            "tokens": present_number(rollouts.tokens[row]),
-            "scores": [rollouts.score(key, row) for key in rollouts.scores],
-            "said": _last_reply_snippet(found),
-        }
-    return {
-        **_group_line(rollouts, one),
-        "members": members,
-        "score_names": [name.removesuffix("_score") for name in rollouts.scores],
-        "mean_as_zero": both.mean_as_zero,
-        "std_as_zero": both.std_as_zero,
-    }
-
-
 def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _last_reply_snippet(row: Mapping[str, Any]) -> str:
-    """The beginning of what the policy said last."""
-    for message in reversed(_as_list(row.get("messages"))):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            content = message.get("content")
-            return content[:_SNIPPET] if isinstance(content, str) else ""
-    return ""
 
 
 # --- one sample ---------------------------------------------------------------------------------

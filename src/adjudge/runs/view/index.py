@@ -14,7 +14,7 @@ import math
 import tomllib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
 from typing import Annotated, Any, NamedTuple
@@ -120,8 +120,6 @@ class AdvantageComparison(msgspec.Struct, frozen=True):
     left_out: list[float | None]
     as_zero: Sequence[float | None]
     turned: list[int]
-    mean_as_zero: float | None = None
-    std_as_zero: float | None = None
 
 
 def compute_advantages(rewards: Sequence[float | None]) -> list[float | None]:
@@ -168,8 +166,7 @@ def compare_advantages(
         and min(abs(mine), abs(theirs)) > _ZERO_TOLERANCE
         and (mine > 0) != (theirs > 0)
     ]
-    ends = mean_and_std(filled) if filled else (0.0, 0.0)
-    return AdvantageComparison(left_out, as_zero, turned, *ends)
+    return AdvantageComparison(left_out, as_zero, turned)
 
 
 def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
@@ -405,17 +402,6 @@ class RolloutIndex:
             if found:
                 self._turned[group] = found
         self._fresh.clear()
-
-    def rows_between(self, first: int, last: int) -> Iterator[int]:
-        """The rows of the steps from ``first`` to ``last``, both included."""
-        for step in sorted(step for step in self.steps if first <= step <= last):
-            for group in self.steps[step]:
-                yield from self.groups[group].rows
-
-    def column(self, values: Sequence[float], rows: Sequence[int]) -> list[float]:
-        """What is present of ``values`` at ``rows``."""
-        end = len(values)
-        return [values[row] for row in rows if row < end and not math.isnan(values[row])]
 
 
 def _row(line: bytes) -> _Row | None:

@@ -1,7 +1,7 @@
 // A run, followed: asks for what is new and draws it.
 import { curve } from "./charts.js";
 import { ask, forget } from "./ask.js";
-import { $, grown, make, shown, whole } from "./elements.js";
+import { $, make, shown, whole } from "./elements.js";
 import { Explorer } from "./explorer.js";
 import { Story } from "./story.js";
 
@@ -13,7 +13,7 @@ const FIRST = 3;
 const story = new Story((promise) => failing(promise));
 let run = null;
 const explorer = new Explorer((row) => failing(story.visit(row)), (promise) => failing(promise));
-const view = { following: true, range: null, mode: "latest", charts: [], at: null, drawn: "", spread: "" };
+const view = { following: true, range: null, mode: "latest", charts: [], at: null, drawn: "" };
 
 // --- head ------------------------------------------------------------------------------------
 
@@ -96,15 +96,6 @@ function choose() {
 async function samples() {
   if (!run.samples) return;
   choose();
-  const key = `${run.generation} ${view.range} ${run.samples}`;
-  if (key === view.spread) forget("/api/histograms");
-  else {
-    const found = await ask("/api/histograms", { generation: run.generation, from: view.range[0], to: view.range[1] });
-    if (!found) return;
-    view.spread = key;
-    $("spread-of").textContent = `${whole(found.samples)} samples` + (run.kind === "grade" ? "" : ` of steps ${whole(view.range[0])} to ${whole(view.range[1])}`);
-    $("hists").replaceChildren(...found.charts.map((one) => make("figure", {}, make("figcaption", {}, make("b", {}, one.name), make("span", {}, one.facts)), grown(one.chart))));
-  }
   await explorer.show(run, view.range);
 }
 
@@ -127,12 +118,10 @@ async function look() {
   run = found;
   view.drawn = found.version;
   if (anew) {
-    for (const name of ["histograms", "groups", "group", "sample", "find", "disagreements"]) forget("/api/" + name);
-    explorer.reset();
+    for (const name of ["groups", "sample", "find", "disagreements"]) forget("/api/" + name);
+    explorer.page = 0;
     story.reset();
     view.at = null;
-    view.spread = "";
-    $("hists").replaceChildren();
   }
   head();
   curves();

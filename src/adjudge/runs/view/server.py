@@ -93,18 +93,11 @@ class _Question(msgspec.Struct, kw_only=True):
     generation: _Number = 0
 
 
-class _Range(_Question, kw_only=True):
+class _Groups(_Question, kw_only=True):
     first: _Number = msgspec.field(name="from")
     last: _Number = msgspec.field(name="to")
-
-
-class _Groups(_Range, kw_only=True):
     page: _Number
     show: Literal["all", "missing", "turned", "flat"] = "all"
-
-
-class _Group(_Question, kw_only=True):
-    id: _Number
 
 
 class _Sample(_Question, kw_only=True):
@@ -117,9 +110,7 @@ class _Link(_Question, kw_only=True):
 
 
 _QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
-    "histograms": (_Range, answers.build_histograms),
     "groups": (_Groups, answers.list_groups),
-    "group": (_Group, answers.describe_group),
     "sample": (_Sample, answers.describe_sample),
     "find": (_Link, navigation.find_row),
     "disagreements": (_Question, navigation.list_disagreements),

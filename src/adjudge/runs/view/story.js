@@ -44,7 +44,7 @@ export class Story {
     this.run = run;
     $("story").hidden = !run.samples;
     // A grading run is read for its samples: they come first.
-    if (run.kind === "grade" && $("story").nextElementSibling !== $("spread")) $("spread").before($("disagreements"), $("story"));
+    if (run.kind === "grade" && $("story").nextElementSibling !== $("groups")) $("groups").before($("disagreements"), $("story"));
     if (!run.samples || run.indexed.behind > 0) return;
     if (run.samples >= this.counted * GROWN || (run.state === "done" && run.samples !== this.counted)) await this.list();
     if (this.begun && this.page.link) return;
