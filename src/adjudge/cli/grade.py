@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from adjudge.cli.console import (
     clean,
@@ -58,7 +57,6 @@ from adjudge.runs.judge_calls import (
     estimate_calls,
     estimate_scenarios,
     estimate_times,
-    hedge_note,
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
@@ -176,8 +174,6 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     for name, grader in summary["graders"].items():
         if grader.get("unscaled"):
             console.print(f"[dim]{clean(name)}: {UNSCALED}[/]")
-        if grader["judge"] and (note := hedge_note(name, grader["judge"])):
-            console.print(f"[dim]{escape(note)}[/]")
     if noise := summary.get("noise"):
         console.print(noise_table(noise))
         console.print(f"[dim]{NOISE_NOTE}[/]")

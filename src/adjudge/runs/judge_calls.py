@@ -22,8 +22,7 @@ from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
-from adjudge.stats import mean
-from adjudge.types import GraderError, GraderResult, GraderScore, Sample
+from adjudge.types import GraderError, GraderResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import Price
@@ -37,7 +36,6 @@ class GraderCallTotals:
         self._models: Counter[str] = Counter()
         self._input_tokens = self._output_tokens = self._hedge_wins = 0
         self._costs = array("d")
-        self._live = {True: array("d"), False: array("d")}
 
     def add(self, result: GraderResult) -> None:
         """Count one result; it is none of a judge's without ``provenance``."""
@@ -52,18 +50,11 @@ class GraderCallTotals:
             self._output_tokens += where.paid.output_tokens
             if where.paid.cost_usd is not None:
                 self._costs.append(where.paid.cost_usd)
-        if isinstance(result, GraderScore) and where.source == "live":
-            self._live[where.hedged].append(result.score)
 
     def summarise(self) -> dict[str, Any] | None:
-        """Plain data; ``None`` when no judge was asked.
-
-        ``hedge_shift`` is the mean score of the results whose reply a hedge won, minus that of the
-        other live ones: far from 0, fast replies are other replies. ``None`` without both kinds.
-        """
+        """Plain data; ``None`` when no judge was asked."""
         if not self._sources:
             return None
-        won, others = mean(self._live[True]), mean(self._live[False])
         return {
             "sources": dict(self._sources.most_common()),
             "models": dict(self._models.most_common()),
@@ -71,7 +62,6 @@ class GraderCallTotals:
             "output_tokens": self._output_tokens,
             "cost_usd": sum(self._costs) if self._costs else None,
             "hedge_wins": self._hedge_wins,
-            "hedge_shift": None if won is None or others is None else won - others,
         }
 
 
@@ -188,34 +178,14 @@ def calls_table(found: EndpointTable) -> Table:
 
 
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
-    """A page's table per endpoint, and what hedge winners did to the scores.
-
-    Empty for a run without judges.
-    """
+    """A page's table per endpoint; empty for a run without judges."""
     tables = [
         Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
         for one in endpoint_tables(summary)
     ]
-    notes = [
-        describe_calls(summary),
-        *(
-            hedge_note(name, grader["judge"])
-            for name, grader in (summary.get("graders") or {}).items()
-            if grader.get("judge")
-        ),
-    ]
-    found = [Element("div", tables, class_="calls"), *(f"{note}." for note in notes if note)]
+    note = describe_calls(summary)
+    found = [Element("div", tables, class_="calls"), note and f"{note}."]
     return Section("calls", "Judge calls", found if tables else [])
-
-
-def hedge_note(name: str, calls: Mapping[str, Any]) -> str:
-    """What hedge winners did to a grader's scores; empty when nothing is known."""
-    if calls["hedge_shift"] is None:
-        return ""
-    return (
-        f"{name}: {calls['hedge_wins']:,} replies came from hedges; "
-        f"their scores are {calls['hedge_shift']:+.3f} against the others'"
-    )
 
 
 def _format_count(number: int) -> str:

@@ -4,13 +4,13 @@ A page of a million samples would take a browser minutes to open. So the table i
 whatever the samples hold, and the choice is the same whenever the same results come in.
 
 Some samples stand in full beside the table, with transcript, verdicts and what the judges were
-shown: those that a reader would look for. A text that occurs several times is in the page once.
+shown: those that a reader would look for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest, nsmallest
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -41,7 +41,6 @@ MAX_STORY_BYTES = 1_300_000
 MAX_INDEXED_SAMPLES = 200_000
 """Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FULL_EXTREMES, _FULL_EACH_KIND, _FULL_EACH_FINDING = 8, 4, 2
-_SHARED_CHARS = 60
 STORY_CHOICE = (
     f"the worst disagreements, {_FULL_EACH_FINDING} of each finding, "
     f"{_FULL_EACH_KIND} of each kind of missing reward, the {_FULL_EXTREMES} lowest and the "
@@ -214,9 +213,8 @@ def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
 def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
     """What the page of a finished grading run has of its samples in full.
 
-    ``samples`` by link, as the live page gets them, with long texts by their place in ``texts``;
-    ``disagreements``: the worst; ``findings``: what stands out about the judges. Empty where the
-    folder cannot be read, or has too many samples.
+    ``samples`` by link, as the live page gets them; ``disagreements``: the worst; ``findings``:
+    what stands out about the judges. Empty where the folder cannot be read, or has too many.
     """
     reading = RunReader(folder)
     reading.refresh()
@@ -226,8 +224,7 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
         return {}
     worst = list_disagreements(reading)
     findings = list_judge_findings(folder)
-    texts = _Texts()
-    samples: dict[str, Any] = {}
+    left, samples = MAX_STORY_BYTES, dict[str, Any]()
     firsts = (
         int(link) for one in findings["findings"] for link in one["links"][:_FULL_EACH_FINDING]
     )
@@ -240,9 +237,11 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
             found = describe_sample(reading, row)
         except AdjudgeError:  # the folder's transcripts are damaged; the page goes without
             continue
-        if found is not None and (shared := texts.share(found)) is not None:
-            samples[found["link"]] = shared
-    return {"disagreements": worst, "findings": findings, "samples": samples, "texts": texts.texts}
+        size = len(embed_json({"": found}).encode())
+        if found is not None and size <= left:
+            left -= size
+            samples[found["link"]] = found
+    return {"disagreements": worst, "findings": findings, "samples": samples}
 
 
 def _choose_rows(
@@ -263,41 +262,3 @@ def _choose_rows(
     rest = range(min(len(rollouts), MAX_STORIES))
     chosen = chain((row for turn in turns for row in turn if row is not None), rest)
     yield from dict.fromkeys(chosen)
-
-
-class _Texts:
-    """Long texts, each once; a story has the place of a text where it has the text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
-        self._left = MAX_STORY_BYTES
-
-    def share(self, story: Mapping[str, Any]) -> Any:
-        """``story`` with its long texts by place, or ``None`` where it does not fit any more."""
-        known = len(self.texts)
-        shared = self._replace(story)
-        size = len(embed_json({"": [shared, self.texts[known:]]}).encode())
-        if size > self._left:
-            for text in self.texts[known:]:
-                del self._places[text]
-            del self.texts[known:]
-            return None
-        self._left -= size
-        return shared
-
-    def _replace(self, value: Any) -> Any:
-        if isinstance(value, str) and len(value) >= _SHARED_CHARS:
-            if value not in self._places:
-                self._places[value] = len(self.texts)
-                self.texts.append(value)
-            return {"$": self._places[value]}
-        if isinstance(value, dict):
-            # A key of a user's own must not be taken for the place of a text.
-            return {
-                f"${key}" if key.startswith("$") else key: self._replace(inner)
-                for key, inner in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [self._replace(inner) for inner in value]
-        return value
