@@ -118,7 +118,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
-            asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
+            asker = job.engine.grade_with(job, function, _journal_on_disk(journal), tally)
         names = [entry.name for entry in job.spec.graders]
         totals, page = (
             GradingTotals(job.spec, graders, started),

@@ -69,7 +69,7 @@ class RayEngine:
     held_rows: int = 0
     _stats: dict[str, dict[EndpointId, EndpointStats]] = field(default_factory=dict)
 
-    def grade(
+    def grade_with(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
     ) -> RolloutGrader:
         """Ask all graders that see one sample; the asker that it gives knows their answers.
