@@ -99,17 +99,6 @@ def test_every_line_is_read_once_and_whole_however_it_is_written(
     assert found == expected
 
 
-def test_a_line_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.runs.view.run_reader.MAX_LINE_BYTES", 100)
-    monkeypatch.setattr("adjudge.runs.view.run_reader._CHUNK", 16)
-    path = tmp_path / "rows"
-    tail = JsonlTail(path)
-    path.write_bytes(b"x" * 1000)
-    assert list(tail.lines(10_000)) == []
-    append(path, b"x\nshort\n")
-    assert list(tail.lines(10_000)) == [(1002, b"short")]
-
-
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     (tmp_path / "rollouts.jsonl").mkdir()
@@ -249,28 +238,6 @@ def test_what_nobody_was_to_judge_is_not_missing(tmp_path: Path) -> None:
 
 
 # --- cost -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("steps", [10, 400])
-def test_a_further_step_costs_its_own_bytes_however_long_the_run(
-    tmp_path: Path, steps: int
-) -> None:
-    def step(number: int) -> int:
-        rollouts = lines(*(row(number, i, i / 8, text="x" * 300) for i in range(8)))
-        metrics = lines({"step": number, "reward": 0.5})
-        append(tmp_path / "rollouts.jsonl", rollouts)
-        append(tmp_path / "metrics.jsonl", metrics)
-        return len(rollouts) + len(metrics)
-
-    for number in range(steps):
-        step(number)
-    reading = whole(RunReader(tmp_path))
-    before = reading.total_bytes_read
-    written = step(steps)
-    whole(reading)
-    # Its own bytes, and the end of each file, looked at to see that it is still the same file.
-    assert written <= reading.total_bytes_read - before <= written + 4 * 256
-    assert len(reading.rollouts) == 8 * (steps + 1)
 
 
 def test_curves_keep_their_means_and_their_size_whatever_the_length() -> None:

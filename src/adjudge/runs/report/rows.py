@@ -21,8 +21,12 @@ import msgspec
 from adjudge.errors import AdjudgeError
 from adjudge.report.page import embed_json
 from adjudge.runs.summary import RewardedSample
-from adjudge.runs.view.answers import describe_sample
-from adjudge.runs.view.navigation import find_row, list_disagreements, list_judge_findings
+from adjudge.runs.view.answers import (
+    describe_sample,
+    find_row,
+    list_disagreements,
+    list_judge_findings,
+)
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import GraderError
 

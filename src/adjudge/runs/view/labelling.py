@@ -26,8 +26,8 @@ from adjudge.runs.labels import (
     select_current,
     stamp_label,
 )
+from adjudge.runs.view.answers import find_run_disagreements
 from adjudge.runs.view.index import present_number
-from adjudge.runs.view.navigation import find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536

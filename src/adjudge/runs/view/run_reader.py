@@ -28,9 +28,6 @@ from adjudge.runs.view.index import (
 )
 from adjudge.types import Sample
 
-MAX_LINE_BYTES = 64 * 2**20
-"""Bytes of the longest line that is read; a longer one is passed over."""
-
 _CHUNK = 4 * 2**20
 _FINGERPRINT_BYTES = 256
 """Bytes before the place of reading that must still be what they were."""
@@ -41,21 +38,16 @@ class JsonlTail:
 
     A last line without its newline is kept until the rest comes. A file that has shrunk, was
     replaced, or whose last read bytes are others now was written anew: :attr:`rewritten` says so,
-    and the reader makes a new ``JsonlTail``. ``bytes_read`` counts all bytes ever read.
+    and the reader makes a new ``JsonlTail``.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.bytes_read = 0
         self.size = 0
         self.rewritten = False
         self.changed_at: float | None = None
-        self._at = 0
-        self._line_at = 0
-        self._held: list[bytes] = []
-        self._held_size = 0
-        self._skipping = False
-        self._known = b""
+        self._at = self._line_at = 0
+        self._held = self._known = b""
         self._inode: int | None = None
 
     @property
@@ -83,43 +75,25 @@ class JsonlTail:
             os.close(handle)
 
     def _more(self, handle: int, end: int) -> Iterator[tuple[int, bytes]]:
-        while self._at < end:
-            data = os.pread(handle, min(_CHUNK, end - self._at), self._at)
-            if not data:
-                return
+        while self._at < end and (data := os.pread(handle, min(_CHUNK, end - self._at), self._at)):
             self._at += len(data)
-            self.bytes_read += len(data)
             self._known = (self._known + data[-_FINGERPRINT_BYTES:])[-_FINGERPRINT_BYTES:]
-            yield from self._split(data)
+            *lines, self._held = (self._held + data).split(b"\n")
+            for line in lines:
+                at = self._line_at
+                self._line_at += len(line) + 1
+                yield at, line
 
     def _same(self, handle: int, found: os.stat_result) -> bool:
         """Whether what was read is still there."""
-        if self._inode is not None and (found.st_ino != self._inode or found.st_size < self._at):
+        is_other = found.st_ino != self._inode or found.st_size < self._at
+        if self._inode is not None and is_other:
             self.rewritten = True
             return False
         self._inode = found.st_ino
         known = os.pread(handle, len(self._known), self._at - len(self._known))
-        self.bytes_read += len(known)
         self.rewritten = known != self._known
         return not self.rewritten
-
-    def _split(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            piece = data[start:end]
-            if self._skipping:
-                self._skipping = False
-            else:
-                yield self._line_at, b"".join([*self._held, piece]) if self._held else piece
-            self._held, self._held_size = [], 0
-            start = end + 1
-            self._line_at = self._at - len(data) + start
-        rest = data[start:]
-        if rest and not self._skipping:
-            self._held.append(rest)
-            self._held_size += len(rest)
-            if self._held_size > MAX_LINE_BYTES:
-                self._held, self._held_size, self._skipping = [], 0, True
 
 
 RunKind = Literal["train", "grade"]
@@ -186,7 +160,6 @@ class RunReader:
         self.reward: dict[str, Any] = {}
         """The settings of the reward, where the folder has them."""
         self.kind: RunKind | None = None
-        self.bytes_read = 0
         self._start()
 
     def _start(self) -> None:
@@ -270,7 +243,6 @@ class RunReader:
             self._read()
 
     def _restart(self) -> None:
-        self.bytes_read += sum(tail.bytes_read for tail in self._tails)
         self.generation += 1
         self._start()
 
@@ -314,7 +286,7 @@ class RunReader:
             found = to_browser_json(_decode_json(line))
             if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
                 self.alarms.append(found)
-        budget = self._budget if self._samples.bytes_read else min(_FIRST, self._budget)
+        budget = self._budget if len(self.rollouts) else min(_FIRST, self._budget)
         for offset, line in self._samples.lines(budget):
             self.rollouts.add(offset, line)
         if self.kind == "grade" and self._summary.data is None:
@@ -376,11 +348,6 @@ class RunReader:
         report = _SmallFile(self.folder / "report.html")
         report.look()
         return report.data
-
-    @property
-    def total_bytes_read(self) -> int:
-        """All bytes ever read of the files that grow."""
-        return self.bytes_read + sum(tail.bytes_read for tail in self._tails)
 
 
 def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:

@@ -26,7 +26,7 @@ from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.runs.labels import check_author
-from adjudge.runs.view import answers, navigation
+from adjudge.runs.view import answers
 from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
 from adjudge.runs.view.run_reader import RunReader
 
@@ -112,8 +112,8 @@ class _Link(_Question, kw_only=True):
 _QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
     "groups": (_Groups, answers.list_groups),
     "sample": (_Sample, answers.describe_sample),
-    "find": (_Link, navigation.find_row),
-    "disagreements": (_Question, navigation.list_disagreements),
+    "find": (_Link, answers.find_row),
+    "disagreements": (_Question, answers.list_disagreements),
 }
 
 
@@ -207,7 +207,7 @@ class ViewServer:
         async with self._findings_lock:
             version = self.reading.version
             if self._findings[0] != version:
-                find = partial(navigation.list_judge_findings, self.reading.folder)
+                find = partial(answers.list_judge_findings, self.reading.folder)
                 self._findings = version, await asyncio.to_thread(_json, find)
             return _response(self._findings[1])
 
