@@ -5,10 +5,8 @@ import doctest
 import json
 import math
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -145,20 +143,6 @@ def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
     spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
     with pytest.raises(ConfigError, match="cannot be used together"):
         adjudge.grade(ROWS, spec, record=tmp_path / "a.db", replay=tmp_path / "a.db")
-
-
-def test_a_table_for_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = adjudge.grade(ROWS[:2], RULE)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with refuses("to_pandas"):
-        run.to_pandas()
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = list  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert run.to_pandas()[1] == {
-        "index": 1, "group": "(prompt 0)", "reward": -0.5, "missing": None,
-        "right_score": 0.0, "outcome": 0.0, "env_reward": 0.0,
-    }  # fmt: skip
 
 
 def test_a_notebook_shows_escaped_tables() -> None:

@@ -70,7 +70,7 @@ def test_a_swap_is_estimated_as_grade_estimates(folder: Path) -> None:
     one = found["judges"]["scores"]
     assert one == found["judges"]["again"]
     assert one["calls"] == 6
-    assert one["cost_usd"] == pytest.approx(graded["scenarios"][0]["cost_usd"] * 6)
+    assert one["cost_usd"] == pytest.approx(graded["in_all"]["cost_usd"])
     assert sorted(folder.iterdir()) == before
 
 

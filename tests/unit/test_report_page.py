@@ -152,7 +152,7 @@ def test_only_the_frame_makes_markup_of_text() -> None:
 
 def test_a_value_that_a_template_lacks_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render_prose("adjudge.runs.report", "graders.html")
+        render_prose("adjudge.runs.report", "stories.html")
 
 
 def test_nothing_loads_the_template_engine_before_a_page_is_written() -> None:

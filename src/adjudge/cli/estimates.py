@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -23,9 +24,13 @@ DryRun = Annotated[
 
 
 def print_call_estimates(
-    found: Mapping[str, JudgeCallEstimate], *, as_json: bool, of: str = "judge"
+    found: Mapping[str, JudgeCallEstimate],
+    *,
+    as_json: bool,
+    of: str = "judge",
+    facts: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """A row for each judge, or what else ``of`` says, and their sum.
+    """A row for each judge, or what else ``of`` says, and their sum; ``facts`` are for ``--json``.
 
     Exit code 2 where a judge cannot be asked.
     """
@@ -35,7 +40,10 @@ def print_call_estimates(
     if as_json:
         print_json(
             {
-                "judges": {name: msgspec.to_builtins(one) for name, one in found.items()},
+                **facts,
+                "graders" if of == "grader" else "judges": {
+                    name: msgspec.to_builtins(one) for name, one in found.items()
+                },
                 "in_all": msgspec.to_builtins(in_all),
             }
         )

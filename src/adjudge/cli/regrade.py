@@ -106,7 +106,7 @@ def regrade(
         if plan.asked:
             print_estimate(job, as_json=as_json)
         elif as_json:
-            print_json({"graders": {}, "scenarios": []})
+            print_json({"graders": {}})
         else:
             output().print("No grader is asked; it costs nothing.")
         return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from adjudge.errors import ConfigError
 from adjudge.files import UNENCODABLE
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import render_output
@@ -20,9 +18,6 @@ from adjudge.runs.report.rows import read_stories
 from adjudge.runs.summary import RewardedSample
 from adjudge.text import encode_json
 from adjudge.types import GraderError, RewardResult
-
-if TYPE_CHECKING:
-    import pandas
 
 _SHOWN_ROWS = 10
 _GROUP_CHARS = 80
@@ -144,28 +139,6 @@ class GradedRun:
         stories = None if self.folder is None else read_stories(self.folder)
         write_grading_report(Path(path), self.summary, rows, series, stories)
         return Path(path)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """A table with a row a sample: index, group, reward, missing (its kind), and each part.
-
-        A missing reward is NaN, as pandas writes "none"; take ``reward.notna()`` before you count.
-        """
-        try:
-            import pandas  # noqa: PLC0415  (no dependency of ours)
-        except ModuleNotFoundError as error:
-            raise ConfigError("to_pandas: needs pandas. Run: pip install pandas") from error
-        return pandas.DataFrame(
-            [
-                {
-                    "index": row.index,
-                    "group": row.group,
-                    "reward": math.nan if row.reward is None else row.reward,
-                    "missing": None if row.missing is None else str(row.missing.kind),
-                    **row.result.reward_info,
-                }
-                for row in self.rows
-            ]
-        )
 
     def __repr__(self) -> str:
         reward = self.summary["reward"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -353,40 +353,31 @@ def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSp
     )
 
 
+def scale_estimates(
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int, rows: int
+) -> dict[str, JudgeCallEstimate]:
+    """What ``asked`` of so many samples comes to for ``rows`` rows."""
+    found = {name: JudgeCallEstimate(one.scope) for name, one in asked.items()}
+    for name, one in asked.items():
+        found[name].add_all(one, rows / samples * spec.reward.sample_rate)
+    return found
+
+
 def estimate_run_calls(
     spec: RewardSpec, samples: Sequence[Sample], groups: Sequence[str], rows: int
 ) -> JudgeCallEstimate:
     """What ``spec`` would ask its judges about ``rows`` rows; ``samples`` are the first of them."""
     found = JudgeCallEstimate("outcome")
-    for one in estimate_calls(spec, samples, groups).values():
-        found.add_all(one, rows / len(samples) * spec.reward.sample_rate)
+    asked = estimate_calls(spec, samples, groups)
+    for one in scale_estimates(spec, asked, len(samples), rows).values():
+        found.add_all(one)
     return found
 
 
-def estimate_scenarios(
-    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int
-) -> Iterator[dict[str, Any]]:
-    """Rows of a table: as the spec says, and what else it could say; each per sample.
-
-    ``share``: of the samples judged (``sample_rate``). ``cost_usd`` is ``None`` when a price lacks.
-    """
-    rate = spec.reward.sample_rate
-    scopes = sorted({one.scope for one in asked.values()}, reverse=True)
-    yield _scenario_row("as the spec says", asked.values(), samples, rate)
-    if len(scopes) > 1:
-        yield _scenario_row("every sample", asked.values(), samples, 1.0)
-    for scope in scopes:
-        of_scope = [one for one in asked.values() if one.scope == scope]
-        if len(scopes) > 1:
-            yield _scenario_row(f"{scope} only", of_scope, samples, 1.0)
-    if rate == 1.0:
-        yield _scenario_row("half the samples", asked.values(), samples, 0.5)
-
-
 def estimate_times(
-    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int, rows: int
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate]
 ) -> dict[str, dict[str, Any]]:
-    """How long each judge behind a server takes for ``rows`` rows, where nothing fails.
+    """How long each judge behind a server takes for what is ``asked``, where nothing fails.
 
     ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes
     so many times the time of one reply; the first round has ``start_concurrency`` calls, each next
@@ -399,16 +390,15 @@ def estimate_times(
     for one in asked.values():
         _count(calls, one.judge_calls)
         _count(tokens, one.judge_tokens)
-    share = spec.reward.sample_rate * rows / samples
     found = {}
     for name, table in spec.judges.items():
         if name not in calls or not isinstance(table, AddressedTable):
             continue
         limits = parse_settings(table.endpoint)
-        counted = calls[name] * share
+        counted = calls[name]
         rates = {
             "requests_per_minute": (counted, limits.requests_per_minute),
-            "tokens_per_minute": (tokens[name] * share, limits.tokens_per_minute),
+            "tokens_per_minute": (tokens[name], limits.tokens_per_minute),
         }
         least = [
             max(0.0, 60 * many / rate - BURST_S)
@@ -417,7 +407,7 @@ def estimate_times(
         ]
         most = min(spec.max_concurrency, limits.max_concurrency)
         found[name] = {
-            "calls": round(counted),
+            "calls": counted,
             "max_concurrency": most,
             "rounds": _count_rounds(counted, min(limits.start_concurrency, most), most),
             "least_s": max(least, default=None),
@@ -431,18 +421,3 @@ def _count_rounds(calls: float, width: int, most: int) -> int:
     while calls > 0 and width < most:
         rounds, calls, width = rounds + 1, calls - width, min(2 * width, most)
     return rounds + max(0, math.ceil(calls / most))
-
-
-def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[str, Any]:
-    several: list[JudgeCallEstimate] = list(asked)
-    per = share / samples if samples else 0.0
-    costs = [one.cost_usd for one in several]
-    known = [cost for cost in costs if cost is not None]
-    return {
-        "scenario": label,
-        "share": share,
-        "calls": sum(one.calls for one in several) * per,
-        "input_tokens": sum(one.input_tokens for one in several) * per,
-        "output_tokens": sum(one.output_tokens for one in several) * per,
-        "cost_usd": sum(known) * per if len(known) == len(costs) else None,
-    }
