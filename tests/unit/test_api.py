@@ -162,7 +162,6 @@ def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
     shown = run._repr_html_()
     assert shown.count("unparsable") >= len(ROWS)
     assert "<b>verdict" not in shown
-    assert "first message" in shown
     shown.encode()
 
 

@@ -158,7 +158,6 @@ class GradedRun:
         return render_output(
             paragraph(repr(self)),
             score_table(summary),
-            _missing_table(summary) or None,
             [paragraph(lost("warning: "), one) for one in summary["warnings"]],
             agreement_table(summary) if summary["env_reward"] else None,
             Element("details", Element("summary", "Judge calls"), calls) if calls else None,
@@ -237,16 +236,6 @@ def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
     low, high = figures["low"], figures["high"]
     interval = "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
     return f"{figures['value']:.3f}", interval
-
-
-def _missing_table(summary: Mapping[str, Any]) -> Table:
-    """Missing rewards by the kind of their failure, with the first one's message."""
-    missing, samples = summary["missing"], summary["samples"]
-    rows = [
-        [kind, _count_cell(count, samples), missing["examples"].get(kind, "")]
-        for kind, count in missing["by_kind"].items()
-    ]
-    return Table(["missing because of", *numeric("samples"), Column("first message", "w")], rows)
 
 
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -11,9 +11,7 @@ apart by ties alone. A side that says the same of a whole group orders nothing i
 The first of these rules that finds anything is the run's:
 
 1. each judge against the environment's reward;
-2. two judges against each other;
-3. a judge against itself: the two orders of a pair say different things (1), the criteria of a
-   rubric that got no verdict (their share), the deviation of several judges or votes.
+2. two judges against each other.
 
 Where no grader asks a judge, the first two rules take all graders.
 
@@ -26,12 +24,11 @@ in doubt. The order depends on the run alone: two people get the same samples.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adjudge.rewards.groups import group_step
 from adjudge.runs.labels import QueueReason
@@ -45,6 +42,11 @@ LEAST = 0.5
 
 QUEUE_SHARES: Mapping[QueueReason, float] = {"random": 0.5, "disagreement": 0.3, "near tie": 0.2}
 """The share of each reason in the queue, as long as there are samples for it."""
+
+_ORDER: tuple[QueueReason, ...] = (
+    "random", "disagreement", "random", "near tie", "random", "disagreement", "random",
+    "disagreement", "random", "near tie",
+)  # fmt: skip
 
 QUEUE_SIZE = 50
 """Labels of a round, of which the page says how many are done."""
@@ -68,12 +70,12 @@ class Disagreements(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """One disagreement; the least is the worst. ``text`` says what two sides say at a place."""
+    """One disagreement; the least is the worst. ``sides``: names, a group's numbers, the place."""
 
     size: float
     apart: float
     place: int
-    text: Sequence[tuple[str, Sequence[float], int]] | str
+    sides: Sequence[tuple[str, Sequence[float], int]]
 
 
 def find_disagreements(
@@ -81,14 +83,12 @@ def find_disagreements(
     env_rewards: ScoreColumn,
     scores: Mapping[str, ScoreColumn],
     judges: Collection[str] = (),
-    details: Iterable[Mapping[str, Any] | None] = (),
     *,
     most: int | None = MOST,
 ) -> Disagreements:
     """The worst disagreements of a run.
 
     ``scores``: the numbers of each grader; ``judges``: the names of those that ask a judge.
-    ``details`` has what each sample's graders said; it is read where the numbers say nothing.
     ``most``: how many are listed, ``None`` for all.
     """
     judging = {name: scores[name] for name in scores if name in judges} or scores
@@ -104,7 +104,6 @@ def find_disagreements(
             f"two judges against each other, {by_rank}",
             (entry for pair in between for entry in _pair_entries(groups, *pair)),
         ),
-        ("a judge against itself: orders, votes, criteria", _inner_entries(details)),
     ):
         worst: dict[int, _Entry] = {}
         for entry in entries:  # of each sample its worst one
@@ -115,16 +114,14 @@ def find_disagreements(
             count = len(worst) if most is None else most
             chosen = nsmallest(count, worst.values(), key=lambda one: one[:3])
             return Disagreements(
-                rule, [Disagreement(one.place, -one.size, _say(one.text)) for one in chosen]
+                rule, [Disagreement(one.place, -one.size, _describe(one.sides)) for one in chosen]
             )
     return Disagreements()
 
 
-def _say(text: Sequence[tuple[str, Sequence[float], int]] | str) -> str:
-    if isinstance(text, str):
-        return text
+def _describe(sides: Sequence[tuple[str, Sequence[float], int]]) -> str:
     parts = []
-    for name, numbers, at in text:
+    for name, numbers, at in sides:
         above = sum(number > numbers[at] for number in numbers)
         equal = numbers.count(numbers[at])
         rank = f"tied for {above + 1} to {above + equal}" if equal > 1 else f"rank {above + 1}"
@@ -164,30 +161,6 @@ def _scaled(value: float, low: float, high: float) -> float:
 
 def _format(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
-
-
-# --- a judge against itself ---------------------------------------------------------------------
-
-
-def _inner_entries(details: Iterable[Mapping[str, Any] | None]) -> Iterator[_Entry]:
-    for place, detail in enumerate(details):
-        for name, said in (detail or {}).items():
-            metadata = said.get("metadata") if isinstance(said, Mapping) else None
-            if isinstance(metadata, Mapping):
-                for size, text in _inner_sizes(metadata):
-                    yield _Entry(-size, 0.0, place, f"{name}: {text}")
-
-
-def _inner_sizes(metadata: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
-    if metadata.get("consistent") is False:
-        yield 1.0, "the two orders of the pair say different things"
-    spread = metadata.get("spread")
-    if isinstance(spread, float) and 0 < spread < math.inf:
-        yield spread, f"its judges or votes differ by {_format(spread)} (std)"
-    criteria, missing = metadata.get("criteria"), metadata.get("missing")
-    if isinstance(criteria, list | dict) and isinstance(missing, list) and criteria and missing:
-        text = f"{len(missing)} of {len(criteria)} criteria got no verdict"
-        yield len(missing) / len(criteria), text
 
 
 # --- the queue ------------------------------------------------------------------------------------
@@ -255,19 +228,16 @@ def _near_ties(samples: Sequence[QueueSample]) -> Iterator[tuple[int, int]]:
 
 
 def _interleave(streams: dict[QueueReason, Iterator[QueueEntry]]) -> Iterator[QueueEntry]:
-    """From the stream that is furthest behind its share, until all are empty; a row once."""
-    counts = dict.fromkeys(streams, 0)
-    open_ones, used = dict(streams), set()
-    while open_ones:
-        total = sum(counts[reason] for reason in open_ones) + 1
-        reason = max(open_ones, key=lambda one: QUEUE_SHARES[one] * total - counts[one])
-        entry = next((one for one in open_ones[reason] if one.row not in used), None)
-        if entry is None:
-            del open_ones[reason]
-            continue
-        used.add(entry.row)
-        counts[reason] += 1
-        yield entry
+    """By the shares of the reasons, until all streams are empty; a row once."""
+    used: set[int] = set()
+    while streams:
+        for reason in _ORDER:
+            entry = next((one for one in streams.get(reason, ()) if one.row not in used), None)
+            if entry is None:
+                streams.pop(reason, None)
+            else:
+                used.add(entry.row)
+                yield entry
 
 
 def _hash_place(one: QueueSample, seed: int) -> int:

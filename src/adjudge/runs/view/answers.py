@@ -70,8 +70,6 @@ _CHARTS = (
     _Chart("Lag of the judged policy, versions", (("lag", "lag"),), 0.0),
 )  # fmt: skip
 _SCORE = "_score"
-_MAX_DETAILS = 20_000
-"""Samples that are read again where only what graders said tells disagreements."""
 _MISSING = "judge/missing_frac"
 _UNDRAWN = "not_sampled"
 _NOT_GRADERS = {"judge/score_mean"}
@@ -552,8 +550,5 @@ def find_run_disagreements(reading: RunReader, *, most: int | None = MOST) -> Di
         if key.endswith(_SCORE)
     }
     env_rewards = [present_number(value) for value in rollouts.env_reward]
-    graders = reading.graders
-    judges = [name for name, one in graders.items() if one.asks_judge]
-    # Rules alone do not disagree with themselves.
-    details = reading.iter_details(_MAX_DETAILS) if judges or not graders else ()
-    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, details, most=most)
+    judges = [name for name, one in reading.graders.items() if one.asks_judge]
+    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, most=most)

@@ -200,29 +200,22 @@ def explain_reward(settings: Mapping[str, Any], row: Mapping[str, Any]) -> list[
     if not parts or any(value is None for _, value, _ in parts):
         return None
     judge = math.fsum(weight * (value or 0.0) for weight, value, _ in parts)
-    scale = drawable_number(settings.get("judge_scale"))
+    scale = drawable_number(settings.get("judge_scale")) or 1.0
     env = drawable_number(row.get("env_reward", info.get("env_reward")))
-    sign = {"weighted_sum": "+", "multiply": "×"}.get(str(mode), "")
-    if (sign and env is None) or (not sign and mode != "replace"):
+    signs = {"replace": "", "weighted_sum": "+", "multiply": "×"}
+    if (sign := signs.get(str(mode))) is None or (sign and env is None):
         return None
-    for factor in (1.0, 10.0) if scale is None else (scale,):
-        judged = factor * judge
-        found = (
-            judged if not sign else (env or 0.0) + judged if sign == "+" else (env or 0.0) * judged
-        )
-        if math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
-            # One part of weight 1 is the judge part.
-            alone = len(parts) == 1 and parts[0][0] == 1
-            words = " + ".join(
-                f"{weight:g} × {value:.4g} ({name})" for weight, value, name in parts
-            )
-            first = [] if alone else [f"judge part {judge:.4g} = {words}"]
-            before = f"{env:.4g} (environment) {sign} " if sign else ""
-            last = (
-                f"reward {reward:.4g} = {before}{factor:g} (judge scale) × {judge:.4g} (judge part)"
-            )
-            return None if alone and not sign and factor == 1 else [*first, last]
-    return None
+    judged = scale * judge
+    found = {"": judged, "+": (env or 0.0) + judged, "×": (env or 0.0) * judged}[sign]
+    if not math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
+        return None
+    alone = len(parts) == 1 and parts[0][0] == 1  # one part of weight 1 is the judge part
+    if alone and not sign and scale == 1:
+        return None
+    words = " + ".join(f"{weight:g} × {value:.4g} ({name})" for weight, value, name in parts)
+    before = f"{env:.4g} (environment) {sign} " if sign else ""
+    last = f"reward {reward:.4g} = {before}{scale:g} (judge scale) × {judge:.4g} (judge part)"
+    return [*([] if alone else [f"judge part {judge:.4g} = {words}"]), last]
 
 
 MAX_SCORES = 48

@@ -10,7 +10,6 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -304,17 +303,6 @@ class RunReader:
             return None
         found = _decode_json(data)
         return to_browser_json(found) if isinstance(found, dict) else None
-
-    def iter_details(self, most: int) -> Iterator[Mapping[str, Any] | None]:
-        """What the graders said of the first ``most`` samples; ``None`` where no row says it."""
-        rollouts = self.rollouts
-        with contextlib.suppress(OSError), self._samples.path.open("rb") as file:
-            places = zip(rollouts.offsets, rollouts.sizes, strict=True)
-            for offset, size in islice(places, most):
-                file.seek(offset)
-                found = _decode_json(file.read(size))
-                details = found.get("details") if isinstance(found, dict) else None
-                yield details if isinstance(details, dict) else None
 
     def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The story of a sample: its row with what the folder keeps of it."""
