@@ -97,7 +97,8 @@ class Table:
             else Element("td")
             for one in self.columns
         ]
-        cards = self.kind == "said" or (self.kind == "data" and len(self.columns) > _MOST_NARROW)
+        wide = len(self.columns) > _MOST_NARROW - any(one.kind == "w" for one in self.columns)
+        cards = self.kind == "said" or (self.kind == "data" and wide)
         labels = [_card_label(one) if cards else "" for one in self.columns]
         body = [Element("tr", *self._cells(row, labels)) for row in self.rows]
         head = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
-from adjudge.report.elements import format_integer, format_number, format_percent
+from adjudge.report.elements import format_integer, format_number, format_percent, format_times
 from adjudge.report.page import Tile, to_browser_json
 from adjudge.rewards.groups import group_step
 from adjudge.runs.judge_findings import find_judge_problems
@@ -169,7 +169,7 @@ def _facts(reading: RunReader) -> list[list[str]]:
     run = reading.run
     facts = [["Folder", str(reading.folder)]]
     if isinstance(created := run.get("created"), str):
-        facts.append(["Begun", created])
+        facts.append(["Begun", format_times(created)])
     sizes = [run.get("batch_size"), run.get("group_size")]
     if all(type(size) is int for size in sizes):
         facts.append(["Each step", f"{sizes[0]} rollouts in groups of {sizes[1]}"])

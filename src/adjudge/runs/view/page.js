@@ -28,7 +28,7 @@ function head() {
   $("progress").hidden = run.progress === null;
   $("progress").value = run.progress || 0;
   const facts = [...run.facts];
-  if (run.changed_at) facts.push(["Last written", new Date(run.changed_at * 1000).toLocaleString("en-GB")]);
+  if (run.changed_at) facts.push(["Last written", `${new Date(run.changed_at * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`]);
   if (run.samples) facts.push(["Samples", `${whole(run.samples)} in ${whole(run.groups)} groups`]);
   if (run.broken) facts.push(["Lines that could not be read", whole(run.broken)]);
   $("facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span", {}, shown(text))))));
