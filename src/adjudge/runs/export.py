@@ -104,7 +104,7 @@ def export_run(run: Path, target: Path, settings: ExportSettings) -> ExportRepor
     _check(target, records, settings)
     make = _pair_row if settings.kind == "dpo" else _answer_row
     groups = _read_groups(records, report)
-    rows = (make(one, settings) for one in _choose(groups, settings, report))
+    rows: Iterator[Row] = (make(one, settings) for one in _choose(groups, settings, report))
     if target.suffix.lower() == ".parquet":
         table = [_table_row(row) for row in rows]
         _check_tools(target, table)
@@ -168,8 +168,9 @@ def _read_groups(records: RunRecords, report: ExportReport) -> list[list[_Answer
 def _split_turns(sample: Sample) -> tuple[list[Row], list[Row]]:
     """The prompt, and the assistant's answer with what lies between its turns."""
     if sample.messages is None:
-        said = [{"role": "assistant", "content": sample.response}] if sample.response else []
-        return read_prompt(sample.prompt), said
+        said: list[Row] = [{"role": "assistant", "content": sample.response}]
+        said = said if sample.response else []
+        return list(read_prompt(sample.prompt) or ()), said
     messages = list(sample.messages)
     start = first_turn(messages) if sample.opening_turns is None else sample.opening_turns
     answer = messages[start:]
