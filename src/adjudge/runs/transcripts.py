@@ -2,9 +2,9 @@
 
 ``transcripts.sqlite`` has the rollouts themselves and every judge call: the exact prompt, the
 schema, the raw replies with those that could not be read, tokens, seconds, cost. Headers and keys
-are never in it. Each is one compressed JSON text; a call about several samples is there once. What
-is added is written by a thread within half a second; what a process that is killed had not written
-yet is lost, and nothing else.
+are never in it. Each is one JSON text, compressed where it is long; a call about several samples is
+there once. What is added is written by a thread within half a second; what a process that is killed
+had not written yet is lost, and nothing else.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ _ROLLOUT = ""
 """In the place of a grader's name: the rollout itself."""
 _MOST_BYTES = 64 * 2**20
 """Of a sample or a call with more nothing is kept."""
+_SHORT = 2048
+"""Bytes of a text that is not compressed: that would take longer than writing it."""
 _EVERY_S = 0.4
 _MAX_WAITING = 20_000
 _BUSY_S = 30.0
@@ -168,7 +170,7 @@ class TranscriptStore:
         new = [one for one in places if not execute(known, (one, grader, digest)).fetchone()]
         if not new or (data := _encode(what)) is None:
             return
-        packed = zlib.compress(data, 1)
+        packed = data if len(data) < _SHORT else zlib.compress(data, 1)
         self.bytes += len(packed)
         text = execute("INSERT INTO texts (data) VALUES (?)", (packed,)).lastrowid
         self._database.executemany(
@@ -230,7 +232,7 @@ class TranscriptStore:
 
     def _decode(self, data: bytes, kind: Any) -> Any:
         try:
-            text = zlib.decompress(data)
+            text = data if data.startswith(b"{") else zlib.decompress(data)
             with suppress(msgspec.DecodeError, UnicodeError):
                 return msgspec.json.decode(text, type=kind)
             plain = text.decode("utf-8", "surrogatepass")  # halves of surrogate pairs
