@@ -32,7 +32,7 @@ from adjudge.types import Sample
 
 FILE = "transcripts.sqlite"
 MAX_BYTES = 2**30
-"""Bytes of compressed texts after which nothing more is kept."""
+"""Bytes of texts, compressed where they are long, after which nothing more is kept."""
 DEFAULT_SAMPLES, DEFAULT_WITHOUT_JUDGE = 20_000, 2_000
 """Samples whose transcripts are kept, unless the user says otherwise. Where no judge is asked these
 are rollouts that the input has too, and keeping many would take longer than grading them."""
@@ -313,7 +313,7 @@ class TranscriptKeeper:
     @property
     def rule(self) -> str:
         """Which samples are kept, as a sentence."""
-        bound = f"up to {MAX_BYTES // 2**30} GiB of compressed texts{self._notes}"
+        bound = f"up to {MAX_BYTES // 2**30} GiB of texts{self._notes}"
         if self._groups is None:
             return f"all samples, {bound}"
         failures = (
