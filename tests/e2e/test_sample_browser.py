@@ -141,8 +141,8 @@ def test_it_opens_on_the_worst_disagreement_and_goes_on_by_keys(
         page.reload()
         title(page, "Sample 3, group")
         expect(page.locator(".strip .lost").first).to_contain_text("missing: unparsable")
-        # A colleague's link by the rollout's key, and keys that are typed into a field.
-        page.goto(f"{url}#sample={5:032x}")
+        # A link from elsewhere, and keys that are typed into a field.
+        page.goto(f"{url}#sample=5")
         title(page, "Sample 5, group g1")
         page.locator("#labelling > summary").click()
         page.locator("#label-author").fill("")
@@ -268,15 +268,28 @@ def test_places_are_lit_with_the_same_number_on_both_sides(
         {"prompt": "2 + 2?", "response": said, "reference": "4"},
     ]
     write(tmp_path, "in.jsonl", rows)
-    names = ("action_loop", "information_gain", "ngram_repetition", "answer")
-    graders = [{"name": name, "type": name} for name in names]
-    spec = RewardSpec.from_dict({"graders": graders})
+    places = [
+        {"message": at, "call": 0, "kind": "similar", "pair": pair, "label": "similarity 1.00"}
+        for pair, both in ((1, (1, 5)), (2, (3, 7)))
+        for at in both
+    ]
+    (tmp_path / "loops.py").write_text(
+        "from adjudge.graders.base import BaseGrader\n"
+        "from adjudge.types import GraderScore\n"
+        "class Loops(BaseGrader):\n"
+        "    score_range = (0.0, 1.0)\n"
+        "    async def aevaluate(self, messages=None):\n"
+        f"        found = {places!r} if messages else []\n"
+        "        return GraderScore(self.name, 1.0, 'r', {'places': found}, (0.0, 1.0))\n"
+    )
+    graders = [{"name": "loops", "type": "loops:Loops"}, {"name": "answer", "type": "answer"}]
+    spec = RewardSpec.from_dict({"graders": graders}, folder=tmp_path)
     grade_rollouts(GradingJob([tmp_path / "in.jsonl"], spec, tmp_path / "run", show_progress=False))
     with served(tmp_path / "run") as (url, _), opened(browser, url) as watched:
         page = watched.page
         page.goto(f"{url}#sample=0")
         title(page, "Sample 0")
-        loop, gain, words, answer = (page.locator(f"#grader-{n}") for n in range(4))
+        loop, answer = (page.locator(f"#grader-{n}") for n in range(2))
         lit = page.locator(".left .lit")
         texts = [
             "1 message 2 and message 6: similarity 1.00",
@@ -290,17 +303,11 @@ def test_places_are_lit_with_the_same_number_on_both_sides(
         expect(numbers).to_have_text(["2", "2"])
         expect(lit).to_have_count(2)
         loop.locator(".places button").last.click()
-        gain.hover()
-        expect(numbers).to_have_text(["1", "1"])
-        words.hover()
-        expect(lit).to_have_text(["1one two three"])
         answer.hover()
         expect(lit).to_have_text(["14"])
         page.keyboard.press("j")
         title(page, "Sample 1")
         expect(loop.locator(".places")).to_have_count(0)
-        words.hover()
-        expect(lit).to_have_text(["1one two three"])
         answer.locator(".places button").click()
         expect(answer.locator(".places button")).to_have_text(
             "1 the response: the answer that was read"

@@ -5,10 +5,8 @@ import doctest
 import json
 import math
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ import adjudge
 from adjudge import api
 from adjudge.errors import ConfigError, ErrorKind, RolloutError, RunFolderError
 from adjudge.rewards.spec import RewardSpec
-from adjudge.runs.graded_run import GradedRows
 from adjudge.types import Sample
 
 RULE = {"graders": [{"name": "right", "type": "string_match"}], "reward": {"group": "centre"}}
@@ -148,20 +145,6 @@ def test_recorded_replies_are_replayed(tmp_path: Path) -> None:
         adjudge.grade(ROWS, spec, record=tmp_path / "a.db", replay=tmp_path / "a.db")
 
 
-def test_a_table_for_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = adjudge.grade(ROWS[:2], RULE)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with refuses("to_pandas"):
-        run.to_pandas()
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = list  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert run.to_pandas()[1] == {
-        "index": 1, "group": "(prompt 0)", "reward": -0.5, "missing": None,
-        "right_score": 0.0, "outcome": 0.0, "env_reward": 0.0,
-    }  # fmt: skip
-
-
 def test_a_notebook_shows_escaped_tables() -> None:
     hostile = [row | {"group": "<script>alert(1)</script>"} for row in ROWS * 4]
     shown = adjudge.grade(hostile, RULE)._repr_html_()
@@ -169,7 +152,6 @@ def test_a_notebook_shows_escaped_tables() -> None:
     assert "&lt;script&gt;" in shown
     assert "The first 10 samples; 6 more" in shown
     assert "http" not in shown
-    assert "<script" not in adjudge.grade(hostile, RULE).rows[0]._repr_html_()
 
 
 def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
@@ -177,14 +159,10 @@ def test_a_notebook_shows_what_failed_the_calls_and_the_agreement() -> None:
     spec = {"graders": [{"name": "good", "type": "helpfulness"}], "judges": {"main": judge}}
     assert "against the environment" in adjudge.grade(ROWS, RULE)._repr_html_()
     run = adjudge.grade([row | {"group": "\ud800"} for row in ROWS], spec)
-    [row, *_] = run.rows
-    assert row.missing is not None
-    for shown in (run._repr_html_(), row._repr_html_()):
-        assert "unparsable" in shown
-        assert "<b>verdict" not in shown
-        shown.encode()
-    assert "first message" in run._repr_html_()
-    assert GradedRows(run.rows)._repr_html_().count("unparsable") == len(ROWS)
+    shown = run._repr_html_()
+    assert shown.count("unparsable") >= len(ROWS)
+    assert "<b>verdict" not in shown
+    shown.encode()
 
 
 def test_what_stops_grading_says_how_to_resume(

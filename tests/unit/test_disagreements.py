@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from adjudge.runs.disagreements import Disagreements, find_disagreements
+from adjudge.runs.label_queue import Disagreements, find_disagreements
 
 GROUPS = ["a"] * 4 + ["b"] * 4
 ENV = [0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
@@ -54,23 +52,6 @@ def test_without_an_environment_judges_are_compared_with_each_other() -> None:
 def test_groups_of_one_are_compared_over_the_run() -> None:
     found = find_disagreements([0, 1, 2], [0.0, 1.0, 2.0], {"judge": [3.0, 2.0, 1.0]}, {"judge"})
     assert places(found) == [0, 2]
-
-
-def test_a_judge_alone_is_compared_with_itself() -> None:
-    details: list[dict[str, Any]] = [
-        {"rubric": {"metadata": {"criteria": {"a": {}, "b": {}}, "missing": ["a"]}}},
-        {"pair": {"metadata": {"consistent": False}}, "source": "graders"},
-        {"votes": {"metadata": {"spread": 0.2}}},
-        {"pair": {"metadata": {"consistent": True}}},
-    ]
-    none: list[float | None] = [None] * 4
-    found = find_disagreements([1, 1, 1, 1], none, {"pair": [0.5] * 4}, {"pair"}, details)
-    assert places(found) == [1, 0, 2]
-    assert [one.text for one in found.worst] == [
-        "pair: the two orders of the pair say different things",
-        "rubric: 1 of 2 criteria got no verdict",
-        "votes: its judges or votes differ by 0.2 (std)",
-    ]
 
 
 def test_each_sample_is_listed_once_and_twenty_at_most() -> None:

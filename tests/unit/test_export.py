@@ -85,9 +85,9 @@ def test_all_pairs_a_number_of_them_and_a_margin(tmp_path: Path) -> None:
         return [(one["chosen"][0]["content"], one["rejected"][0]["content"]) for one in read(out)]
 
     everyone = [("a2", "a3"), ("a0", "a3"), ("a2", "a0"), ("b0", "b2"), ("b1", "b2")]
-    assert pairs("--pairs-per-group", "all") == everyone
+    assert pairs("--pairs-per-group", "0") == everyone
     assert pairs("--pairs-per-group", "2") == [*everyone[:2], *everyone[3:]]
-    assert pairs("--pairs-per-group", "all", "--min-margin", "0.6") == everyone[:1]
+    assert pairs("--pairs-per-group", "0", "--min-margin", "0.6") == everyone[:1]
     done = run("dpo", folder, "-o", out, "--min-margin", "5")
     assert done.exit_code == 1
     assert "No row was written" in done.output
@@ -118,12 +118,9 @@ def test_good_answers(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, ROWS), tmp_path / "good.jsonl"
     assert run("sft", folder, "-o", out, "--min-reward", "0.9").exit_code == 0
     assert [one["messages"][-1]["content"] for one in read(out)] == ["a2", "b0", "b1", "b2"]
-    # Nine have a reward; a third of them are three, all of which have 1.0.
-    run("sft", folder, "-o", out, "--top-share", "0.33")
-    assert [one["reward"] for one in read(out)] == [1.0, 1.0, 1.0]
     done = run("sft", folder, "-o", out)
     assert done.exit_code == 2
-    assert "--min-reward or --top-share" in done.output
+    assert "--min-reward" in done.output
 
 
 def conversation(said: str, worth: float) -> dict[str, Any]:
@@ -191,11 +188,10 @@ def test_a_prompt_with_earlier_turns_stays_whole(tmp_path: Path) -> None:
     ("words", "problem"),
     [
         (["dpo", "RUN", "-o", "x.csv"], "must end with one of"),
-        (["dpo", "RUN", "-o", "x.jsonl", "--pairs-per-group", "0"], "is no number of pairs"),
-        (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "-1"], "must be 0 or more"),
+        (["dpo", "RUN", "-o", "x.jsonl", "--pairs-per-group", "-1"], "--pairs-per-group"),
+        (["dpo", "RUN", "-o", "x.jsonl", "--min-margin", "nan"], "must be 0 or more"),
         (["dpo", "RUN", "-o", "x.jsonl", "--format", "verl"], "no trainer for pairs"),
-        (["sft", "RUN", "-o", "x.jsonl", "--top-share", "2"], "at most 1"),
-        (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be finite"),
+        (["sft", "RUN", "-o", "x.jsonl", "--min-reward", "nan"], "must be a number"),
         (["best-of-n", "RUN", "-o", "x.jsonl", "--format", "trll"], "did you mean 'trl'"),
     ],
 )
@@ -217,7 +213,7 @@ def test_rollouts_that_changed_are_refused(tmp_path: Path) -> None:
 def test_rounding_is_no_margin_and_no_reward(tmp_path: Path) -> None:
     folder, out = make_run(tmp_path, answers("a", 0.1 + 0.7, 0.3, 0.1)), tmp_path / "o.jsonl"
     assert 0.3 - 0.1 < 0.2
-    export_run(folder, out, ExportSettings(kind="dpo", pairs="all", min_margin=0.2))
+    export_run(folder, out, ExportSettings(kind="dpo", pairs=0, min_margin=0.2))
     assert len(read(out)) == 3
     assert 0.1 + 0.7 < 0.8
     export_run(folder, out, ExportSettings(kind="sft", min_reward=0.8))
@@ -252,7 +248,7 @@ def test_no_reference_is_no_text(tmp_path: Path) -> None:
     file.write_text(json.dumps({"prompt": "q", "response": "r", "group": 1}) + "\n")
     spec = {"graders": [{"name": "n", "type": "length_penalty", "min_length": 0, "max_length": 9}]}
     adjudge.grade(file, spec, output=tmp_path / "run")
-    settings = ExportSettings(kind="sft", form="verl", top_share=1.0)
+    settings = ExportSettings(kind="sft", form="verl")
     export_run(tmp_path / "run", tmp_path / "o.jsonl", settings)
     assert read(tmp_path / "o.jsonl")[0]["reward_model"]["ground_truth"] is None
 
@@ -264,10 +260,10 @@ def test_no_reference_is_no_text(tmp_path: Path) -> None:
         st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=5),
         min_size=1, max_size=4,
     ),
-    st.sampled_from(["best-worst", "all", "2"]),
+    st.sampled_from([1, 0, 2]),
 )  # fmt: skip
 def test_no_pair_is_of_a_missing_one(
-    tmp_path_factory: pytest.TempPathFactory, groups: list[list[float | None]], pairs: str
+    tmp_path_factory: pytest.TempPathFactory, groups: list[list[float | None]], pairs: int
 ) -> None:
     folder = tmp_path_factory.mktemp("export")
     rows = [one for at, of in enumerate(groups) for one in answers(f"g{at}.", *of)]

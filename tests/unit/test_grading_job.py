@@ -93,7 +93,7 @@ def test_another_engine_knows_how_many_results_come(tmp_path: Path) -> None:
     totals = []
 
     class Engine:
-        def grade(self, job: Any, function: Any, journal: Any, tally: Any) -> Any:
+        def grade_with(self, job: Any, function: Any, journal: Any, tally: Any) -> Any:
             totals.append((tally.total, journal.path))
             return function
 

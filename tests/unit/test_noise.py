@@ -338,8 +338,7 @@ def test_an_estimate_counts_all_draws(folder: Path) -> None:
         "price = {input = 1.0, output = 10.0}\nmax_tokens = 100\n"
     )
     once, thrice = (
-        json.loads(grade("--dry-run", "--json", "--draws", draws))["scenarios"][0]
-        for draws in ("1", "3")
+        json.loads(grade("--dry-run", "--json", "--draws", draws))["in_all"] for draws in ("1", "3")
     )
     for key in ("calls", "input_tokens", "cost_usd"):
         assert thrice[key] == pytest.approx(3 * once[key])

@@ -195,16 +195,10 @@ def test_a_graded_run_is_regraded_too(case: Case, tmp_path: Path) -> None:
     assert case.calls == asked
 
 
-def test_a_run_without_settings_is_matched_by_names(case: Case, tmp_path: Path) -> None:
-    """As `adjudge train` and older versions write it."""
-    before = case.record()
+def test_a_run_that_does_not_say_its_settings_is_asked_anew(case: Case) -> None:
+    case.record()
     (case.run / "run.json").write_text('{"kind": "train"}')
-    changed = case.write("changed", SPEC.replace("{response}", "Please: {response}"))
-    done = case.regrade(changed, "-o", str(tmp_path / "out"), "--offline")
-    assert done.exit_code == 0, done.output
-    assert "those of the same names answer" in done.stderr
-    assert rewards(tmp_path / "out") == before
-    asked = case.regrade(changed, "--dry-run").stderr
+    asked = case.regrade(case.spec, "--dry-run").stderr
     assert "asked: quality (the run does not say its graders' settings" in asked
 
 

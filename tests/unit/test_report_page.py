@@ -152,7 +152,7 @@ def test_only_the_frame_makes_markup_of_text() -> None:
 
 def test_a_value_that_a_template_lacks_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render_prose("adjudge.runs.report", "graders.html")
+        render_prose("adjudge.runs.report", "stories.html")
 
 
 def test_nothing_loads_the_template_engine_before_a_page_is_written() -> None:
@@ -170,15 +170,6 @@ def digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def test_the_policy_admits_exactly_the_style() -> None:
-    html = render_page("Run", [], [], styles=[("adjudge.runs.report", "grading.css")])
-    style = re.search("<style>(.*)</style>", html, re.DOTALL)
-    assert style is not None
-    assert f"default-src 'none'; style-src 'sha256-{digest(style[1])}'; base-uri 'none'" in html
-    assert "style=" not in html.replace("default-src", "")
-    assert "<script" not in html
-
-
 def test_a_section_without_content_is_neither_shown_nor_linked() -> None:
     sections = [
         Section("a", "A", [None, "", Table(["x"], [])], "A"),
@@ -191,13 +182,6 @@ def test_a_section_without_content_is_neither_shown_nor_linked() -> None:
     assert '<section id="b"><h2>B</h2><p>b</p></section>' in html
     assert '<a href="#notes">How</a></nav>' in html
     assert html.index("<p>first</p>") < html.index('<section id="b">')
-
-
-def test_a_lone_surrogate_can_be_written() -> None:
-    html = render_page("a \udcff b", [], [Section("a", "A", "c \ud800 d")])
-    assert "a ? b" in html
-    assert "c ? d" in html
-    html.encode()
 
 
 def test_an_alarm_is_marked_and_a_fact_without_a_text_is_left_out() -> None:

@@ -128,23 +128,6 @@ def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
         opened(tmp_path / "file")
 
 
-def test_a_folder_of_the_previous_version_is_gone_on_with(tmp_path: Path) -> None:
-    """Gradings had no kind there, trainings no version; both resume."""
-    old = {"created": "2026-01-01", "spec_hash": "a", "inputs": ["/x"], "map": {}}
-    (tmp_path / "run.json").write_text(json.dumps({"adjudge": "0.1.0", **old}))
-    facts, words = {"spec_hash": "a", "inputs": ["/x"], "map": {}}, {"spec_hash": "another spec"}
-    with RunFolder(tmp_path, facts, words) as folder:
-        assert folder.resumed
-        assert folder.created == "2026-01-01"
-    with pytest.raises(RunFolderError, match="a run of another kind"):
-        opened(tmp_path)
-    trained = tmp_path / "trained"
-    trained.mkdir()
-    (trained / "config.toml").write_bytes(b"a = 1")
-    (trained / "run.json").write_text(json.dumps({"kind": "eval", "seed": 1, "judges": ["a"]}))
-    assert opened(trained, {"config": b"a = 1", "once": True}).resumed
-
-
 @pytest.mark.parametrize(
     ("written", "kept"),
     [

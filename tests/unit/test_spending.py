@@ -273,13 +273,6 @@ def test_spending_that_is_damaged_is_refused_before_a_judge_is_asked(
     assert budget.spent == 0
 
 
-def test_counters_that_another_version_did_not_write_are_zero(tmp_path: Path) -> None:
-    (tmp_path / SPENDING_FILE).write_bytes(written(endpoints=[COUNTED, COUNTED]))
-    with FolderSpending(tmp_path, SpendCeiling(2.0)) as found:
-        summary = found.summarise(found.read())
-    assert (summary["calls"], summary["input_tokens"], summary["cost_usd"]) == (6, 0, 1.0)
-
-
 @pytest.mark.parametrize("ceiling", [float("nan"), -1.0])
 def test_a_budget_that_is_no_amount_is_refused(ceiling: float) -> None:
     with refuses("budget_usd"):

@@ -136,49 +136,20 @@ def test_graders_that_cannot_be_read_are_none() -> None:
     assert read_grader_facts({"graders": [{"name": 3}]}) == read_grader_facts({}) == {}
 
 
-def _look(query: str, number: int, seen: str) -> list[dict[str, Any]]:
-    function = {"name": "search", "arguments": json.dumps({"q": query})}
-    return [
-        {"role": "assistant", "tool_calls": [{"id": number, "function": function}]},
-        {"role": "tool", "tool_call_id": number, "content": seen},
-    ]
-
-
 def _places(type_: str, sample: Sample, metadata: dict[str, Any], **facts: Any) -> list[Any]:
     teller = StoryTeller({"g": GraderFacts(name="g", type=type_, **facts)})
     row = {"details": {"g": {"score": 0.5, "metadata": metadata}}}
     return list(teller.tell(row, sample=sample)["graders"][0]["places"])
 
 
-def test_similar_calls_and_repeated_observations_are_found_in_the_transcript() -> None:
-    seen = "nothing was found there"
-    messages = [{"role": "user", "content": "?"}, *_look("a b", 1, seen), *_look("c", 2, "x" * 20)]
-    sample = Sample(messages=[*messages, *_look("b a", 3, seen)])
-    calls = _places("action_loop", sample, {})
-    assert [(one["message"], one["call"], one["kind"], one["pair"]) for one in calls] == [
-        (1, 0, "similar", 1),
-        (5, 0, "similar", 1),
-    ]
-    results = _places("information_gain", sample, {}, parameters={"similarity_threshold": 0.9})
-    assert [(one["message"], one["pair"]) for one in results] == [(2, 1), (6, 1)]
-
-
-def test_places_are_bounded_and_none_where_the_grader_is_of_another_kind() -> None:
-    sample = Sample(messages=[one for n in range(200) for one in _look("a", n, "b")])
-    assert len(_places("action_loop", sample, {})) == 20
-    assert _places("action_loop", Sample(response="x"), {}) == []
-    assert _places("house:Grader", sample, {}) == []
-    assert _places("action_loop", sample, {}, parameters={"similarity_threshold": 7}) == []
-    assert _places("house:Grader", sample, {"places": [{"message": 3}, 7]}) == [{"message": 3}]
-
-
-def test_repeated_words_and_the_answer_are_spans_as_a_browser_counts() -> None:
+def test_the_answer_is_a_span_as_a_browser_counts() -> None:
     text = "\U0001f600 one two three, one two three. 4"
-    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]
-    [repeated] = _places("ngram_repetition", Sample(messages=messages, response=text), {})
     units = text.encode("utf-16-le")
-    said = units[2 * repeated["start"] : 2 * repeated["end"]].decode("utf-16-le")
-    assert (said, repeated["message"]) == ("one two three", 1)
     [answer] = _places("math", Sample(response=text), {"answer": "4"})
     assert units[2 * answer["start"] : 2 * answer["end"]].decode("utf-16-le") == "4"
     assert (answer["kind"], answer["message"]) == ("cited", None)
+
+
+def test_places_of_an_own_grader_are_tables() -> None:
+    sample = Sample(messages=[{"role": "assistant", "content": "x"}])
+    assert _places("house:Grader", sample, {"places": [{"message": 3}, 7]}) == [{"message": 3}]

@@ -368,7 +368,10 @@ def findings_table(report: AuditReport) -> Table:
     """What was found, for page and terminal."""
     rows = [
         [
-            Element("a", one.title, href=f"#finding-{one.name}"),
+            [
+                Element("a", one.title, href=f"#finding-{one.name}"),
+                small(f" ({finding.unit})" if finding.unit else ""),
+            ],
             styled(finding.severity, _STYLES[finding.severity]),
             effect_text(finding.effect.value, finding.unit),
             interval_text(finding.effect, finding.unit),
@@ -424,19 +427,17 @@ def nothing_table(report: AuditReport) -> Table:
     """The checks that found nothing, with what they would have seen."""
     rows = [
         [
-            one.title,
+            [one.title, small(f" ({one.result.unit})" if one.result.unit else "")],
             effect_text(one.result.effect.value, one.result.unit),
             _visible(one),
-            one.result.unit,
         ]
         for one in report.in_state("nothing_found")
     ]
     columns = [
         Column("checked", "w"),
         *numeric("measured", "smallest that would be seen"),
-        Column("unit", "w"),
     ]
-    return Table(columns, rows, drop=("unit",), keep=("smallest that would be seen",))
+    return Table(columns, rows, keep=("smallest that would be seen",))
 
 
 def _visible(one: CheckOutcome) -> object:

@@ -81,9 +81,12 @@ def say_how_to_resume(folder: str | Path) -> Iterator[None]:
         raise
 
 
-def print_resume_command(folder: str | Path, run: str = "To resume, run") -> None:
-    """The whole command that goes on with the work in ``folder``; ``run``: the words before it."""
-    command = resume_command(folder)
+def print_resume_command(folder: str | Path, run: str = "To resume, run", budget: str = "") -> None:
+    """The whole command that goes on with the work in ``folder``; ``run``: the words before it.
+
+    ``budget``: the larger budget that it is to have.
+    """
+    command = resume_command(folder, budget)
     if command is None:
         errors().print(f"{run} the same command with -o {clean(folder)}")
         return

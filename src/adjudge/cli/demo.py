@@ -111,7 +111,7 @@ def _print_advantages(
     rows, failed, changes = [], [], []
     for place, result in enumerate(group):
         sample, env = result.original_index, f"{result.reward_info['env_reward']:g}"
-        as_zero, left_out = compared.as_zero[place], compared.left_out[place]
+        as_zero, left_out = compared.as_zero[place] or 0.0, compared.left_out[place]
         turned = place in compared.turned
         if left_out is None:
             rank = 1 + sum(other > filled[place] for other in filled)

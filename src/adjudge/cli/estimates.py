@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -23,9 +24,13 @@ DryRun = Annotated[
 
 
 def print_call_estimates(
-    found: Mapping[str, JudgeCallEstimate], *, as_json: bool, of: str = "judge"
+    found: Mapping[str, JudgeCallEstimate],
+    *,
+    as_json: bool,
+    of: str = "judge",
+    facts: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """A row for each judge, or what else ``of`` says, and their sum.
+    """A row for each judge, or what else ``of`` says, and their sum; ``facts`` are for ``--json``.
 
     Exit code 2 where a judge cannot be asked.
     """
@@ -35,7 +40,10 @@ def print_call_estimates(
     if as_json:
         print_json(
             {
-                "judges": {name: msgspec.to_builtins(one) for name, one in found.items()},
+                **facts,
+                "graders" if of == "grader" else "judges": {
+                    name: msgspec.to_builtins(one) for name, one in found.items()
+                },
                 "in_all": msgspec.to_builtins(in_all),
             }
         )
@@ -43,13 +51,12 @@ def print_call_estimates(
         rows: list[list[object]] = [[name, *_cells(one)] for name, one in found.items()]
         if len(rows) > 1:
             rows.append([bold("in all"), *_cells(in_all)])
-        columns = [of, *numeric("calls", "tokens in", "new", "tokens out", "USD")]
+        columns = [of, *numeric("calls", "tokens in", "tokens out", "USD")]
         console = output()
         console.print(Table(columns, rows, keep=("calls", "USD")))
         console.print(
             "[dim]Nobody was asked. Tokens out and cost are upper bounds by max_tokens, without "
-            "retries, caches and what a run folder already has. New: of the tokens in, what a "
-            "server with a prefix cache must read.[/]"
+            "retries, caches and what a run folder already has.[/]"
         )
     if in_all.why:
         for name, one in found.items():
@@ -60,6 +67,5 @@ def print_call_estimates(
 
 def _cells(one: JudgeCallEstimate) -> list[str]:
     cost = "no price" if one.cost_usd is None else f"≤ {one.cost_usd:,.4g}"
-    counts = (one.calls, one.input_tokens, one.new_input_tokens)
     cost = cost if one.calls else "0"
-    return [*(f"{count:,}" for count in counts), f"≤ {one.output_tokens:,}", cost]
+    return [f"{one.calls:,}", f"{one.input_tokens:,}", f"≤ {one.output_tokens:,}", cost]

@@ -14,7 +14,6 @@ from adjudge.runs.export import (
     EXPORT_FORMATS,
     ExportKind,
     ExportSettings,
-    describe_export,
     export_run,
 )
 
@@ -40,14 +39,14 @@ def export_dpo(
     run: Run,
     target: Target,
     pairs: Annotated[
-        str,
+        int,
         typer.Option(
             "--pairs-per-group",
-            metavar="best-worst|all|N",
-            help="The best with the worst answer of a group; all pairs; or the N of the largest "
-            "margin.",
+            min=0,
+            help="1: the best with the worst answer of a group; more: those of the largest margin; "
+            "0: all.",
         ),
-    ] = "best-worst",
+    ] = 1,
     min_margin: Annotated[
         float, typer.Option(help="The least difference of rewards in a pair.")
     ] = 0.0,
@@ -83,11 +82,7 @@ def export_best(run: Run, target: Target, form: Form = "trl", as_json: JsonSumma
 def export_sft(
     run: Run,
     target: Target,
-    min_reward: Annotated[float | None, typer.Option(help="Samples from this reward on.")] = None,
-    top_share: Annotated[
-        float | None,
-        typer.Option(help="This share of the rewarded samples, those of the highest rewards."),
-    ] = None,
+    min_reward: Annotated[float, typer.Option(help="Samples from this reward on.")],
     form: Form = "trl",
     as_json: JsonSummary = False,
 ) -> None:
@@ -95,11 +90,11 @@ def export_sft(
 
     Example: adjudge export sft runs/first -o good.jsonl --min-reward 0.8
 
-    A row has messages, reward and tools. Needs --min-reward or --top-share; with both, both hold.
+    A row has messages, reward and tools.
 
     Exit code: 0 done, 1 no row was written, 2 bad input.
     """
-    _export(run, target, as_json, kind="sft", form=form, min_reward=min_reward, top_share=top_share)
+    _export(run, target, as_json, kind="sft", form=form, min_reward=min_reward)
 
 
 def _export(
@@ -119,7 +114,11 @@ def _export(
             console.print(f"{report.tied_best:,} groups have several best answers: the first is in")
         if left := Table(
             ["left out", *numeric("count")],
-            [[why, f"{count:,}"] for why, count in describe_export(report)],
+            [
+                [f"{what}: {why}", f"{count:,}"]
+                for what, counts in (("samples", report.left_out), ("pairs", report.pairs_left_out))
+                for why, count in counts.most_common()
+            ],
         ):
             console.print(left)
     if not report.written:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from adjudge.cli.console import (
     clean,
@@ -23,6 +21,7 @@ from adjudge.cli.console import (
     print_resume_command,
     resumable_work,
 )
+from adjudge.cli.estimates import print_call_estimates
 from adjudge.cli.options import (
     JUDGE_CALLS,
     RAY,
@@ -43,7 +42,6 @@ from adjudge.datasets.files import read_stdin
 from adjudge.errors import ConfigError, ErrorKind, JudgeUnavailable
 from adjudge.graders.registry import SHIPPED
 from adjudge.report.elements import format_sample_rate
-from adjudge.report.table import Table, numeric
 from adjudge.rewards.spec import RewardSpec, check_machine
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS
 from adjudge.runner.progress import format_duration
@@ -51,14 +49,12 @@ from adjudge.runs.graded_run import GradedRun, agreement_table, score_table
 from adjudge.runs.grading import grade_rollouts, read_first_samples
 from adjudge.runs.job import GradingEngine, GradingJob
 from adjudge.runs.judge_calls import (
-    COST_UNIT_EPISODES,
     calls_table,
     describe_calls,
     endpoint_tables,
     estimate_calls,
-    estimate_scenarios,
     estimate_times,
-    hedge_note,
+    scale_estimates,
 )
 from adjudge.runs.noise import MOST_DRAWS, NOISE_NOTE, noise_table
 from adjudge.runs.summary import UNSCALED
@@ -68,48 +64,26 @@ _STDIN = Path("-")
 
 
 def print_estimate(job: GradingJob, *, as_json: bool) -> None:
-    """Estimate from the first samples, and print per sample, per 1,000 episodes and in all."""
+    """Estimate from the first samples, and print what each grader would ask in all."""
     graders = _shipped_graders(job.spec)
     try:
         check_machine(job.spec, graders)
     except ConfigError as problem:  # an estimate asks nobody: it needs neither key nor device
         errors().print(f"[yellow]The run itself will not start:[/] {clean(str(problem))}")
     samples, groups, rows = read_first_samples(job, _ESTIMATE_ROWS)
-    asked = estimate_calls(job.spec, samples, groups, job.draws)
-    unknown = {name: one.why for name, one in asked.items() if one.why}
-    is_known = bool(asked and not unknown)
-    found = list(estimate_scenarios(job.spec, asked, len(samples))) if is_known else []
-    times = estimate_times(job.spec, asked, len(samples), rows) if is_known else {}
-    if as_json:
-        report = {
-            "rows": rows,
-            "looked_at": len(samples),
-            "graders": {name: asdict(one) for name, one in asked.items()},
-            "scenarios": found,
-            "times": times,
-        }
-        print_json(report)
-        return
-    console = output()
-    if not asked:
-        console.print("No grader asks a judge; there is nothing to estimate.")
-        return
-    if unknown:
-        for name, why in unknown.items():
-            console.print(f"{clean(name)} cannot ask about these samples: {clean(why)}")
-        console.print("Without it there is no estimate.")
-        raise typer.Exit(2)
-    console.print(
-        f"{rows:,} samples, estimated from the first {len(samples):,}; tokens out and cost are "
-        "upper bounds by max_tokens, without retries; new: of the tokens in, what a server with a "
-        "prefix cache must read"
-    )
-    console.print(_scenario_table(found, rows))
-    for name, one in asked.items():
-        per = one.calls / len(samples)
-        console.print(f"[dim]{clean(name)} ({one.scope}): {per:.2f} calls a sample[/]")
-    for name, time in times.items():
-        console.print(_describe_time(name, time), soft_wrap=True)
+    looked_at = estimate_calls(job.spec, samples, groups, job.draws)
+    asked = scale_estimates(job.spec, looked_at, len(samples), rows)
+    times = estimate_times(job.spec, asked)
+    if not as_json:
+        if not asked:
+            output().print("No grader asks a judge; there is nothing to estimate.")
+            return
+        output().print(f"{rows:,} samples, estimated from the first {len(samples):,}")
+    facts = {"rows": rows, "looked_at": len(samples), "times": times}
+    print_call_estimates(asked, as_json=as_json, of="grader", facts=facts)
+    if not as_json:
+        for name, time in times.items():
+            output().print(_describe_time(name, time), soft_wrap=True)
 
 
 def _describe_time(name: str, time: Mapping[str, Any]) -> str:
@@ -128,30 +102,6 @@ def _shipped_graders(spec: RewardSpec) -> dict[str, Any]:
     judges = spec.build_judges()
     shipped = [entry for entry in spec.graders if entry.type in SHIPPED]
     return {entry.name: spec.build_grader(entry, judges) for entry in shipped}
-
-
-def _scenario_table(found: list[dict[str, Any]], rows: int) -> Table:
-    per_many = f"USD per {COST_UNIT_EPISODES:,} episodes"
-    columns = numeric(
-        "calls", "tokens in", "new", "tokens out", "USD a sample", per_many, "USD in all"
-    )
-    cells = [
-        [
-            row["scenario"],
-            f"{row['calls']:.2f}",
-            f"{row['input_tokens']:,.0f}",
-            f"{row['new_input_tokens']:,.0f}",
-            f"≤ {row['output_tokens']:,.0f}",
-            *(_usd_cell(row["cost_usd"], times) for times in (1, COST_UNIT_EPISODES, rows)),
-        ]
-        for row in found
-    ]
-    dear = ("USD a sample", per_many, "tokens out", "new", "tokens in")
-    return Table(["", *columns], cells, drop=dear, keep=("calls", "USD in all"))
-
-
-def _usd_cell(cost: float | None, times: int) -> str:
-    return "no price" if cost is None else f"≤ {cost * times:.4g}"
 
 
 def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
@@ -180,8 +130,6 @@ def print_summary(console: Console, summary: Mapping[str, Any]) -> None:
     for name, grader in summary["graders"].items():
         if grader.get("unscaled"):
             console.print(f"[dim]{clean(name)}: {UNSCALED}[/]")
-        if grader["judge"] and (note := hedge_note(name, grader["judge"])):
-            console.print(f"[dim]{escape(note)}[/]")
     if noise := summary.get("noise"):
         console.print(noise_table(noise))
         console.print(f"[dim]{NOISE_NOTE}[/]")
@@ -407,7 +355,9 @@ def check_budget(summary: Mapping[str, Any], folder: Path) -> None:
         f"[red]the budget is spent:[/] it was not enough for {unpaid:,} calls; "
         f"{reward['missing']:,} of {asked:,} rewards are missing"
     )
-    print_resume_command(folder, "To go on, give a larger budget and run")
+    budget = summary.get("spending", {}).get("budget_usd")
+    larger = f"{2 * budget:g}" if budget else ""
+    print_resume_command(folder, "To go on with a larger budget, run", larger)
     raise typer.Exit(4)
 
 

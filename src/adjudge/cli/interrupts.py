@@ -72,14 +72,18 @@ def command_line_words(words: Sequence[str]) -> Iterator[None]:
         _words.reset(token)
 
 
-def resume_command(folder: str | Path) -> str | None:
+def resume_command(folder: str | Path, budget: str = "") -> str | None:
     """The user's own command, for a shell, with ``-o folder`` where it does not name the folder.
 
-    ``None`` where the command line is not known (a program that calls the function).
+    ``budget``: what it is to say after ``--budget-usd``. ``None`` where the command line is not
+    known (a program that calls the function).
     """
     words = _words.get()
     if words is None:
         return None
+    if budget:
+        given = shlex.join(words)
+        words = tuple(shlex.split(re.sub(r"--budget-usd[ =]\S+", f"--budget-usd {budget}", given)))
     more = [] if any(_names_folder(word, Path(folder)) for word in words) else ["-o", str(folder)]
     end = words.index("--") if "--" in words else len(words)
     return shlex.join([*_program(words), *words[:end], *more, *words[end:]])

@@ -85,7 +85,7 @@ def regrade(
     require_stats()
     records, loaded = RunRecords(run), RewardSpec.load(spec)
     loaded = loaded if step is None else loaded.at_step(step)
-    plan = plan_regrading(records, loaded, loaded.build_graders(), by_name=offline)
+    plan = plan_regrading(records, loaded, loaded.build_graders())
     _print_plan(plan)
     if offline and plan.asked:
         raise ConfigError(
@@ -106,7 +106,7 @@ def regrade(
         if plan.asked:
             print_estimate(job, as_json=as_json)
         elif as_json:
-            print_json({"graders": {}, "scenarios": []})
+            print_json({"graders": {}})
         else:
             output().print("No grader is asked; it costs nothing.")
         return
@@ -120,7 +120,6 @@ def regrade(
             {
                 "recorded": plan.recorded,
                 "asked": plan.asked,
-                "notes": plan.notes,
                 "verdict": write_verdict(summary),
                 **{key: summary[key] for key in ("samples", "advantages", "missing", "reward")},
             }
@@ -132,8 +131,6 @@ def regrade(
 
 
 def _print_plan(plan: RegradingPlan) -> None:
-    for note in plan.notes:
-        errors().print(f"[yellow]note:[/] {clean(note)}")
     if plan.recorded:
         errors().print(f"from the record: {clean(', '.join(plan.recorded))}")
     for name, why in plan.asked.items():

@@ -205,11 +205,6 @@ def split_words(text: str, *, signs: bool = False) -> list[str]:
     return pattern.findall(text.lower())
 
 
-def locate_words(text: str, first: int = 0) -> list[tuple[int, int]]:
-    """Where the words and signs of a lower-case ``text`` stand, from ``first`` on."""
-    return [one.span() for one in _WORDS_AND_SIGNS.finditer(text, first)]
-
-
 def split_chunks(text: str) -> list[str]:
     """What white space separates in ``text``; scripts without spaces character by character.
 
@@ -225,9 +220,6 @@ _TELLING_HOLDS = 2  # the first call may import modules
 _LONGEST_HOLD_S = 0.05
 _WATCHED_CALLS = 1000
 """A function that waits does so from the beginning; later calls cost nothing more."""
-
-MAX_PLACES = 20
-"""Places in a transcript that a grader names."""
 
 GraderAnswer = GraderScore | GraderRank | GraderError | float | bool
 """What a grader may return: a result, or a bare number that the runner wraps."""
@@ -273,16 +265,6 @@ class BaseGrader:
 
     # Each grader names the fields it takes, so the base cannot fix a signature.
     aevaluate: Any
-
-    locate: Any = None
-    """Where in the transcript the score comes from, for whoever looks at a sample, if known.
-
-    A function of the same fields as a rule's ``evaluate``: at most :data:`MAX_PLACES` tables with
-    ``message`` (else it is the response), ``call`` or ``start`` and ``end`` (characters), ``kind``
-    (``similar``, ``repeated``, ``cited``), ``pair`` (a number that both of a pair have) and
-    ``label``. It is called when the sample is read, never while grading; the user's own graders
-    put such tables into ``metadata["places"]`` instead.
-    """
 
     def _candidate_fault(self, reason: str, **metadata: Any) -> GraderScore:
         """The grader's minimum, for what the candidate alone brought about: a verdict.

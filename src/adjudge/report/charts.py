@@ -245,53 +245,82 @@ class ChartLine(NamedTuple):
     values: Sequence[float | None]
 
 
+def merge_equal_lines(lines: Sequence[ChartLine]) -> list[ChartLine]:
+    """``lines`` that have values, with those of the same values as one that has all their names."""
+    names: dict[tuple[float | None, ...], list[str]] = {}
+    for line in lines:
+        if any(value is not None for value in line.values):
+            names.setdefault(tuple(line.values), []).append(line.name)
+    return [ChartLine(" = ".join(named), values) for values, named in names.items()]
+
+
 def line_chart(
     title: str,
     lines: Sequence[ChartLine],
-    steps: Sequence[int],
+    steps: Sequence[float | None],
     *,
     low: float | None = None,
     high: float | None = None,
-    marks: Sequence[int] = (),
+    marks: Sequence[float] = (),
+    followed: bool = False,
 ) -> Element | None:
-    """A figure of up to three ``lines`` over ``steps``; ``marks`` are steps to point at.
+    """A figure of up to six ``lines`` over ``steps``; ``marks`` are steps to point at.
 
-    The vertical scale goes from ``low`` to ``high``, by default what the values need. ``None``
-    where no value is there. The lines live in a stretched view box, the text outside it.
+    The vertical scale shows all values, and ``low`` and ``high`` where they are given. ``None``
+    where no value is there. The lines live in a stretched view box, the numbers beside it.
+    ``followed``: with the places where a script shows the values of one step.
     """
+    known = [step for step in steps if step is not None]
     present = [x for line in lines for x in line.values if x is not None and math.isfinite(x)]
-    if not present:
+    if not present or not known:
         return None
-    bottom, top = min(present) if low is None else low, max(present) if high is None else high
+    bottom, top = (
+        end(present if one is None else [*present, one]) for end, one in ((min, low), (max, high))
+    )
     if top - bottom < 1e-9:
         top = bottom + 1.0
-    first, width = steps[0], max(steps[-1] - steps[0], 1)
-    pointed = [100 * (step - first) / width for step in marks]
-    drawn = [svg_line("mark", x, 0, x, 100) for x in pointed]
+    first, width = known[0], max(known[-1] - known[0], 1)
+    drawn: list[object] = [
+        svg_line("mark", x, 0, x, 100)
+        for x in (100 * (step - first) / width for step in marks)
+        if 0 <= x <= 100
+    ]
+    lines = merge_equal_lines(lines)
     for place, line in enumerate(lines):
         spots = [
-            None if value is None or not math.isfinite(value)
+            None if step is None or value is None or not math.isfinite(value)
             else (100 * (step - first) / width, 100 * (1 - _share(value, bottom, top)))
             for step, value in zip(steps, line.values, strict=False)
         ]  # fmt: skip
         drawn += _polylines(spots, f"s{place}")
+    if followed:
+        drawn.append(Element("line", class_="cursor", y1=0, y2=100, visibility="hidden"))
     plot = Element(
         "svg", drawn, width="100%", height=_LINE_HEIGHT, viewBox="0 0 100 100",
         preserveAspectRatio="none",
     )  # fmt: skip
-    grid = []
-    for share in (0.0, 0.5, 1.0):
-        y = _LINE_HEIGHT * (1 - share)
-        number = _tick(bottom + share * (top - bottom), top - bottom, 2)
-        grid.append(svg_line("grid", 0, y, "100%", y))
-        grid.append(svg_text(0, y - 3 if share < 1 else y + 11, number))
-    ends = [
-        svg_text(0, _LINE_HEIGHT + 14, f"step {steps[0]}"),
-        svg_text("100%", _LINE_HEIGHT + 14, steps[-1], "end"),
+    heights = [(share, _LINE_HEIGHT * (1 - share)) for share in (0.0, 0.5, 1.0)]
+    digits = 2 if top - bottom >= 0.1 else 4
+    numbers = [
+        (y, _tick(bottom + share * (top - bottom), top - bottom, digits)) for share, y in heights
     ]
-    keys = [_line_key(line, place) for place, line in enumerate(lines)] if len(lines) > 1 else None
-    said = _describe_lines(title, lines)
-    return _figure(title, _svg(said, _LINE_HEIGHT + 18, grid, plot, ends), keys)
+    grid = [svg_line("grid", 0, y, "100%", y) for _, y in heights]
+    ends = [
+        svg_text(0, _LINE_HEIGHT + 14, f"step {format_integer(first)}"),
+        svg_text("100%", _LINE_HEIGHT + 14, format_integer(known[-1]), "end"),
+    ]
+    keys = [_line_key(line, place, len(lines) > 1, followed) for place, line in enumerate(lines)]
+    chart = _svg(_describe_lines(title, lines), _LINE_HEIGHT + 18, grid, plot, ends, kind="plot")
+    shown = keys if followed or len(lines) > 1 else None
+    return _figure(title, _beside_scale(numbers, chart), shown and Element("ul", shown))
+
+
+def _beside_scale(numbers: Sequence[tuple[float, str]], chart: Element) -> Element:
+    """``chart`` with the numbers of its vertical scale on its left: curves go anywhere in it."""
+    texts = [svg_text("100%", y + 4, number, "end") for y, number in numbers]
+    height = chart.attributes["height"]
+    scale = Element("svg", texts, class_="scale", aria_hidden="true", height=height)
+    return Element("div", scale, chart, class_="chart")
 
 
 def _share(value: float, low: float, high: float) -> float:
@@ -315,13 +344,11 @@ def _polylines(spots: Sequence[tuple[float, float] | None], kind: str) -> list[E
     ]
 
 
-def _line_key(line: ChartLine, place: int) -> Element:
+def _line_key(line: ChartLine, place: int, several: bool, followed: bool) -> Element:
     sample = Element("polyline", class_=f"s{place}", points="0,4 22,4")
-    return Element(
-        "span",
-        Element("svg", sample, class_="key", viewBox="0 0 22 8", aria_hidden="true"),
-        line.name,
-    )
+    sign = Element("svg", sample, class_="key", viewBox="0 0 22 8", aria_hidden="true")
+    value = Element("output") if followed else None
+    return Element("li", sign if several else None, line.name, value)
 
 
 def _describe_lines(title: str, lines: Sequence[ChartLine]) -> str:
@@ -358,7 +385,7 @@ def reliability_diagram(title: str, bins: Sequence[tuple[float, float, float]]) 
     said = f"{title}: accuracy by confidence, {format_integer(sum(one[0] for one in bins))} pairs"
     diagonal = svg_line("chance", _across(0.0), _up(0.5), _across(1.0), _up(1.0))
     names = (("0.5", "0.75", "1"), ("0", "0.5", "1"), "confidence (across), right (up)")
-    return _figure(title, _svg(said, _SQUARE_HEIGHT + 36, _square_frame(*names), diagonal, marks))
+    return _figure(title, _square(said, *names, diagonal, marks))
 
 
 ScatterPoint = tuple[float, float, int]
@@ -390,8 +417,7 @@ def scatter_chart(
     more = f" {format_integer(left)} more are not drawn." if left else ""
     keys = [Element("span", name, class_=f"key m{place}") for place, name in enumerate(names)]
     said = f"{title} against the official score, {format_integer(len(every))} seeds"
-    frame = _square_frame(_ticks(*across), _ticks(*up), "official score")
-    chart = _svg(said, _SQUARE_HEIGHT + 36, frame, marks)
+    chart = _square(said, _ticks(*across), _ticks(*up), "official score", marks)
     return _figure(title, chart, keys if len(names) > 1 else None, small(more))
 
 
@@ -414,17 +440,21 @@ def _square_mark(x: float, y: float, kind: str, radius: float, text: str) -> Ele
     )
 
 
-def _square_frame(across: Sequence[str], up: Sequence[str], name: str) -> list[Element]:
+def _square(
+    label: str, across: Sequence[str], up: Sequence[str], name: str, *content: object
+) -> Element:
     """Three grid lines each way with their numbers, and what is across below them."""
-    parts = []
+    parts, numbers = [], []
     for share, below, beside, anchor in zip(
         (0.0, 0.5, 1.0), across, up, ("start", "middle", "end"), strict=True
     ):
         x, y = _across(share), _up(share)
+        numbers.append((y, beside))
         parts += [
             svg_line("grid", 0, y, "100%", y),
             svg_line("grid", x, 0, x, _SQUARE_HEIGHT),
-            svg_text(0, y - 3, beside),
             svg_text(x, _SQUARE_HEIGHT + 14, below, anchor),
         ]
-    return [*parts, svg_text("50%", _SQUARE_HEIGHT + 30, name, "middle")]
+    parts.append(svg_text("50%", _SQUARE_HEIGHT + 30, name, "middle"))
+    chart = _svg(label, _SQUARE_HEIGHT + 36, parts, content, kind="plot")
+    return _beside_scale(numbers, chart)

@@ -38,8 +38,15 @@ export function draw(tag, attributes, ...children) {
   return node;
 }
 
-// An SVG element that Python drew: its tag, its attributes, its content.
-export const grown = (part) => (Array.isArray(part) ? draw(part[0], part[1], ...part.slice(2).map(grown)) : part);
+// An element that Python made: its tag, its attributes, its content. Inside an SVG all are SVG's.
+export function grown(part, drawn = false) {
+  if (!Array.isArray(part)) return part;
+  const inside = drawn || part[0] === "svg";
+  const node = inside ? draw(part[0], part[1]) : make(part[0], {});
+  if (!inside) for (const [name, value] of Object.entries(part[1])) node.setAttribute(name, value);
+  node.append(...part.slice(2).map((inner) => grown(inner, inside)));
+  return node;
+}
 
 // A number for reading; "–" where there is none. Below 1e-12 it is what rounding left of 0.
 export function figure(x, digits = 3) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -146,6 +147,18 @@ def format_sample_rate(per_second: float) -> str:
     if per_second < 1:
         return f"{60 * per_second:.1f} samples/min"
     return f"{per_second:,.0f} samples/s"
+
+
+def format_times(text: str) -> str:
+    """``text`` with its times, as runs write them, to the minute.
+
+    >>> format_times("2026-11-29T02:54:42+00:00 · adjudge")
+    '2026-11-29 02:54 UTC · adjudge'
+    """
+    return _TIME.sub(r"\1 \2 UTC", text)
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+(?:\+00:00|Z)")
 
 
 def format_integer(value: float) -> str:

@@ -19,7 +19,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from adjudge.report.elements import Element, Fragment, paragraph
+from adjudge.report.elements import Element, Fragment, format_times, paragraph
 from adjudge.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ def render_page(
     if script is not None:
         lines = map(str.strip, script.splitlines())
         script = SafeHtml("\n".join(line for line in lines if not line.startswith("//")))
-    listed = [(name, [text] if isinstance(text, str) else text) for name, text in facts if text]
+    listed = [
+        (name, list(map(format_times, [text] if isinstance(text, str) else text)))
+        for name, text in facts
+        if text
+    ]
     page = (
         _environment(_FRAME)
         .get_template("page.html")

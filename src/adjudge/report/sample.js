@@ -314,7 +314,7 @@ export function describeFound(found, worst, of, step) {
 function advantageParts(found) {
   const { story, group } = found;
   const rows = isNumber(story.advantage) ? [["recorded by the run", signed(story.advantage)]] : [];
-  if (group.missing) rows.push(["without the failures of its group", found.left_out === null ? "none: its reward is missing" : signed(found.left_out)], ["if failures counted as 0", signed(found.as_zero)]);
+  if (group.missing) rows.push(["without the failures of its group", found.left_out === null ? "none: its reward is missing" : signed(found.left_out)], ["if failures counted as 0", found.as_zero === null ? "not known after a group step" : signed(found.as_zero)]);
   else rows.push(["in its group", signed(found.left_out)]);
   const parts = [entries(rows)];
   if (found.turned) parts.push(make("p", { className: "turns" }, "Its sign would change if failures counted as 0."));

@@ -97,7 +97,8 @@ class Table:
             else Element("td")
             for one in self.columns
         ]
-        cards = self.kind == "said" or (self.kind == "data" and len(self.columns) > _MOST_NARROW)
+        wide = len(self.columns) > _MOST_NARROW - any(one.kind == "w" for one in self.columns)
+        cards = self.kind == "said" or (self.kind == "data" and wide)
         labels = [_card_label(one) if cards else "" for one in self.columns]
         body = [Element("tr", *self._cells(row, labels)) for row in self.rows]
         head = (
@@ -125,7 +126,11 @@ class Table:
         from rich.text import Text  # noqa: PLC0415 (slow to load)
 
         columns = [
-            _TerminalColumn(column, [row[place] if place < len(row) else "" for row in self.rows])
+            _TerminalColumn(
+                column,
+                [row[place] if place < len(row) else "" for row in self.rows],
+                first=not place,
+            )
             for place, column in enumerate(self.columns)
         ]
         shown = self._fitting_places(columns, options.max_width)
@@ -202,7 +207,7 @@ _EASY_WIDTHS = {"": 16, "c": 16, "w": 30}
 class _TerminalColumn:
     """A column's heading and cells as a terminal shows them, and how much room they need."""
 
-    def __init__(self, column: Column, cells: Sequence[object]) -> None:
+    def __init__(self, column: Column, cells: Sequence[object], *, first: bool) -> None:
         self.heading = _terminal_text(column.heading)
         self.kind = column.kind
         self.cells = [_terminal_text(cell) for cell in cells]
@@ -216,6 +221,8 @@ class _TerminalColumn:
                 words.append(line.cell_len)
         widest = max([self.heading.cell_len, *(line.cell_len for line in lines)])
         easy = _EASY_WIDTHS.get(column.kind, 0) if may_break else 0
+        if first and easy:  # what a row is about is read in one line, where it is not long
+            easy = max(easy, _MOST_UNBROKEN)
         self.wanted = max([1, *words, min(widest, easy)])
 
 

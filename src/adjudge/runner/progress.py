@@ -42,14 +42,22 @@ class Tally:
     judges by why they were made (:data:`~adjudge.judges.ask.AskReason`).
     """
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None = None, done: int = 0) -> None:
         self.total = total
-        self.done = 0
+        self.done = done
         self.resumed = 0
         self.note = ""
         self.cost_usd = 0.0
         self.failures: Counter[str] = Counter()
         self.asks: Counter[str] = Counter()
+
+    def add(self, other: Tally) -> None:
+        """Count what another process counted, too."""
+        self.done += other.done
+        self.cost_usd += other.cost_usd
+        self.note = self.note or other.note
+        self.failures.update(other.failures)  # adds, negative numbers included
+        self.asks.update(other.asks)
 
     def withdraw(self, failed: GraderError) -> None:
         """Take back a failure that is about to be asked again."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import msgspec
-
-from adjudge.errors import ConfigError
+from adjudge.files import UNENCODABLE
 from adjudge.report.elements import Element, bold, paragraph, small
 from adjudge.report.page import render_output
 from adjudge.report.table import Column, Table, lost, numeric
@@ -20,14 +16,11 @@ from adjudge.runs.judge_calls import calls_table, describe_calls, endpoint_table
 from adjudge.runs.report import ReportRow, ReportSeries, write_grading_report
 from adjudge.runs.report.rows import read_stories
 from adjudge.runs.summary import RewardedSample
+from adjudge.text import encode_json
 from adjudge.types import GraderError, RewardResult
 
-if TYPE_CHECKING:
-    import pandas
-
-_DEPTH = 20
 _SHOWN_ROWS = 10
-_GROUP_CHARS, _REASON_CHARS = 80, 500
+_GROUP_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +89,6 @@ class GradedRow:
             "details": result.details,
         }
 
-    def _repr_html_(self) -> str:
-        """For notebooks: what each grader said."""
-        details = self.result.details or {}
-        rows = []
-        for name, score in self.scores.items():
-            said = details.get(name) or {}
-            reason = said.get("reason") or said.get("error") or ""
-            shown = lost(str(said.get("kind"))) if "error" in said else _number_cell(score)
-            rows.append([name, shown, str(reason)[:_REASON_CHARS]])
-        reward = (
-            Element("span", "reward ", _number_cell(self.reward))
-            if self.missing is None
-            else lost(f"no reward, {self.missing.kind}: {self.missing.error}")
-        )
-        return render_output(
-            paragraph(f"Sample {self.index} of group {self.group}: ", reward),
-            Table(["grader", *numeric("score"), Column("reason", "w")], rows),
-        )
-
-
-class GradedRows(list[GradedRow]):
-    """The rows of a run; a notebook shows the first ones as a table."""
-
-    def _repr_html_(self) -> str:
-        return render_output(_first_rows(self))
-
 
 @dataclass
 class GradedRun:
@@ -173,28 +140,6 @@ class GradedRun:
         write_grading_report(Path(path), self.summary, rows, series, stories)
         return Path(path)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """A table with a row a sample: index, group, reward, missing (its kind), and each part.
-
-        A missing reward is NaN, as pandas writes "none"; take ``reward.notna()`` before you count.
-        """
-        try:
-            import pandas  # noqa: PLC0415  (no dependency of ours)
-        except ModuleNotFoundError as error:
-            raise ConfigError("to_pandas: needs pandas. Run: pip install pandas") from error
-        return pandas.DataFrame(
-            [
-                {
-                    "index": row.index,
-                    "group": row.group,
-                    "reward": math.nan if row.reward is None else row.reward,
-                    "missing": None if row.missing is None else str(row.missing.kind),
-                    **row.result.reward_info,
-                }
-                for row in self.rows
-            ]
-        )
-
     def __repr__(self) -> str:
         reward = self.summary["reward"]
         mean = "none" if reward["mean"] is None else f"{reward['mean']:.3f}"
@@ -213,7 +158,6 @@ class GradedRun:
         return render_output(
             paragraph(repr(self)),
             score_table(summary),
-            _missing_table(summary) or None,
             [paragraph(lost("warning: "), one) for one in summary["warnings"]],
             agreement_table(summary) if summary["env_reward"] else None,
             Element("details", Element("summary", "Judge calls"), calls) if calls else None,
@@ -294,16 +238,6 @@ def _estimate_cells(figures: Mapping[str, Any] | None) -> tuple[str, str]:
     return f"{figures['value']:.3f}", interval
 
 
-def _missing_table(summary: Mapping[str, Any]) -> Table:
-    """Missing rewards by the kind of their failure, with the first one's message."""
-    missing, samples = summary["missing"], summary["samples"]
-    rows = [
-        [kind, _count_cell(count, samples), missing["examples"].get(kind, "")]
-        for kind, count in missing["by_kind"].items()
-    ]
-    return Table(["missing because of", *numeric("samples"), Column("first message", "w")], rows)
-
-
 def _spread_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     share = row["zero_spread_frac"]
     return (
@@ -324,28 +258,16 @@ def _count_cell(count: int, total: int) -> Element | str:
     return lost(f"{count} ({count / total:.1%})")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
-
-
 def encode_row(row: GradedRow) -> bytes:
-    """The line of ``rewards.jsonl``."""
+    """The line of ``rewards.jsonl``; without metadata of a user's grader that JSON cannot hold."""
     values = row.as_dict()
     try:
-        return _encoder.encode(values) + b"\n"
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        # Metadata of a user's grader that JSON cannot hold, or a lone surrogate: as text.
-        values["details"] = _json_safe(values["details"])
-        return json.dumps(values).encode() + b"\n"
-
-
-def _json_safe(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON can hold it, whatever it is."""
-    if isinstance(value, dict) and depth < _DEPTH:
-        return {str(key): _json_safe(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple) and depth < _DEPTH:
-        return [_json_safe(inner, depth + 1) for inner in value]
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    return f"<{type(value).__name__}>"
+        return encode_json(values, str) + b"\n"
+    except UNENCODABLE:
+        values["details"] = {
+            name: {key: value for key, value in said.items() if key != "metadata"}
+            if isinstance(said, dict)
+            else str(said)
+            for name, said in values["details"].items()
+        }
+        return encode_json(values, str) + b"\n"

@@ -30,7 +30,7 @@ from adjudge.rollouts.samples import GroupNames, SampleReader
 from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Progress, Tally
 from adjudge.runs.folder import JOURNAL_FILE, SPEC_IDENTITY, RunFolder, spec_facts
-from adjudge.runs.graded_run import GradedRow, GradedRows, GradedRun, encode_row
+from adjudge.runs.graded_run import GradedRow, GradedRun, encode_row
 from adjudge.runs.job import GradingJob, RolloutGrader
 from adjudge.runs.noise import DrawTotals
 from adjudge.runs.report import ReportRows, ReportSeries
@@ -118,10 +118,13 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         tally.total = counted.sizes.total() * function.answers_per_sample
         asker: RolloutGrader = function
         if job.engine is not None:
-            asker = job.engine.grade(job, function, _journal_on_disk(journal), tally)
+            asker = job.engine.grade_with(job, function, _journal_on_disk(journal), tally)
         names = [entry.name for entry in job.spec.graders]
-        totals, page = GradingTotals(job.spec, graders, started), ReportRows(names)
-        kept = GradedRows()
+        totals, page = (
+            GradingTotals(job.spec, graders, started),
+            ReportRows(names, counted.sizes.total()),
+        )
+        kept: list[GradedRow] = []
         observers: list[RunObserver] = [totals, page]
         if function.draws > 1:
             observers.append(DrawTotals(names, function.asked_again, function.draws))
@@ -134,7 +137,7 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
         else:
             atomic_write(folder.path / "rewards.jsonl", map(encode_row, rows))
         tally.note = "writing summary and report"
-        summary: dict[str, Any] = {"transcripts": None, "prompts": None}
+        summary: dict[str, Any] = {"transcripts": None}
         for one in observers:
             one.on_end(summary)
         summary["warnings"] = list_warnings(summary)
@@ -156,7 +159,9 @@ def _grade(job: GradingJob, budget: SpendCeiling, started: float, *, keep_rows: 
 
 
 def _observe(
-    samples: Iterable[RewardedSample], observers: Sequence[RunObserver], kept: GradedRows | None
+    samples: Iterable[RewardedSample],
+    observers: Sequence[RunObserver],
+    kept: list[GradedRow] | None,
 ) -> Iterator[GradedRow]:
     """The row of each sample, once all observers have seen the sample."""
     for one in samples:
@@ -294,7 +299,7 @@ class CountedSamples:
 def count_samples(job: GradingJob) -> CountedSamples:
     """How many samples each group has; raises ``RolloutError`` where there are none."""
     report = InputReport()
-    reader = _input_reader(job, report)
+    reader = job.samples() if job.on_input is None else job.samples(report.hear)
     first: list[Sample] = []
     sizes: Counter[str] = Counter()
     columns: set[str] = set()
@@ -303,17 +308,6 @@ def count_samples(job: GradingJob) -> CountedSamples:
         columns.update(sample.extra)
         if len(first) <= _WINDOW:
             first.append(sample)
-    _say_input(job, report, reader)
-    samples = first if len(first) <= _WINDOW else reader
-    return CountedSamples(samples, sizes, reader, report, columns)
-
-
-def _input_reader(job: GradingJob, report: InputReport) -> SampleReader:
-    return job.samples() if job.on_input is None else job.samples(report.hear)
-
-
-def _say_input(job: GradingJob, report: InputReport, reader: SampleReader) -> None:
-    """Say how the input was read; raises ``RolloutError`` where it has no sample."""
     if not report.samples:
         broken = reader.broken
         example = f"; first: {broken[0].where}: {broken[0].message}" if broken else ""
@@ -324,6 +318,8 @@ def _say_input(job: GradingJob, report: InputReport, reader: SampleReader) -> No
     report.add_files(reader)
     if job.on_input is not None:
         job.on_input(report)
+    samples = first if len(first) <= _WINDOW else reader
+    return CountedSamples(samples, sizes, reader, report, columns)
 
 
 def _grade_windows(
@@ -371,17 +367,9 @@ def _grade_window(
 def read_first_samples(job: GradingJob, most: int) -> tuple[list[Sample], list[str], int]:
     """The first usable samples of a job, their groups, and how many samples it has."""
     find_files(job.paths)  # before anything is opened
-    report = InputReport()
-    reader = _input_reader(job, report)
-    samples: list[Sample] = []
-    names: list[str] = []
-    for sample in reader:
-        name = report.add(sample)
-        if len(samples) < most:
-            samples.append(sample)
-            names.append(name)
-    _say_input(job, report, reader)
-    return samples, names, report.samples
+    counted = count_samples(job)
+    samples = list(islice(counted.samples, most))
+    return samples, list(map(counted.groups.name, samples)), counted.sizes.total()
 
 
 def _run_facts(

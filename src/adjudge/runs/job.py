@@ -41,7 +41,7 @@ class RolloutGrader(Protocol):
 class GradingEngine(Protocol):
     """Somewhere else where the graders are asked before this process writes the results."""
 
-    def grade(
+    def grade_with(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
     ) -> RolloutGrader:
         """Do the asking; what it gives answers for ``function``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,9 +22,7 @@ from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
 from adjudge.rewards.function import SpecRewardFunction
 from adjudge.rewards.spec import MissingSettings, RewardSettings, RewardSpec
-from adjudge.runs.prefixes import PromptTree
-from adjudge.stats import mean
-from adjudge.types import GraderError, GraderResult, GraderScore, Sample
+from adjudge.types import GraderError, GraderResult, Sample
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.settings import Price
@@ -38,7 +36,6 @@ class GraderCallTotals:
         self._models: Counter[str] = Counter()
         self._input_tokens = self._output_tokens = self._hedge_wins = 0
         self._costs = array("d")
-        self._live = {True: array("d"), False: array("d")}
 
     def add(self, result: GraderResult) -> None:
         """Count one result; it is none of a judge's without ``provenance``."""
@@ -53,18 +50,11 @@ class GraderCallTotals:
             self._output_tokens += where.paid.output_tokens
             if where.paid.cost_usd is not None:
                 self._costs.append(where.paid.cost_usd)
-        if isinstance(result, GraderScore) and where.source == "live":
-            self._live[where.hedged].append(result.score)
 
     def summarise(self) -> dict[str, Any] | None:
-        """Plain data; ``None`` when no judge was asked.
-
-        ``hedge_shift`` is the mean score of the results whose reply a hedge won, minus that of the
-        other live ones: far from 0, fast replies are other replies. ``None`` without both kinds.
-        """
+        """Plain data; ``None`` when no judge was asked."""
         if not self._sources:
             return None
-        won, others = mean(self._live[True]), mean(self._live[False])
         return {
             "sources": dict(self._sources.most_common()),
             "models": dict(self._models.most_common()),
@@ -72,7 +62,6 @@ class GraderCallTotals:
             "output_tokens": self._output_tokens,
             "cost_usd": sum(self._costs) if self._costs else None,
             "hedge_wins": self._hedge_wins,
-            "hedge_shift": None if won is None or others is None else won - others,
         }
 
 
@@ -172,23 +161,10 @@ def describe_spending(summary: Mapping[str, Any]) -> str:
 
 
 def describe_calls(summary: Mapping[str, Any]) -> str:
-    """Why judges were asked, how much they read, and what a resumed run has cost in all."""
+    """Why judges were asked, and what a resumed run has cost in all."""
     asks = summary.get("asks") or {}
     why = f"calls by reason: {_format_counts(asks)}" if asks.keys() - {"first", "draw"} else ""
-    return "; ".join(filter(None, (why, _describe_prompts(summary), describe_spending(summary))))
-
-
-def _describe_prompts(summary: Mapping[str, Any]) -> str:
-    """How much of their prompts judges read, and the least possible; empty where none is known."""
-    found = summary.get("prompts") or {}
-    if not found.get("input_tokens"):
-        return ""
-    read = found["input_tokens"] - found["cached_tokens"]
-    return (
-        f"prompts: {read:,} of {found['input_tokens']:,} tokens were read, and "
-        f"{found['cached_tokens']:,} were in a server's cache; with each equal beginning read once "
-        f"{found['new_input_tokens']:,} are needed"
-    )
+    return "; ".join(filter(None, (why, describe_spending(summary))))
 
 
 def calls_table(found: EndpointTable) -> Table:
@@ -202,34 +178,14 @@ def calls_table(found: EndpointTable) -> Table:
 
 
 def judge_calls_section(summary: Mapping[str, Any]) -> Section:
-    """A page's table per endpoint, and what hedge winners did to the scores.
-
-    Empty for a run without judges.
-    """
+    """A page's table per endpoint; empty for a run without judges."""
     tables = [
         Table(["", *numeric(*one.columns)], one.rows, caption=one.name, kind="metrics")
         for one in endpoint_tables(summary)
     ]
-    notes = [
-        describe_calls(summary),
-        *(
-            hedge_note(name, grader["judge"])
-            for name, grader in (summary.get("graders") or {}).items()
-            if grader.get("judge")
-        ),
-    ]
-    found = [Element("div", tables, class_="calls"), *(f"{note}." for note in notes if note)]
+    note = describe_calls(summary)
+    found = [Element("div", tables, class_="calls"), note and f"{note}."]
     return Section("calls", "Judge calls", found if tables else [])
-
-
-def hedge_note(name: str, calls: Mapping[str, Any]) -> str:
-    """What hedge winners did to a grader's scores; empty when nothing is known."""
-    if calls["hedge_shift"] is None:
-        return ""
-    return (
-        f"{name}: {calls['hedge_wins']:,} replies came from hedges; "
-        f"their scores are {calls['hedge_shift']:+.3f} against the others'"
-    )
 
 
 def _format_count(number: int) -> str:
@@ -276,7 +232,6 @@ COST_UNIT_EPISODES = 1_000
 class JudgeCallEstimate:
     """Calls of one grader over the samples looked at: ``output_tokens`` are the most allowed.
 
-    ``new_input_tokens``: what a server must read that knows each beginning from the calls before.
     ``cost_usd`` is ``None`` without a price; it assumes replies of full length and no cache. Where
     nothing could be asked, ``why`` says so, and the rest is not known, not 0. ``judge_calls`` and
     ``judge_tokens`` are the calls and all their tokens, in and out, by judge.
@@ -285,20 +240,18 @@ class JudgeCallEstimate:
     scope: str
     calls: int = 0
     input_tokens: int = 0
-    new_input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     why: str = ""
     judge_calls: dict[str, int] = field(default_factory=dict)
     judge_tokens: dict[str, int] = field(default_factory=dict)
 
-    def add(self, judge: str, reads: int, writes: int, price: Price | None, new: float) -> None:
-        """One call was asked for, of whose prompt the share ``new`` was in none before."""
+    def add(self, judge: str, reads: int, writes: int, price: Price | None) -> None:
+        """One call was asked for."""
         self.calls += 1
         _count(self.judge_calls, {judge: 1})
         _count(self.judge_tokens, {judge: reads + writes})
         self.input_tokens += reads
-        self.new_input_tokens += round(reads * new)
         self.output_tokens += writes
         if price is None:
             self.cost_usd = None
@@ -309,7 +262,6 @@ class JudgeCallEstimate:
         """What ``other`` counted was asked for, so many times."""
         self.calls += round(other.calls * times)
         self.input_tokens += round(other.input_tokens * times)
-        self.new_input_tokens += round(other.new_input_tokens * times)
         self.output_tokens += round(other.output_tokens * times)
         _count(self.judge_calls, other.judge_calls, times)
         _count(self.judge_tokens, other.judge_tokens, times)
@@ -330,12 +282,10 @@ class _CallMeter(ChatModel):
 
     kind = "scripted"
 
-    def __init__(
-        self, name: str, model: ChatModel, asked: JudgeCallEstimate, prompts: PromptTree
-    ) -> None:
+    def __init__(self, name: str, model: ChatModel, asked: JudgeCallEstimate) -> None:
         self._name = name
         self.model, self.features = model.model, model.features
-        self._asked, self._prompts = asked, prompts
+        self._asked = asked
         self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
         self._price: Price | None = getattr(model, "price", None)
         # Cassettes and scripts cost nothing.
@@ -349,8 +299,7 @@ class _CallMeter(ChatModel):
 
         sampling = {**self._sampling, **asked}
         price = Price(input=0.0, output=0.0) if self._free else self._price
-        tokens = estimate_tokens(messages, sampling)
-        self._asked.add(self._name, *tokens, price, self._prompts.add(messages))
+        self._asked.add(self._name, *estimate_tokens(messages, sampling), price)
         raise GradingFailure(ErrorKind.NOT_SAMPLED, "a dry run asks nobody")
 
 
@@ -358,8 +307,7 @@ def build_call_meters(
     judges: Mapping[str, ChatModel], asked: JudgeCallEstimate
 ) -> dict[str, ChatModel]:
     """Stand-ins for ``judges``, which count in ``asked`` what they are asked, and say nothing."""
-    prompts = PromptTree()
-    return {name: _CallMeter(name, judge, asked, prompts) for name, judge in judges.items()}
+    return {name: _CallMeter(name, judge, asked) for name, judge in judges.items()}
 
 
 def estimate_calls(
@@ -405,43 +353,31 @@ def _with_graders_only(spec: RewardSpec, graders: Mapping[str, Any]) -> RewardSp
     )
 
 
+def scale_estimates(
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int, rows: int
+) -> dict[str, JudgeCallEstimate]:
+    """What ``asked`` of so many samples comes to for ``rows`` rows."""
+    found = {name: JudgeCallEstimate(one.scope) for name, one in asked.items()}
+    for name, one in asked.items():
+        found[name].add_all(one, rows / samples * spec.reward.sample_rate)
+    return found
+
+
 def estimate_run_calls(
     spec: RewardSpec, samples: Sequence[Sample], groups: Sequence[str], rows: int
 ) -> JudgeCallEstimate:
     """What ``spec`` would ask its judges about ``rows`` rows; ``samples`` are the first of them."""
     found = JudgeCallEstimate("outcome")
-    for one in estimate_calls(spec, samples, groups).values():
-        found.add_all(one, rows / len(samples) * spec.reward.sample_rate)
+    asked = estimate_calls(spec, samples, groups)
+    for one in scale_estimates(spec, asked, len(samples), rows).values():
+        found.add_all(one)
     return found
 
 
-def estimate_scenarios(
-    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int
-) -> Iterator[dict[str, Any]]:
-    """Rows of a table: as the spec says, and what else it could say; each per sample.
-
-    ``share``: of the samples judged (``sample_rate``). ``cost_usd`` is ``None`` when a price lacks.
-    """
-    rate = spec.reward.sample_rate
-    scopes = sorted({one.scope for one in asked.values()}, reverse=True)
-    both = " + ".join(scopes)
-    yield _scenario_row(
-        f"as the spec says ({both}, sample_rate {rate:g})", asked.values(), samples, rate
-    )
-    if len(scopes) > 1:
-        yield _scenario_row(f"{both}, every sample", asked.values(), samples, 1.0)
-    for scope in scopes:
-        of_scope = [one for one in asked.values() if one.scope == scope]
-        if len(scopes) > 1:
-            yield _scenario_row(f"{scope} only", of_scope, samples, 1.0)
-    if rate == 1.0:
-        yield _scenario_row(f"{both}, sample_rate 0.5", asked.values(), samples, 0.5)
-
-
 def estimate_times(
-    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate], samples: int, rows: int
+    spec: RewardSpec, asked: Mapping[str, JudgeCallEstimate]
 ) -> dict[str, dict[str, Any]]:
-    """How long each judge behind a server takes for ``rows`` rows, where nothing fails.
+    """How long each judge behind a server takes for what is ``asked``, where nothing fails.
 
     ``max_concurrency`` is the smaller of the spec's and the endpoint's. ``rounds``: the run takes
     so many times the time of one reply; the first round has ``start_concurrency`` calls, each next
@@ -454,16 +390,15 @@ def estimate_times(
     for one in asked.values():
         _count(calls, one.judge_calls)
         _count(tokens, one.judge_tokens)
-    share = spec.reward.sample_rate * rows / samples
     found = {}
     for name, table in spec.judges.items():
         if name not in calls or not isinstance(table, AddressedTable):
             continue
         limits = parse_settings(table.endpoint)
-        counted = calls[name] * share
+        counted = calls[name]
         rates = {
             "requests_per_minute": (counted, limits.requests_per_minute),
-            "tokens_per_minute": (tokens[name] * share, limits.tokens_per_minute),
+            "tokens_per_minute": (tokens[name], limits.tokens_per_minute),
         }
         least = [
             max(0.0, 60 * many / rate - BURST_S)
@@ -472,7 +407,7 @@ def estimate_times(
         ]
         most = min(spec.max_concurrency, limits.max_concurrency)
         found[name] = {
-            "calls": round(counted),
+            "calls": counted,
             "max_concurrency": most,
             "rounds": _count_rounds(counted, min(limits.start_concurrency, most), most),
             "least_s": max(least, default=None),
@@ -486,19 +421,3 @@ def _count_rounds(calls: float, width: int, most: int) -> int:
     while calls > 0 and width < most:
         rounds, calls, width = rounds + 1, calls - width, min(2 * width, most)
     return rounds + max(0, math.ceil(calls / most))
-
-
-def _scenario_row(label: str, asked: Any, samples: int, share: float) -> dict[str, Any]:
-    several: list[JudgeCallEstimate] = list(asked)
-    per = share / samples if samples else 0.0
-    costs = [one.cost_usd for one in several]
-    known = [cost for cost in costs if cost is not None]
-    return {
-        "scenario": label,
-        "share": share,
-        "calls": sum(one.calls for one in several) * per,
-        "input_tokens": sum(one.input_tokens for one in several) * per,
-        "new_input_tokens": sum(one.new_input_tokens for one in several) * per,
-        "output_tokens": sum(one.output_tokens for one in several) * per,
-        "cost_usd": sum(known) * per if len(known) == len(costs) else None,
-    }

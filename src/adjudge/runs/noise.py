@@ -19,10 +19,8 @@ from adjudge.report.page import Section
 from adjudge.report.table import Column, Table, numeric
 from adjudge.runs.summary import NumberColumn, RewardedSample
 from adjudge.stats.noise import NoiseShare, noise_share, votes_to_halve
-from adjudge.types import Provenance, Usage
 
 MOST_DRAWS = 100
-_UNIT = 1_000
 _NO_BOUND = "∞"
 DrawColumns = Mapping[str, Sequence[Sequence[float | None]]]
 """By grader, and under :data:`REWARD`, a column a draw, with a number a sample."""
@@ -42,7 +40,6 @@ class DrawTotals:
         self._columns = {name: [NumberColumn() for _ in range(draws)] for name in self._keys}
         self._groups = array("l")
         self._numbers: dict[str, int] = {}
-        self._usage = {name: _MeanUsage() for name in self._keys if name != REWARD}
 
     def on_sample(self, one: RewardedSample) -> None:
         """Count the next sample; one that is not drawn has no draws."""
@@ -52,64 +49,20 @@ class DrawTotals:
         for name, key in self._keys.items():
             for number, column in enumerate(self._columns[name]):
                 column.append(one.draws[number][key])
-        for judged in (one.judged, *one.judged.repeats):
-            for usage in self._usage.values():
-                usage.draws += 1
-            for name, result in judged.results():
-                if name in self._usage:
-                    self._usage[name].add(result.provenance)
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """``noise`` of ``summary.json``."""
-        usage = {name: one.of_samples(_UNIT) for name, one in self._usage.items()}
-        summary["noise"] = summarise_noise(self._columns, self._groups, usage, once=self._once)
-
-
-class _MeanUsage:
-    """What one draw of a grader takes of a sample, wherever its replies came from."""
-
-    def __init__(self) -> None:
-        self.draws = self._priced = self._results = 0
-        self._total = Usage()
-
-    def add(self, where: Provenance | None) -> None:
-        """Count a result; of one listwise answer only the first has what it took."""
-        if where is None or where.usage is None:
-            return
-        self._results += 1
-        self._priced += where.usage.cost_usd is not None
-        self._total += where.usage
-
-    def of_samples(self, count: int) -> dict[str, float | None]:
-        """Tokens and money of one draw of so many samples; no money where a reply had no price."""
-        times = count / self.draws if self.draws else 0.0
-        cost = self._total.cost_usd
-        return {
-            "cost_usd": cost * times
-            if cost is not None and self._priced == self._results
-            else None,
-            "input_tokens": self._total.input_tokens * times,
-            "output_tokens": self._total.output_tokens * times,
-        }
+        summary["noise"] = summarise_noise(self._columns, self._groups, once=self._once)
 
 
 def summarise_noise(
-    columns: DrawColumns,
-    groups: Sequence[Hashable],
-    usage: Mapping[str, Mapping[str, float | None]],
-    *,
-    once: Sequence[str] = (),
+    columns: DrawColumns, groups: Sequence[Hashable], *, once: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Plain data: the noise share of each grader and of the reward, and what would halve it.
 
-    ``usage``: tokens and money of one draw of 1,000 samples, by grader. ``once``: graders that were
-    asked once, as their answers do not change.
+    ``once``: graders that were asked once, as their answers do not change.
     """
-    usage = {**usage, REWARD: _sum_usage(list(usage.values()))}
-    found = {
-        name: _share_fields(noise_share(draws, groups), usage.get(name))
-        for name, draws in columns.items()
-    }
+    found = {name: _share_fields(noise_share(draws, groups)) for name, draws in columns.items()}
     reward = found.pop(REWARD)
     return {
         "draws": len(columns[REWARD]),
@@ -118,49 +71,29 @@ def summarise_noise(
     }
 
 
-def _sum_usage(several: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    keys = ("cost_usd", "input_tokens", "output_tokens")
-    added: dict[str, float | None] = {}
-    for key in keys:
-        known = [one[key] for one in several]
-        present = [value for value in known if value is not None]
-        added[key] = sum(present) if known and len(present) == len(known) else None
-    return added
-
-
-def _share_fields(found: NoiseShare, usage: Mapping[str, float | None] | None) -> dict[str, Any]:
-    votes = votes_to_halve(found.value)
-    then: dict[str, Any] | None = None
-    if found.value is not None:
-        then = {
-            "votes": votes,
-            "low": votes_to_halve(found.low),
-            "high": votes_to_halve(found.high),
-            "per_1000_samples": None
-            if votes is None or usage is None
-            else {key: value and value * votes for key, value in usage.items()},
-        }
+def _share_fields(found: NoiseShare) -> dict[str, Any]:
+    halve = {
+        name: votes_to_halve(share)
+        for name, share in (("votes", found.value), ("low", found.low), ("high", found.high))
+    }
     return {
         **msgspec.structs.asdict(found),
         "pairs_right": found.pairs_right,
-        "per_1000_samples": usage and dict(usage),
-        "to_halve": then,
+        "to_halve": None if found.value is None else halve,
     }
 
 
 def noise_table(noise: Mapping[str, Any]) -> Table:
     """Each grader's noise, how it orders pairs, and the votes that would halve it."""
     share, votes = "noise share", "votes to halve it"
-    cost = f"per {_UNIT:,} samples then"
     columns = ["asked again", *numeric(share), Column("95 %", "i"),
-               *numeric("noise std", "pairs right", votes), Column("95 %", "i"),
-               *numeric(cost)]  # fmt: skip
+               *numeric("noise std", "pairs right", votes), Column("95 %", "i")]  # fmt: skip
     entries = [*noise["graders"].items(), (bold("reward"), noise["reward"])]
     rows = [
         [[name, _lost_draws(found)], *(_cells(found) if found else _once_cells())]
         for name, found in entries
     ]
-    return Table(columns, rows, drop=("noise std", "pairs right", cost), keep=(share, votes))
+    return Table(columns, rows, drop=("noise std", "pairs right"), keep=(share, votes))
 
 
 def _lost_draws(found: Mapping[str, Any] | None) -> object:
@@ -169,12 +102,12 @@ def _lost_draws(found: Mapping[str, Any] | None) -> object:
 
 
 def _once_cells() -> list[object]:
-    return ["0", small("a rule"), "", "", "", "", ""]
+    return ["0", small("a rule"), "", "", "", ""]
 
 
 def _cells(found: Mapping[str, Any]) -> list[object]:
     if found["value"] is None:
-        return ["–", small("nothing differs"), "", "", "", "", ""]
+        return ["–", small("nothing differs"), "", "", "", ""]
     low, high, halve = found["low"], found["high"], found["to_halve"]
     bounds = "" if low is None else f"{low:.1%}-{high:.1%}"
     ends = "" if low is None else f"{_votes_cell(halve['low'])}-{_votes_cell(halve['high'])}"
@@ -185,21 +118,11 @@ def _cells(found: Mapping[str, Any]) -> list[object]:
         f"{found['pairs_right']:.0%}",
         _votes_cell(halve["votes"]),
         ends,
-        _cost_cell(halve["per_1000_samples"]),
     ]
 
 
 def _votes_cell(votes: int | None) -> str:
     return _NO_BOUND if votes is None else str(votes)
-
-
-def _cost_cell(usage: Mapping[str, float | None] | None) -> str:
-    if not usage:
-        return ""
-    if usage["cost_usd"] is not None:
-        return f"{usage['cost_usd']:.3g} USD"
-    reads, writes = usage["input_tokens"], usage["output_tokens"]
-    return f"{reads:,.0f} / {writes:,.0f} tokens" if reads or writes else ""
 
 
 NOISE_NOTE = (

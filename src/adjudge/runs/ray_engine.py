@@ -60,16 +60,14 @@ class RayEngine:
 
     ``address``: ``None`` is what ``RAY_ADDRESS`` says, else a cluster of this machine alone that
     ends with the run; ``"auto"`` a cluster that runs here, ``"local"`` this machine alone, else a
-    cluster's address. ``workers``: by default one per CPU of the cluster. ``held_rows``: after the
-    run, the most rollouts that any worker held at once.
+    cluster's address. ``workers``: by default one per CPU of the cluster.
     """
 
     address: str | None = None
     workers: int | None = None
-    held_rows: int = 0
     _stats: dict[str, dict[EndpointId, EndpointStats]] = field(default_factory=dict)
 
-    def grade(
+    def grade_with(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
     ) -> RolloutGrader:
         """Ask all graders that see one sample; the asker that it gives knows their answers.
@@ -114,7 +112,6 @@ class RayEngine:
         known = self._stats.get(report.worker, {})
         if _count_calls(report.endpoints) >= _count_calls(known):
             self._stats[report.worker] = report.endpoints
-        self.held_rows = max(self.held_rows, report.max_rows_held)
 
     def endpoints(self) -> list[dict[str, Any]]:
         """The table of the workers' calls, as :meth:`CallCount.table` has it."""
@@ -272,12 +269,9 @@ def _tally_updates(ledger: Any, tally: Tally) -> Iterator[None]:
     import ray  # noqa: PLC0415
 
     def look() -> None:
-        counts, tally.resumed = ray.get(ledger.counts.remote())
-        tally.done, tally.cost_usd, tally.note = counts.done, counts.cost_usd, counts.note
-        tally.failures.clear()
-        tally.failures.update(counts.failures)
-        tally.asks.clear()
-        tally.asks.update(counts.asks)
+        counts = ray.get(ledger.counts.remote())
+        for name in ("done", "resumed", "note", "cost_usd", "failures", "asks"):
+            setattr(tally, name, getattr(counts, name))
 
     def watch() -> None:
         with contextlib.suppress(ray.exceptions.RayError):

@@ -12,9 +12,10 @@ import os
 import pickle
 import socket
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -50,30 +51,11 @@ LedgerEntry = tuple[str, str, int, bytes]
 
 
 @dataclass
-class LedgerCounts:
-    """How far a shard is, or all of them; as :class:`~adjudge.runner.runner.Tally` counts."""
-
-    done: int = 0
-    cost_usd: float = 0.0
-    failures: Counter[str] = field(default_factory=Counter)
-    note: str = ""
-    asks: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: LedgerCounts) -> None:
-        """Count ``other`` too."""
-        self.asks.update(other.asks)
-        self.done += other.done
-        self.cost_usd += other.cost_usd
-        self.failures.update(other.failures)  # adds, negative numbers included
-        self.note = self.note or other.note
-
-
-@dataclass
 class _ShardProgress:
     attempt: int = 0
     entries: list[LedgerEntry] = field(default_factory=list)
     claimed: bool = False
-    counts: LedgerCounts = field(default_factory=LedgerCounts)
+    counts: Tally = field(default_factory=Tally)
 
 
 class Ledger:
@@ -87,7 +69,7 @@ class Ledger:
         self._journal = Journal(path, spec_hash)
         self._begun: dict[int, _ShardProgress] = {}
         self._finished: set[int] = set()
-        self._total = LedgerCounts()
+        self._total = Tally()
         self._resumed = 0
 
     def begin(self, shard: int) -> tuple[int, list[LedgerEntry], bool]:
@@ -100,7 +82,7 @@ class Ledger:
             return 0, [], False
         begun = self._begun.setdefault(shard, _ShardProgress())
         begun.attempt += 1
-        begun.counts = LedgerCounts()
+        begun.counts = Tally()
         return begun.attempt, begun.entries, not begun.claimed and len(self._journal) > 0
 
     def claim(self, shard: int, wanted: Sequence[tuple[str, str, int]]) -> list[LedgerEntry]:
@@ -118,7 +100,7 @@ class Ledger:
         return begun.entries
 
     def report(
-        self, shard: int, attempt: int, entries: Sequence[LedgerEntry], counts: LedgerCounts
+        self, shard: int, attempt: int, entries: Sequence[LedgerEntry], counts: Tally
     ) -> None:
         """Answers of an attempt, in the order in which they came; those of a dead one are late."""
         begun = self._begun.get(shard)
@@ -141,12 +123,13 @@ class Ledger:
             begun.counts.note = ""
             self._total.add(begun.counts)
 
-    def counts(self) -> tuple[LedgerCounts, int]:
-        """How far everything is, and how many answers an earlier run's journal had."""
-        total = LedgerCounts()
+    def counts(self) -> Tally:
+        """How far everything is; ``resumed`` is what an earlier run's journal had."""
+        total = Tally()
         for one in (self._total, *(begun.counts for begun in self._begun.values())):
             total.add(one)
-        return total, self._resumed
+        total.resumed = self._resumed
+        return total
 
 
 _REPORT_EVERY_S = 0.01
@@ -179,7 +162,7 @@ class WorkerReport:
     """What a worker says of some of a shard's rows, or why it can say nothing.
 
     ``last``: the shard is done. ``endpoints``: all calls of this worker so far, whose name is
-    ``worker``. ``held``: the most rows that were in memory at once.
+    ``worker``.
     """
 
     shard: int
@@ -188,7 +171,6 @@ class WorkerReport:
     last: bool = False
     worker: str = ""
     endpoints: dict[EndpointId, EndpointStats] = field(default_factory=dict)
-    max_rows_held: int = 0
 
 
 def select_graders(
@@ -230,14 +212,13 @@ class ShardWorker:
         if not self._journal.begin(shard.number):
             yield WorkerReport(shard.number, last=True)
             return
-        held = 0
-        for window in _split_windows(self._samples(shard), self.plan.window):
-            held = max(held, len(window))
+        samples = self._samples(shard)
+        while window := list(islice(samples, self.plan.window)):
             yield WorkerReport(
                 shard.number, desk.judged(window, _sampled_flags(window, drawn, shard))
             )
         self._journal.wait_until_reported()
-        yield WorkerReport(shard.number, last=True, max_rows_held=held)
+        yield WorkerReport(shard.number, last=True)
 
     def _samples(self, shard: Shard) -> Iterator[Sample]:
         head = islice(read_rows([Path(shard.path)]), HEAD_ROWS)
@@ -324,9 +305,7 @@ class ShardJournal(Journal):
         """Start with a shard: learn what is known of it; whether there is anything left to do."""
         self._shard = shard
         self._entries, self._new, self._new_bytes = {}, [], 0
-        self.tally.done, self.tally.resumed, self.tally.cost_usd, self.tally.note = 0, 0, 0.0, ""
-        self.tally.failures.clear()
-        self.tally.asks.clear()
+        vars(self.tally).update(vars(Tally()))  # the graders hold this one
         self._attempt, entries, self.has_more = _get(self._ledger.begin.remote(shard))
         self._learn(entries)
         return self._attempt > 0
@@ -373,29 +352,10 @@ class ShardJournal(Journal):
             self._timer.cancel()
             self._timer = None
         if self._new:
-            tally = self.tally
-            counts = LedgerCounts(
-                tally.done,
-                tally.cost_usd,
-                Counter(tally.failures),
-                tally.note,
-                Counter(tally.asks),
-            )
             report = self._ledger.report.remote
-            self._last = report(self._shard, self._attempt, self._new, counts)
+            self._last = report(self._shard, self._attempt, self._new, copy(self.tally))
             self._new, self._new_bytes = [], 0
         self._sent_at = time.monotonic()
-
-
-def _split_windows(samples: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
-    window: list[Sample] = []
-    for sample in samples:
-        window.append(sample)
-        if len(window) == size:
-            yield window
-            window = []
-    if window:
-        yield window
 
 
 def _sampled_flags(window: Sequence[Sample], drawn: list[int] | None, shard: Shard) -> list[bool]:

@@ -33,45 +33,31 @@ from adjudge.types import (
 )
 
 _NOT_ABOUT_ANSWERS = {"weight"}
-_NO_SETTINGS = "the run does not say its graders' settings; --offline goes by their names"
-_BY_NAME = "the run does not say its graders' settings: those of the same names answer"
 
 
 @dataclass
 class RegradingPlan:
-    """Which graders of a spec answer from the record, and why each of the ``asked`` does not.
-
-    ``notes``: what could not be compared.
-    """
+    """Which graders of a spec answer from the record, and why each of the ``asked`` does not."""
 
     recorded: list[str] = field(default_factory=list)
     asked: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def plan_regrading(
-    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any], *, by_name: bool = False
+    records: RunRecords, spec: RewardSpec, graders: Mapping[str, Any]
 ) -> RegradingPlan:
-    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built.
-
-    A run of ``adjudge train``, or of an older version, does not say its graders' settings: all are
-    asked, or with ``by_name`` those of the same names answer.
-    """
+    """Which answers of a run hold under ``spec``; ``graders`` are the spec's, built."""
     plan = RegradingPlan()
     first = next(iter(records), None)
     if first is None:
         raise RunFolderError(f"{records.path}: has no samples. Give a run that has some.")
-    known = set(first.scores)
-    before = records.facts.get("settings")
-    now = describe_settings(spec, graders)
-    if before is None and by_name:
-        plan.notes.append(_BY_NAME)
+    before, now = records.facts.get("settings"), describe_settings(spec, graders)
     for entry in spec.graders:
-        if entry.name not in known:
+        if entry.name not in first.scores:
             plan.asked[entry.name] = "the run has no such grader"
-        elif before is None and not by_name:
-            plan.asked[entry.name] = _NO_SETTINGS
-        elif before is not None and (why := _find_change(entry, spec, before, now)):
+        elif before is None:
+            plan.asked[entry.name] = "the run does not say its graders' settings"
+        elif why := _find_change(entry, spec, before, now):
             plan.asked[entry.name] = why
         else:
             plan.recorded.append(entry.name)
@@ -123,6 +109,12 @@ def make_regrading_job(records: RunRecords, spec: RewardSpec, **options: Any) ->
     return GradingJob(records.find_inputs(), spec, mapping=mapping, **options)
 
 
+def select_entries(spec: RewardSpec, names: Collection[str]) -> RewardSpec | None:
+    """The spec with those graders alone; ``None`` where it has none of them."""
+    kept = [entry for entry in spec.graders if entry.name in names]
+    return spec.model_copy(update={"graders": kept}) if kept else None
+
+
 class RecordedAnswers:
     """An engine that answers from ``records`` where ``plan`` says so, and asks the other graders.
 
@@ -130,16 +122,20 @@ class RecordedAnswers:
     """
 
     def __init__(self, records: RunRecords, plan: RegradingPlan) -> None:
-        self._records, self._plan = records, plan
+        self._path, self._recorded = records.path, set(plan.recorded)
+        self._plan = plan
+        self._from_rows = records.is_training
+        self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
 
-    def grade(
+    def grade_with(
         self, job: GradingJob, function: SpecRewardFunction, journal: Journal, tally: Tally
     ) -> RolloutGrader:
         """See :class:`.GradingEngine`."""
-        spec = select_entries(function.spec, self._plan.asked)
-        asker = None
-        if spec is not None:
-            asker = BatchGrader(
+        self._function, self._tally = function, tally
+        self._entries = function.spec.graders
+        self._asker: BatchGrader | None = None
+        if (spec := select_entries(function.spec, self._plan.asked)) is not None:
+            self._asker = BatchGrader(
                 spec,
                 {entry.name: function.graders[entry.name] for entry in spec.graders},
                 journal=journal,
@@ -148,42 +144,21 @@ class RecordedAnswers:
                 listener=function.listener,
                 columns=function.columns,
             )
-        return _RecordedGrader(self._records, self._plan, function, asker, tally)
+        return self
 
     def endpoints(self) -> list[dict[str, Any]]:
         """No calls are made elsewhere."""
         return []
 
-
-def select_entries(spec: RewardSpec, names: Collection[str]) -> RewardSpec | None:
-    """The spec with those graders alone; ``None`` where it has none of them."""
-    kept = [entry for entry in spec.graders if entry.name in names]
-    return spec.model_copy(update={"graders": kept}) if kept else None
-
-
-class _RecordedGrader:
-    def __init__(
-        self,
-        records: RunRecords,
-        plan: RegradingPlan,
-        function: SpecRewardFunction,
-        asker: BatchGrader | None,
-        tally: Tally,
-    ) -> None:
-        self._path, self._tally, self._asker = records.path, tally, asker
-        self._recorded = set(plan.recorded)
-        self._function = function
-        self._entries = function.spec.graders
-        self._from_rows = records.is_training
-        self._rows: Iterator[RunRecord] = iter(() if records.is_training else records)
-
     @property
     def needs_whole_groups(self) -> bool:
+        """Whether the samples of a group must come in one call."""
         return self._asker is not None and self._asker.needs_whole_groups
 
     async def grade(
         self, samples: Sequence[Sample], groups: Sequence[str], *, step: int | None = None
     ) -> list[GradedSample]:
+        """What the run and the graders that are asked say of the samples."""
         stated = [self._read(sample) for sample in samples]
         sampled = [
             kind != ErrorKind.NOT_SAMPLED

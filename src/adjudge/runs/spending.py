@@ -248,31 +248,15 @@ class FolderSpending:
 def _read_invocations(path: Path) -> list[Invocation]:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, list[Invocation]])
-        for one in found["invocations"]:
-            one.endpoints = [_complete_counters(entry) for entry in one.endpoints]
+        _merge_endpoints(found["invocations"])  # complains of what cannot be added up
         return found["invocations"]
     except FileNotFoundError:
         return []
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
         raise RunFolderError(
             f"{path}: cannot be read, so what this run has cost is not known ({error}). Restore "
             "the file, or give another output folder with -o."
         ) from None
-
-
-def _complete_counters(entry: EndpointCounts) -> dict[str, Any]:
-    """``entry`` with zeros for counters that another version did not write."""
-    from adjudge.judges.endpoint.stats import EndpointStats  # noqa: PLC0415  (see _counter_names)
-
-    defaults = EndpointStats()
-    found = {name: entry[name] for name in ("base_urls", "models")}
-    found |= {name: entry.get(name, getattr(defaults, name)) for name in _counter_names()}
-    for name, value in found.items():
-        default = getattr(defaults, name, [])
-        wanted = int | float if isinstance(default, int | float) else type(default)
-        if not isinstance(value, wanted):
-            raise msgspec.ValidationError(f"{name}: has the wrong form")
-    return found
 
 
 def _merge_endpoints(invocations: Sequence[Invocation]) -> list[dict[str, Any]]:

@@ -13,9 +13,6 @@ from typing import Any
 import msgspec
 
 from adjudge.errors import AdjudgeError
-from adjudge.graders.base import MAX_PLACES, RuleGrader
-from adjudge.graders.binding import ArgumentBinding
-from adjudge.graders.registry import SHIPPED, build_grader
 from adjudge.intake.rollouts import last_said
 from adjudge.judges.call_log import JudgeCall
 from adjudge.report.page import to_browser_json
@@ -23,6 +20,8 @@ from adjudge.rewards.spec import GraderEntry, RewardSpec, hide_variables
 from adjudge.rubrics import Rubric, parse_rubric
 from adjudge.types import MISSING, Role, Sample, get_path
 
+MAX_PLACES = 20
+"""Places of a transcript that a grader's card points at."""
 _NOT_GRADERS = {"source", "events"}
 _ROW_FACTS = ("index", "group", "step", "reward", "missing", "advantage", "reward_info")
 _WORTH = {"win": 1.0, "tie": 0.5, "loss": 0.0}
@@ -180,9 +179,7 @@ class StoryTeller:
             criteria = _own_criteria(sample, facts.rubric_field)
         verdict = _describe_verdict(said, criteria)
         if sample is not None and said:
-            verdict["places"] = _place_in(
-                sample, [*verdict["places"], *self._locate(facts, sample, verdict["metadata"])]
-            )
+            verdict["places"] = _place_in(sample, [*verdict["places"], *_cite(sample, verdict)])
         return {
             "name": name,
             "type": facts.type,
@@ -194,25 +191,6 @@ class StoryTeller:
             **verdict,
             "calls": [_describe_call(call) for call in calls],
         }
-
-    def _locate(
-        self, facts: GraderFacts, sample: Sample, metadata: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Where a shipped rule finds what its score comes from; it is computed anew here."""
-        answer, response = metadata.get("answer"), sample.response or ""
-        if isinstance(answer, str) and answer.strip() and (at := response.rfind(answer)) >= 0:
-            end = at + len(answer)
-            return [{"start": at, "end": end, "kind": "cited", "label": "the answer that was read"}]
-        if facts.scope != "outcome" or facts.asks_judge or facts.type not in SHIPPED:
-            return []
-        try:
-            grader = build_grader(facts.type, facts.name, facts.parameters, where="run.json")
-            if not isinstance(grader, RuleGrader) or grader.locate is None:
-                return []
-            bound = ArgumentBinding(facts.name, grader, facts.mapper)
-            return list(grader.locate(**bound.arguments(sample.fields(), 0)))
-        except (AdjudgeError, ValueError, TypeError, KeyError, RecursionError):
-            return []  # the row was judged by other columns
 
     def _turns(
         self,
@@ -295,6 +273,16 @@ def _describe_verdict(
         "votes": _votes(metadata, criteria),
         "places": [one for one in _list(metadata.get("places")) if isinstance(one, dict)],
     }
+
+
+def _cite(sample: Sample, verdict: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where the answer stands that a rule read."""
+    answer, response = verdict["metadata"].get("answer"), sample.response or ""
+    if not isinstance(answer, str) or not answer.strip() or answer not in response:
+        return []
+    at = response.rfind(answer)
+    label = "the answer that was read"
+    return [{"start": at, "end": at + len(answer), "kind": "cited", "label": label}]
 
 
 def _place_in(sample: Sample, places: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

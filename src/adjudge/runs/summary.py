@@ -7,12 +7,11 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
-from adjudge.checks.missing import ANSWER_PROPERTIES, MissingCounts, answer_properties
+from adjudge.checks.missing import MissingCounts, answer_properties
 from adjudge.errors import Cause, ErrorKind
 from adjudge.graders.registry import SHIPPED
 from adjudge.rewards.spec import GraderEntry, RewardSpec, find_unscaled
@@ -201,7 +200,8 @@ class GradingTotals:
             entry.name: _GraderTotals(entry, graders[entry.name]) for entry in spec.graders
         }
         self._lengths, self._tool_calls = array("d"), array("d")
-        self._properties = array("l")
+        self._properties: list[frozenset[str]] = []
+        self._known_properties: dict[frozenset[str], frozenset[str]] = {}
         self._drawn, self._missing = bytearray(), bytearray()
         self._kinds: Counter[str] = Counter()
         self._suspect_kinds: Counter[str] = Counter()
@@ -224,7 +224,8 @@ class GradingTotals:
             self._stepped.append(_before_group_step(result))
         self._lengths.append(facts.length)
         self._tool_calls.append(facts.tool_calls)
-        self._properties.append(sum(_PROPERTY_BITS[name] for name in facts.properties))
+        own = facts.properties
+        self._properties.append(self._known_properties.setdefault(own, own))
         self._drawn.append(judged.sampled)
         self._missing.append(result.score is None and judged.sampled)
         said: dict[str, list[GraderResult]] = {name: [] for name in self._graders}
@@ -322,20 +323,12 @@ class GradingTotals:
         counts = MissingCounts()
         if any(self._missing):
             counts.add(
-                lambda place: _properties_of_bits(self._properties[rows[place]]),
+                lambda place: self._properties[rows[place]],
                 [self._lengths[at] for at in rows],
                 [self.groups[at] for at in rows],
                 [bool(self._missing[at]) for at in rows],
             )
         return counts
-
-
-_PROPERTY_BITS = {name: 1 << at for at, name in enumerate(ANSWER_PROPERTIES)}
-
-
-@cache
-def _properties_of_bits(bits: int) -> frozenset[str]:
-    return frozenset(name for name, bit in _PROPERTY_BITS.items() if bits & bit)
 
 
 def _before_group_step(result: RewardResult) -> float | None:

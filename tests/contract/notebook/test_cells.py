@@ -112,14 +112,11 @@ def test_long_work_has_a_bar_and_its_result_tables(notebook: Notebook) -> None:
     assert result["text/plain"] == "GradedRun(40 samples in 10 groups, mean reward 1.000)"
     assert "<table" in result["text/html"]
     assert cell.printed == ""
-    assert "in time" in notebook.run("_.rows[3]").html()
 
 
 def test_short_work_shows_its_result_alone(notebook: Notebook) -> None:
     [result] = notebook.run("run = adjudge.grade(rows, quick); run").outputs
-    assert "<table" in result["text/html"]
-    [shown] = notebook.run("run.rows").outputs
-    assert "The first 10 samples; 190 more" in shown["text/html"]
+    assert "The first 10 samples; 190 more" in result["text/html"]
 
 
 def test_the_examples_of_the_docs_are_cells(notebook: Notebook) -> None:

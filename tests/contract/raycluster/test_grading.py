@@ -103,7 +103,7 @@ def summary(folder: Path) -> dict[str, Any]:
     """What does not depend on the clock or on who asked."""
     found = json.loads((folder / "summary.json").read_text())
     clock = ("elapsed_s", "samples_per_s", "created")
-    for key in (*clock, "endpoints", "spending", "asks", "prompts"):
+    for key in (*clock, "endpoints", "spending", "asks"):
         found.pop(key)
     kept = found["transcripts"]  # the rollouts; the calls of Ray's workers are not
     found["transcripts"] = {key: kept[key] for key in ("kept", "of")}

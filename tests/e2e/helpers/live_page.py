@@ -13,6 +13,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Dialog, Page, expect
 
+from adjudge.text import encode_json
+
 VIEW = "import typer; from adjudge.cli.view import view; typer.run(view)"
 
 
@@ -39,7 +41,7 @@ def row(step: int, index: int, reward: float | None, **more: Any) -> dict[str, A
 
 def write(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
     with (folder / name).open("ab") as file:
-        file.writelines(json.dumps(one).encode() + b"\n" for one in rows)
+        file.writelines(encode_json(one) + b"\n" for one in rows)  # as a run writes them
 
 
 def begin(folder: Path, planned: int = 6, label: str = "a small run") -> None:

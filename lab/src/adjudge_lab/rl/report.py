@@ -11,6 +11,7 @@ from adjudge.checks.steps import MISSING_SHARE, describe_unchecked
 from adjudge.report.charts import ChartLine, line_chart
 from adjudge.report.elements import (
     Element,
+    Fragment,
     bold,
     format_integer,
     format_number,
@@ -171,12 +172,13 @@ _CHARTS = (
     CurveChart("Judge's latency, s",
                [("median", "judge/latency_p50"), ("99th percentile", "judge/latency_p99")], 0.0),
     CurveChart("Drawn for judging, share", [("drawn", "judge/drawn_frac")], 0.0),
-    CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0),
     CurveChart("Cost per step, USD", [("cost", "judge/cost_usd")], 0.0),
     CurveChart("Seconds of a step", [("generating", "generate_s"),
                ("waiting for judges", "judge_wait_s"), ("updating", "update_s")], 0.0),
     CurveChart("Entropy of the policy", [("entropy", "entropy")], 0.0),
 )  # fmt: skip
+_FIRST_CURVES = 3
+"""What matters most; the others are folded."""
 _RETURN_LINES = (("mean", "mean_return"), ("environment", "env_return"), ("judge", "judge_return"))
 
 
@@ -194,13 +196,18 @@ def _curve_charts(summary: Mapping[str, Any], rows: _MetricRows) -> Element | st
     gold = summary["gold"]
     names = [one["name"] for one in summary["graders"] if one["name"] != gold]
     charts = [
-        judge_and_gold_chart(gold, alarms=True),
         CurveChart("Return", _RETURN_LINES, alarms=True),
+        judge_and_gold_chart(gold, alarms=True),
+        CurveChart("Rewards missing, share", [("missing", "judge/missing_frac")], 0.0, alarms=True),
         *(score_chart(name, alarms=True) for name in names),
         *_CHARTS,
     ]
     marks = [one["step"] for one in summary["sentinel"]["alarms"] if not one["note"]]
-    return draw_curves(charts, rows, marks)
+    first, more = charts[:_FIRST_CURVES], charts[_FIRST_CURVES:]
+    return Fragment(
+        draw_curves(first, rows, marks),
+        Element("details", Element("summary", "More curves"), draw_curves(more, rows, marks)),
+    )
 
 
 def held_out_section(summary: Mapping[str, Any]) -> Element | str:

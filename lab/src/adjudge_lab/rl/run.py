@@ -24,7 +24,7 @@ from adjudge.errors import ErrorKind
 from adjudge.files import JsonlLog
 from adjudge.judges.endpoint.connections import own_calls
 from adjudge.judges.endpoint.settings import SpendCeiling
-from adjudge.rewards.spec import RewardSpec
+from adjudge.rewards.spec import RewardSpec, describe_settings
 from adjudge.runs.spending import FolderSpending
 from adjudge.runs.story import describe_graders
 from adjudge.stats import mean
@@ -240,7 +240,7 @@ class _TrainingRun:
         for place, one in enumerate(facts):
             if isinstance(graders[one.name], ServedJudge):  # the judge is behind its service
                 facts[place] = msgspec.structs.replace(one, asks_judge=True)
-        folder.update_facts(graders=facts)
+        folder.update_facts(graders=facts, settings=describe_settings(spec, graders))
         self._scorer = Scorer(spec, graders=graders, journal=self._journal)
         self._held_out_scorer = self._scorer
         if spec.schedules or spec.reward.sample_rate < 1:

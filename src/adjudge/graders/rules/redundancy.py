@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from adjudge.graders.base import (
-    MAX_PLACES,
     ParametricRule,
     UnitNumber,
 )
@@ -30,8 +29,6 @@ from adjudge.graders.rules.trajectory import (
 from adjudge.types import GraderScore
 
 _SHOWN = 10
-_COMPARED = 400
-"""Calls among which pairs are looked for when somebody reads the transcript."""
 _SHOWN_CHARS = 200
 
 
@@ -70,14 +67,6 @@ class ActionLoopDetectionGrader(ParametricRule):
     similarity_threshold: UnitNumber = 1.0
     similarity: SetSimilarity = "jaccard"
 
-    def locate(self, messages: Any) -> list[dict[str, Any]]:
-        """The similar calls, in pairs."""
-        steps = parse_trajectory(messages).steps
-        texts = action_texts([step.call for step in steps])
-        sets = [frozenset(overlap_tokens(text, self.similarity)) for text in texts]
-        places = [{"message": step.message, "call": step.number} for step in steps]
-        return _locate_pairs(sets, places, self.similarity_threshold)
-
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""
         trajectory = parse_trajectory(messages)
@@ -100,25 +89,6 @@ class ActionLoopDetectionGrader(ParametricRule):
             repeated=_most_repeated(groups, dict(zip(sets, texts, strict=True))),
             **trajectory.unpaired(),
         )
-
-
-def _locate_pairs(
-    sets: Sequence[frozenset[Hashable]], places: Sequence[Mapping[str, Any]], threshold: float
-) -> list[dict[str, Any]]:
-    """Each text that is similar to an earlier one, beside the latest such: bounded."""
-    found: list[dict[str, Any]] = []
-    for later, own in enumerate(sets[:_COMPARED]):
-        for earlier in range(later - 1, -1, -1):
-            both = len(own | sets[earlier])
-            similarity = len(own & sets[earlier]) / both if both else 0.0
-            if similarity >= threshold and both:
-                pair = {"kind": "similar", "pair": len(found) // 2 + 1}
-                label = f"similarity {similarity:.2f}"
-                found += [{**places[at], **pair, "label": label} for at in (earlier, later)]
-                break
-        if len(found) >= MAX_PLACES:
-            break
-    return found[:MAX_PLACES]
 
 
 def action_texts(calls: list[ToolCall]) -> list[str]:
@@ -201,16 +171,6 @@ class ObservationInformationGainGrader(ParametricRule):
 
     similarity_threshold: UnitNumber = 0.5
     similarity: SetSimilarity = "jaccard"
-
-    def locate(self, messages: Any) -> list[dict[str, Any]]:
-        """The observations that are similar to an earlier one, in pairs."""
-        long = [
-            (step.observation, {"message": step.result})
-            for step in parse_trajectory(messages).steps
-            if len(step.observation.strip()) >= _MIN_CHARS
-        ]
-        sets = [frozenset(overlap_tokens(text, self.similarity)) for text, _ in long]
-        return _locate_pairs(sets, [place for _, place in long], self.similarity_threshold)
 
     def evaluate(self, messages: Any) -> GraderScore:
         """The score of one trajectory."""

@@ -11,14 +11,12 @@ from typing import Annotated, Any, Literal, cast
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
-    MAX_PLACES,
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
     UnitNumber,
     View,
     check_integer,
-    locate_words,
     require_package,
     require_text,
     split_words,
@@ -407,32 +405,6 @@ class NgramRepetitionPenaltyGrader(ParametricRule):
         rate = repetition_rate(tokens, self.n)
         reason = f"{rate:.1%} of {ngrams} {self.n}-grams repeat an earlier one"
         return self._score(self._penalty(rate), reason, rate=rate, ngrams=ngrams)
-
-    def locate(self, response: str) -> list[dict[str, Any]]:
-        """The longest stretches whose n-grams all occurred before."""
-        lower = require_text(response).lower()
-        if len(lower) != len(response) or self.view == "thought":
-            return []
-        text = view_text(response, self.view) or ""
-        if not response.endswith(text):
-            return []
-        tokens = locate_words(lower, len(response) - len(text))
-        seen: set[tuple[str, ...]] = set()
-        stretches: list[list[int]] = []
-        for at in range(len(tokens) - self.n + 1):
-            part = tokens[at : at + self.n]
-            words = tuple(lower[start:end] for start, end in part)
-            if words not in seen:
-                seen.add(words)
-            elif stretches and part[0][0] <= stretches[-1][1]:
-                stretches[-1][1] = part[-1][1]
-            else:
-                stretches.append([part[0][0], part[-1][1]])
-        longest = sorted(stretches, key=lambda one: one[0] - one[1])[:MAX_PLACES]
-        return [
-            {"start": start, "end": end, "kind": "repeated", "label": "occurred before"}
-            for start, end in sorted(longest)
-        ]
 
     def _penalty(self, rate: float) -> float:
         start = self.min_scaling if self.use_soft_penalty else self.penalty_threshold

@@ -117,7 +117,7 @@ def _measure_noise(runs: PairedRuns) -> dict[str, Any]:
     }
     columns[REWARD] = [list(runs.rewards_a), list(runs.rewards_b)]
     group_of = {at: number for number, group in enumerate(runs.members) for at in group}
-    return summarise_noise(columns, [group_of[at] for at in range(len(both))], {})
+    return summarise_noise(columns, [group_of[at] for at in range(len(both))])
 
 
 def _changed_settings(a: DiffRun, b: DiffRun) -> list[dict[str, Any]] | None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from adjudge.files import atomic_write
-from adjudge.report.elements import format_integer
+from adjudge.report.elements import Element, format_integer
 from adjudge.report.page import (
     SafeHtml,
     Section,
@@ -117,16 +117,10 @@ def _sections(
         findings=findings_list(summary),
         forest=forest_table(summary),
     )
-    panels = grader_panels(summary, reward, scores)
     return [
         Section("judge-findings", "What stands out", _standing_out(stories), "Stands out"),
         Section("agreement", "What a GRPO group sees", agreement, "Agreement"),
-        Section(
-            "graders",
-            "Reward and graders",
-            render_prose(_PACKAGE, "graders.html", panels=panels),
-            "Graders",
-        ),
+        Section("graders", "Reward and graders", grader_panels(summary, reward, scores), "Graders"),
         Section("missing", "Missing rewards", missing_tables(summary), "Missing"),
         noise_section(summary),
         judge_calls_section(summary),
@@ -136,10 +130,10 @@ def _sections(
     ]
 
 
-def _standing_out(stories: Mapping[str, Any]) -> SafeHtml | None:
+def _standing_out(stories: Mapping[str, Any]) -> Element | None:
     """The place of what stands out about the judges; the script fills it, as on the live page."""
     found = stories.get("findings") or {}
-    return read_asset(_PACKAGE, "findings.html") if found.get("graders") else None
+    return Element("div", id="judge-findings-list") if found.get("graders") else None
 
 
 def _in_full(summary: Mapping[str, Any], stories: Mapping[str, Any]) -> SafeHtml | None:

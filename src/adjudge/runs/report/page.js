@@ -261,14 +261,6 @@
   const { stories } = data;
   const inFull = stories.samples || {};
 
-  // Long texts stand in the page once; a story has their places.
-  function unshare(value) {
-    if (Array.isArray(value)) return value.map(unshare);
-    if (value === null || typeof value !== "object") return value;
-    if (typeof value.$ === "number") return stories.texts[value.$];
-    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.startsWith("$$") ? key.slice(1) : key, unshare(inner)]));
-  }
-
   // Ways lead to samples that are here in full, the next ones of the run in their order.
   function waysFrom(found, order) {
     const at = order.indexOf(found);
@@ -285,7 +277,7 @@
     const worst = all.filter((one) => !one.gone);
     const find = (link) => {
       if (!Object.hasOwn(inFull, link)) return null;
-      const found = { ...unshare(inFull[link]), steps: waysFrom(inFull[link], order) };
+      const found = { ...structuredClone(inFull[link]), steps: waysFrom(inFull[link], order) };
       for (const member of found.story.members) member.gone = !Object.hasOwn(inFull, member.link);
       return describeFound(found, worst, data.total, false);
     };

@@ -4,14 +4,14 @@ A page of a million samples would take a browser minutes to open. So the table i
 whatever the samples hold, and the choice is the same whenever the same results come in.
 
 Some samples stand in full beside the table, with transcript, verdicts and what the judges were
-shown: those that a reader would look for. A text that occurs several times is in the page once.
+shown: those that a reader would look for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappush, heappushpop, nlargest, nsmallest
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nlargest, nsmallest
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Self
@@ -21,21 +21,23 @@ import msgspec
 from adjudge.errors import AdjudgeError
 from adjudge.report.page import embed_json
 from adjudge.runs.summary import RewardedSample
-from adjudge.runs.view.answers import describe_sample
-from adjudge.runs.view.navigation import find_row, list_disagreements, list_judge_findings
+from adjudge.runs.view.answers import (
+    describe_sample,
+    find_row,
+    list_disagreements,
+    list_judge_findings,
+)
 from adjudge.runs.view.run_reader import RunReader
 from adjudge.types import GraderError
 
 MAX_BYTES = 3_000_000
 """What the table's data may take in the page."""
-FIRST, SPREAD, EXTREMES, EACH_KIND = 200, 1_000, 100, 5
-"""Of too many samples: how many of the first, of the whole input, of both ends of the rewards, and
-of each kind of failure."""
+FIRST, SPREAD, EACH_KIND = 200, 1_000, 5
+"""Of too many samples: how many of the first, of the whole input, and of each kind of failure."""
 CHOICE = (
-    f"the first {FIRST}, {SPREAD:,} spread evenly over the input, the {EXTREMES} lowest and the "
-    f"{EXTREMES} highest rewards, and {EACH_KIND} of each kind of missing reward, of each kind of "
-    "failure of a grader, and of what a grader had nothing to judge in; of these, as many as fit "
-    f"into {MAX_BYTES // 1_000_000} MB"
+    f"the first {FIRST}, {SPREAD:,} spread evenly over the input, and {EACH_KIND} of each kind of "
+    "missing reward, of each kind of failure of a grader, and of what a grader had nothing to "
+    f"judge in; of these, as many as fit into {MAX_BYTES // 1_000_000} MB"
 )
 MAX_STORIES = 60
 MAX_STORY_BYTES = 1_300_000
@@ -43,7 +45,6 @@ MAX_STORY_BYTES = 1_300_000
 MAX_INDEXED_SAMPLES = 200_000
 """Of a run with more samples none is in full: finding the worst would take longer than reading."""
 _FULL_EXTREMES, _FULL_EACH_KIND, _FULL_EACH_FINDING = 8, 4, 2
-_SHARED_CHARS = 60
 STORY_CHOICE = (
     f"the worst disagreements, {_FULL_EACH_FINDING} of each finding, "
     f"{_FULL_EACH_KIND} of each kind of missing reward, the {_FULL_EXTREMES} lowest and the "
@@ -109,29 +110,26 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
 class ReportRows:
     """Chooses the rows of a page from samples that come one after the other.
 
-    ``names``: the graders'.
+    ``names``: the graders'; ``total``: how many samples come.
     """
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), total: int = 0) -> None:
         self._names = names
         self._all: list[ReportRow] | None = []
         self._room = _Room()
         self._count = 0
-        self._first: list[ReportRow] = []
-        self._spread, self._low, self._high = map(_Smallest, (SPREAD, EXTREMES, EXTREMES))
-        self._kinds: dict[str, list[ReportRow]] = {}
+        self._least_share = SPREAD / max(1, total)
+        self._sorts: dict[str, list[ReportRow]] = {}
 
     def on_sample(self, one: RewardedSample) -> None:
         """The next sample of a run."""
         kinds = _failure_kinds(self._names, one)
-        self.add(one.result.score, kinds, lambda: ReportRow.of(one, self._names))
+        self.add(kinds, lambda: ReportRow.of(one, self._names))
 
     def on_end(self, summary: dict[str, Any]) -> None:
         """The summary has nothing of the page."""
 
-    def add(
-        self, reward: float | None, kinds: Iterable[str], make_row: Callable[[], ReportRow]
-    ) -> None:
+    def add(self, kinds: Iterable[str], make_row: Callable[[], ReportRow]) -> None:
         """The next sample; ``kinds`` of what failed in it. ``make_row`` is called if it is kept."""
         at, row = self._count, None
         self._count += 1
@@ -141,40 +139,26 @@ class ReportRows:
                 self._all.append(row)
             else:
                 self._all = None
-        kept = [self._first] if at < FIRST else []
-        for kind in kinds:
-            of_kind = self._kinds.setdefault(kind, [])
-            if len(of_kind) < EACH_KIND:
-                kept.append(of_kind)
-        place = at * _GOLDEN & _LOW_BITS
-        at_end = reward is not None and (reward < self._low.limit or -reward < self._high.limit)
-        if not (kept or at_end or place < self._spread.limit):
-            return  # as most of a million
-        row = row or _cut_texts(make_row())
-        for rows in kept:
-            rows.append(row)
-        self._spread.add(place, at, row)
-        if reward is not None:
-            self._low.add(reward, at, row)
-            self._high.add(-reward, at, row)
+        sorts = [kind for kind in kinds if len(self._sorts.get(kind, ())) < EACH_KIND]
+        if at < FIRST:
+            sorts.append("first")
+        if (at * _GOLDEN & _LOW_BITS) <= self._least_share * _LOW_BITS:
+            sorts.append("spread")
+        if sorts:
+            row = row or _cut_texts(make_row())
+            for sort in sorts:
+                self._sorts.setdefault(sort, []).append(row)
 
     def chosen(self) -> list[ReportRow]:
-        """The rows of the page in the order of the input."""
+        """The rows of the page in the order of the input; each sort of row has some."""
         if self._all is not None:
             return self._all
         room = _Room()
         found: dict[int, ReportRow] = {}
-        for row in self._by_turns():
-            if row.index not in found and room.takes(row):
+        for row in chain.from_iterable(zip_longest(*self._sorts.values())):
+            if row is not None and row.index not in found and room.takes(row):
                 found[row.index] = row
         return [found[index] for index in sorted(found)]
-
-    def _by_turns(self) -> Iterator[ReportRow]:
-        """One of each sort of row, then another one of each, so that every sort has some."""
-        sorts = [*self._kinds.values(), self._first]
-        sorts += [one.rows() for one in (self._low, self._high, self._spread)]
-        for turn in zip_longest(*sorts):
-            yield from (row for row in turn if row is not None)
 
 
 def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
@@ -187,31 +171,6 @@ def _failure_kinds(names: Sequence[str], one: RewardedSample) -> Iterator[str]:
             yield f"{name}: {answer.kind}"
         elif not getattr(answer, "evaluable", True):
             yield f"{name}: not evaluable"
-
-
-class _Smallest:
-    """The rows with the smallest values, the earliest of equal ones."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._heap: list[tuple[float, int, ReportRow]] = []
-        self.limit = math.inf
-        """Only what is less is added."""
-
-    def add(self, value: float, at: int, row: ReportRow) -> None:
-        if value >= self.limit:
-            return
-        entry = (-value, -at, row)
-        if len(self._heap) < self._most:
-            heappush(self._heap, entry)
-        else:
-            heappushpop(self._heap, entry)
-        if len(self._heap) == self._most:
-            self.limit = -self._heap[0][0]
-
-    def rows(self) -> list[ReportRow]:
-        """From the smallest value on."""
-        return [row for _, _, row in sorted(self._heap, key=lambda one: one[:2], reverse=True)]
 
 
 class _Room:
@@ -258,9 +217,8 @@ def cut_text(text: str, most: int = _MESSAGE_CHARS) -> str:
 def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
     """What the page of a finished grading run has of its samples in full.
 
-    ``samples`` by link, as the live page gets them, with long texts by their place in ``texts``;
-    ``disagreements``: the worst; ``findings``: what stands out about the judges. Empty where the
-    folder cannot be read, or has too many samples.
+    ``samples`` by link, as the live page gets them; ``disagreements``: the worst; ``findings``:
+    what stands out about the judges. Empty where the folder cannot be read, or has too many.
     """
     reading = RunReader(folder)
     reading.refresh()
@@ -270,8 +228,7 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
         return {}
     worst = list_disagreements(reading)
     findings = list_judge_findings(folder)
-    texts = _Texts()
-    samples: dict[str, Any] = {}
+    left, samples = MAX_STORY_BYTES, dict[str, Any]()
     firsts = (
         int(link) for one in findings["findings"] for link in one["links"][:_FULL_EACH_FINDING]
     )
@@ -284,9 +241,11 @@ def read_stories(folder: Path, *, most: int = MAX_STORIES) -> dict[str, Any]:
             found = describe_sample(reading, row)
         except AdjudgeError:  # the folder's transcripts are damaged; the page goes without
             continue
-        if found is not None and (shared := texts.share(found)) is not None:
-            samples[found["link"]] = shared
-    return {"disagreements": worst, "findings": findings, "samples": samples, "texts": texts.texts}
+        size = len(embed_json({"": found}).encode())
+        if found is not None and size <= left:
+            left -= size
+            samples[found["link"]] = found
+    return {"disagreements": worst, "findings": findings, "samples": samples}
 
 
 def _choose_rows(
@@ -307,41 +266,3 @@ def _choose_rows(
     rest = range(min(len(rollouts), MAX_STORIES))
     chosen = chain((row for turn in turns for row in turn if row is not None), rest)
     yield from dict.fromkeys(chosen)
-
-
-class _Texts:
-    """Long texts, each once; a story has the place of a text where it has the text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
-        self._left = MAX_STORY_BYTES
-
-    def share(self, story: Mapping[str, Any]) -> Any:
-        """``story`` with its long texts by place, or ``None`` where it does not fit any more."""
-        known = len(self.texts)
-        shared = self._replace(story)
-        size = len(embed_json({"": [shared, self.texts[known:]]}).encode())
-        if size > self._left:
-            for text in self.texts[known:]:
-                del self._places[text]
-            del self.texts[known:]
-            return None
-        self._left -= size
-        return shared
-
-    def _replace(self, value: Any) -> Any:
-        if isinstance(value, str) and len(value) >= _SHARED_CHARS:
-            if value not in self._places:
-                self._places[value] = len(self.texts)
-                self.texts.append(value)
-            return {"$": self._places[value]}
-        if isinstance(value, dict):
-            # A key of a user's own must not be taken for the place of a text.
-            return {
-                f"${key}" if key.startswith("$") else key: self._replace(inner)
-                for key, inner in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [self._replace(inner) for inner in value]
-        return value

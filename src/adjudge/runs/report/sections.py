@@ -200,33 +200,15 @@ def _estimate_cell(found: Mapping[str, Any]) -> Element:
     return Element("span", bold(value), " ", small(interval or "\u00a0"), title=tip)
 
 
-class GraderPanel(NamedTuple):
-    """What a page shows of a grader's scores, or of the reward."""
-
-    title: object
-    what: str
-    facts: Sequence[tuple[str, object]]
-    distribution_title: str
-    distribution: Element
-    spread: Fragment
-    kinds: str
-
-
 def grader_panels(
     summary: Mapping[str, Any], reward: ScoreSeries, scores: Sequence[ScoreSeries]
-) -> list[GraderPanel]:
+) -> list[Element]:
     """The reward, then each grader: its distribution and its spread inside groups."""
     total, found = summary.get("samples") or 0, summary.get("reward") or {}
-    panels = [
-        _panel("Reward", "what the trainer gets", ("present", "missing"), found, total, reward)
-    ]
+    what = "what the trainer gets"
+    panels = [_panel("Reward", what, ["present", "missing"], found, total, reward)]
     for (name, of), series in zip((summary.get("graders") or {}).items(), scores, strict=True):
-        counts = [
-            "scored",
-            "missing",
-            "not evaluable",
-            *(["untrusted"] if of.get("untrusted") else []),
-        ]
+        counts = ["scored", "missing", "not evaluable", *["untrusted"] * bool(of.get("untrusted"))]
         panels.append(_panel(code(name), _grader_description(of), counts, of, total, series))
     return panels
 
@@ -259,7 +241,7 @@ def _panel(
     found: Mapping[str, Any],
     total: int,
     series: ScoreSeries,
-) -> GraderPanel:
+) -> Element:
     span = f"{format_number(found.get('min'))} to {format_number(found.get('max'))}"
     facts = [(name, _share(found.get(name.replace(" ", "_")), total)) for name in counts]
     facts += [
@@ -270,9 +252,18 @@ def _panel(
     ]
     kinds = found.get("missing_by_kind") or {}
     each = " · ".join(f"{kind} {format_integer(count)}" for kind, count in kinds.items())
-    drawn = _distribution(series, found.get("score_range"))
-    spread = Fragment(*_spread(group_spread(series.values, series.groups)))
-    return GraderPanel(title, what, facts, *drawn, spread, each)
+    lines = [Element("div", Element("dt", name), Element("dd", value)) for name, value in facts]
+    chart_title, chart = _distribution(series, found.get("score_range"))
+    spread = list(_spread(group_spread(series.values, series.groups)))
+    return Element(
+        "section",
+        Element("header", Element("h3", title), paragraph(what)),
+        Element("dl", lines, class_="rows"),
+        Element("figure", Element("figcaption", chart_title), chart),
+        Element("figure", Element("figcaption", "Spread inside groups, std"), spread),
+        paragraph(f"Missing by kind: {each}", class_="kinds") if each else None,
+        class_="panel",
+    )
 
 
 def _distribution(

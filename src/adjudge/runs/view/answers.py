@@ -1,7 +1,8 @@
-"""What the server answers: the first screen, histograms, groups and single samples.
+"""What the server answers: the first screen, groups and single samples.
 
 The first screen says how far the run is: tiles, curves over steps, alarms. The rest comes when the
-page asks for it.
+page asks for it. A link names a sample in the page's address, and still does after a reload or on
+another machine: ``17`` is the sample of that index, ``3/17`` that of step 3 of a training run.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from adjudge.report.charts import histogram_chart
-from adjudge.report.elements import format_integer, format_number, format_percent
-from adjudge.report.page import Tile
+from adjudge.report.charts import ChartLine, line_chart, merge_equal_lines
+from adjudge.report.elements import format_integer, format_number, format_percent, format_times
+from adjudge.report.page import Tile, to_browser_json
 from adjudge.rewards.groups import group_step
+from adjudge.runs.judge_findings import find_judge_problems
+from adjudge.runs.label_queue import MOST, Disagreements, find_disagreements
 from adjudge.runs.view.index import (
     AdvantageComparison,
     Curves,
@@ -23,9 +27,8 @@ from adjudge.runs.view.index import (
     explain_reward,
     present_number,
 )
-from adjudge.runs.view.navigation import describe_steps, sample_link
 from adjudge.runs.view.run_reader import RunReader
-from adjudge.stats import bins_for, histogram, mean, mean_and_std, std
+from adjudge.stats import mean, std
 
 _MOST_LINES = 6
 _RECENT = 10
@@ -66,6 +69,7 @@ _CHARTS = (
                                 ("wait for judges", "judge_wait_s"), ("update", "update_s")), 0.0),
     _Chart("Lag of the judged policy, versions", (("lag", "lag"),), 0.0),
 )  # fmt: skip
+_SCORE = "_score"
 _MISSING = "judge/missing_frac"
 _UNDRAWN = "not_sampled"
 _NOT_GRADERS = {"judge/score_mean"}
@@ -87,7 +91,7 @@ def build_overview(reading: RunReader) -> dict[str, Any]:
         "progress": _progress(reading),
         "changed_at": reading.changed_at,
         "tiles": [tile._asdict() for tile in _tiles(reading)],
-        "curves": _curves(curves),
+        "curves": _curves(curves, reading.alarms),
         "alarms": [_alarm(one) for one in reading.alarms],
         "first_step": min(rollouts.steps, default=None),
         "last_step": max(rollouts.steps, default=None),
@@ -165,7 +169,7 @@ def _facts(reading: RunReader) -> list[list[str]]:
     run = reading.run
     facts = [["Folder", str(reading.folder)]]
     if isinstance(created := run.get("created"), str):
-        facts.append(["Begun", created])
+        facts.append(["Begun", format_times(created)])
     sizes = [run.get("batch_size"), run.get("group_size")]
     if all(type(size) is int for size in sizes):
         facts.append(["Each step", f"{sizes[0]} rollouts in groups of {sizes[1]}"])
@@ -254,7 +258,7 @@ def _missing_tiles(reading: RunReader) -> list[Tile]:
         format_percent(failed.total(), len(rollouts) - undrawn),
         lost or "of the samples",
     )
-    if not failed:
+    if not failed or rollouts.stepped:
         return [missing]
     return [missing, Tile("Advantages of other sign", format_integer(turned), note)]
 
@@ -279,14 +283,30 @@ def _alarm(one: dict[str, Any]) -> dict[str, Any]:
 # --- curves -------------------------------------------------------------------------------------
 
 
-def _curves(curves: Curves) -> dict[str, Any]:
-    found = [_draw_chart(curves, chart) for chart in _charts(curves)]
-    return {
-        "rows": curves.rows,
-        "width": curves.width,
-        "steps": curves.points("step"),
-        "charts": [chart for chart in found if chart is not None],
-    }
+def _curves(curves: Curves, alarms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The curves as figures, the first of which matter most, and their values by line and point."""
+    steps = curves.points("step")
+    marks = [drawable_number(one.get("step")) for one in alarms if not one.get("note")]
+    charts = []
+    for chart in _charts(curves):
+        lines = [
+            ChartLine(name, _six_digits(curves.points(key, _total_metric(key))))
+            for name, key in chart.lines
+            if key in curves.keys
+        ]
+        figure = line_chart(
+            chart.title,
+            lines,
+            steps,
+            low=chart.low,
+            high=chart.high,
+            marks=[one for one in marks if one is not None],
+            followed=True,
+        )
+        if figure is not None:
+            values = [line.values for line in merge_equal_lines(lines)]
+            charts.append({"title": chart.title, "figure": figure.as_tree(), "values": values})
+    return {"rows": curves.rows, "width": curves.width, "steps": steps, "charts": charts}
 
 
 def _charts(curves: Curves) -> Iterable[_Chart]:
@@ -309,18 +329,6 @@ def _missing_chart(curves: Curves) -> _Chart:
     return _Chart("Rewards missing, share", lines, 0.0)
 
 
-def _draw_chart(curves: Curves, chart: _Chart) -> dict[str, Any] | None:
-    keys = set(curves.keys)
-    lines = [
-        {"name": name, "values": _six_digits(curves.points(key, _total_metric(key)))}
-        for name, key in chart.lines
-        if key in keys
-    ]
-    if not lines:
-        return None
-    return {"title": chart.title, "low": chart.low, "high": chart.high, "lines": lines}
-
-
 def _total_metric(key: str) -> str | None:
     """The metric that ``key`` is a part of: rows leave a part out that is 0."""
     return _MISSING if key.startswith(f"{_MISSING}/") else None
@@ -331,40 +339,8 @@ def _six_digits(values: Iterable[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
-GROUP_FILTERS = ("all", "missing", "turned", "flat")
-"""Which groups a list can be narrowed to."""
-
 _PAGE = 20
 _MAX_MEMBERS = 256
-_SNIPPET = 200
-
-
-def build_histograms(reading: RunReader, first: int, last: int) -> dict[str, Any]:
-    """How rewards and their parts are distributed over the steps from ``first`` to ``last``."""
-    rollouts = reading.rollouts
-    rows = list(rollouts.rows_between(first, last))
-    columns = {"reward": rollouts.reward, "environment’s reward": rollouts.env_reward}
-    columns |= {_score_name(key): values for key, values in rollouts.scores.items()}
-    found = [_histogram(name, rollouts.column(c, rows), len(rows)) for name, c in columns.items()]
-    return {"samples": len(rows), "charts": [chart for chart in found if chart is not None]}
-
-
-def _score_name(key: str) -> str:
-    return f"score of {key.removesuffix('_score')}" if key.endswith("_score") else key
-
-
-def _histogram(name: str, values: Sequence[float], of: int) -> dict[str, Any] | None:
-    if not values:
-        return None
-    found = histogram(values, bins_for(values))
-    centre, spread = mean_and_std(values)
-    gone = f", {format_integer(of - len(values))} without" if of > len(values) else ""
-    std_text = format_number(spread if len(values) > 1 else None)
-    facts = (
-        f"{format_integer(len(values))} values{gone}; mean {format_number(centre)}, std {std_text}"
-    )
-    chart = histogram_chart(found.counts, found.bins, f"{name}: {facts}").as_tree()
-    return {"name": name, "counts": found.counts, "facts": facts, "chart": chart}
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -400,7 +376,7 @@ def _matches_filter(rollouts: RolloutIndex, one: int, show: str) -> bool:
     if show == "missing":
         return one in rollouts.missing
     if show == "turned":
-        return one in rollouts.missing and rollouts.turned(one) > 0
+        return bool(rollouts.turned(one))
     return std(_present_rewards(rollouts, one)) == 0
 
 
@@ -414,6 +390,7 @@ def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
     present = _present_rewards(rollouts, one)
     return {
         "id": one,
+        "row": found.rows[0],
         "name": found.name,
         "step": found.step,
         "size": len(found.rows),
@@ -424,63 +401,8 @@ def _group_line(rollouts: RolloutIndex, one: int) -> dict[str, Any]:
     }
 
 
-def describe_group(reading: RunReader, one: int) -> dict[str, Any] | None:
-    """A group's members with their advantages, computed with failures left out and as 0.
-
-    ``None`` where there is no such group. Of a very large group the first members are shown;
-    means and advantages are of all.
-    """
-    rollouts = reading.rollouts
-    if not 0 <= one < len(rollouts.groups):
-        return None
-    found = rollouts.groups[one]
-    both = rollouts.both_ways(one)
-    turned = set(both.turned)
-    members = [
-        {
-            **_member(reading, row),
-            "left_out": both.left_out[place],
-            "as_zero": both.as_zero[place],
-            "turned": place in turned,
-        }
-        for place, row in enumerate(found.rows[:_MAX_MEMBERS])
-    ]
-    return {
-        **_group_line(rollouts, one),
-        "members": members,
-        "score_names": [name.removesuffix("_score") for name in rollouts.scores],
-        "mean_as_zero": both.mean_as_zero,
-        "std_as_zero": both.std_as_zero,
-    }
-
-
-def _member(reading: RunReader, row: int) -> dict[str, Any]:
-    rollouts, found = reading.rollouts, reading.row(row) or {}
-    return {
-        "row": row,
-        "index": rollouts.places[row],
-        "reward": present_number(rollouts.reward[row]),
-        "missing": rollouts.kinds[rollouts.kind_of[row]],
-        "env_reward": present_number(rollouts.env_reward[row]),
-        "advantage": present_number(rollouts.advantage[row]),
-        "turn_advantages": _as_list(found.get("turn_advantages")) or None,
-        "tokens": present_number(rollouts.tokens[row]),
-        "scores": [rollouts.score(key, row) for key in rollouts.scores],
-        "said": _last_reply_snippet(found),
-    }
-
-
 def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _last_reply_snippet(row: Mapping[str, Any]) -> str:
-    """The beginning of what the policy said last."""
-    for message in reversed(_as_list(row.get("messages"))):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            content = message.get("content")
-            return content[:_SNIPPET] if isinstance(content, str) else ""
-    return ""
 
 
 # --- one sample ---------------------------------------------------------------------------------
@@ -513,7 +435,7 @@ def describe_sample(reading: RunReader, row: int) -> dict[str, Any] | None:
         "left_out": both.left_out[place],
         "as_zero": both.as_zero[place],
         "turned": place in both.turned,
-        "formula": explain_reward(reading.combination, found),
+        "formula": explain_reward(reading.reward, found),
         **{name: drawable_number(found.get(name)) for name in ("seed", "policy_version", "tokens")},
         "turn_advantages": [drawable_number(x) for x in _as_list(found.get("turn_advantages"))],
         "story": reading.tell(found, _compared_members(reading, one, both)),
@@ -541,3 +463,92 @@ def _compared_members(
         }
         for place, row in enumerate(rollouts.groups[group].rows[:_MAX_MEMBERS])
     ]
+
+
+# --- ways through the samples ---------------------------------------------------------------------
+
+
+def sample_link(reading: RunReader, row: int) -> str:
+    """The link of a sample."""
+    rollouts = reading.rollouts
+    index = rollouts.places[row]
+    if reading.kind == "train":
+        return f"{rollouts.groups[rollouts.group_of[row]].step}/{index}"
+    return str(index)
+
+
+def find_row(reading: RunReader, index: int, step: int | None = None) -> dict[str, int] | None:
+    """The row that a link names; ``None`` where there is none, or not yet."""
+    rollouts = reading.rollouts
+    rows: Iterable[int] = range(len(rollouts))
+    if step is not None:
+        groups = rollouts.steps.get(step, ())
+        rows = (row for group in groups for row in rollouts.groups[group].rows)
+    row = next((row for row in rows if rollouts.places[row] == index), None)
+    return None if row is None else {"row": row}
+
+
+def describe_steps(reading: RunReader, row: int) -> dict[str, str | None]:
+    """The links from one sample to others; ``failure`` and ``group`` begin again at the end."""
+    rollouts = reading.rollouts
+    members = rollouts.groups[rollouts.group_of[row]].rows
+    place = members.index(row)
+    found = {
+        "previous": row - 1 if row else None,
+        "next": row + 1 if row + 1 < len(rollouts) else None,
+        "group": members[(place + 1) % len(members)] if len(members) > 1 else None,
+        "failure": _next_failure(rollouts, row),
+    }
+    return {name: None if one is None else sample_link(reading, one) for name, one in found.items()}
+
+
+def _next_failure(rollouts: RolloutIndex, row: int) -> int | None:
+    found = rollouts.failed.find(1, row + 1)
+    if found < 0:
+        found = rollouts.failed.find(1)
+    return None if found in {-1, row} else found
+
+
+def list_disagreements(reading: RunReader) -> dict[str, Any]:
+    """The worst disagreements of the run so far, each with the link of its sample."""
+    found = find_run_disagreements(reading)
+    rollouts = reading.rollouts
+    return {
+        "samples": len(rollouts),
+        "rule": found.rule,
+        "worst": [
+            {
+                **one._asdict(),
+                "row": one.place,
+                "link": sample_link(reading, one.place),
+                "name": _name(reading, one.place),
+            }
+            for one in found.worst
+        ],
+    }
+
+
+def list_judge_findings(folder: Path) -> dict[str, Any]:
+    """What stands out about the judges of the run in ``folder``, as plain data."""
+    return dict(to_browser_json(find_judge_problems(folder)))
+
+
+def _name(reading: RunReader, row: int) -> str:
+    rollouts = reading.rollouts
+    group = rollouts.groups[rollouts.group_of[row]]
+    step = f", step {group.step}" if reading.kind == "train" else ""
+    return f"Sample {rollouts.places[row]}{step}" + (f", group {group.name}" if group.name else "")
+
+
+def find_run_disagreements(reading: RunReader, *, most: int | None = MOST) -> Disagreements:
+    """The worst disagreements of the run so far; ``most`` ``None`` for all."""
+    rollouts = reading.rollouts
+    every = range(len(rollouts))
+    scores = {
+        key.removesuffix(_SCORE): [rollouts.score(key, row) for row in every]
+        for key in rollouts.scores
+        if key.endswith(_SCORE)
+    }
+    env_rewards = [present_number(value) for value in rollouts.env_reward]
+    judges = [name for name, one in reading.graders.items() if one.asks_judge]
+    return find_disagreements(rollouts.group_of, env_rewards, scores, judges, most=most)

@@ -10,20 +10,19 @@ came together from its parts, where the run says how.
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
-from typing import Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from adjudge.rewards.groups import STD_EPSILON, GroupStep, group_step
+from adjudge.rewards.groups import STD_EPSILON, group_step
 from adjudge.stats import mean_and_std
-from adjudge.text import replace_surrogates
 
 MAX_CURVE_POINTS = 600
 MAX_CURVES = 256
@@ -113,18 +112,14 @@ _ZERO_TOLERANCE = 1e-9
 class AdvantageComparison(msgspec.Struct, frozen=True):
     """A group's advantages with missing rewards left out, and with each counted as 0.
 
-    ``left_out`` has ``None`` where the reward is missing, ``as_zero`` a number for every sample.
-    ``turned`` are the places of present rewards whose advantage has the other sign when the
-    failures beside them count as 0. Means and deviations are ``None`` where there is no reward.
+    ``left_out`` has ``None`` where the reward is missing. ``turned`` are the places of present
+    rewards whose advantage has the other sign when the failures beside them count as 0. The
+    numbers as 0 are ``None`` where they are not known: after a group step.
     """
 
     left_out: list[float | None]
-    as_zero: list[float]
+    as_zero: Sequence[float | None]
     turned: list[int]
-    mean: float | None
-    std: float | None
-    mean_as_zero: float
-    std_as_zero: float
 
 
 def compute_advantages(rewards: Sequence[float | None]) -> list[float | None]:
@@ -144,19 +139,25 @@ def compute_advantages(rewards: Sequence[float | None]) -> list[float | None]:
 
 
 def compare_advantages(
-    rewards: Sequence[float | None], filled: Sequence[float] | None = None
+    rewards: Sequence[float | None],
+    filled: Sequence[float] | None = None,
+    *,
+    stepped: bool = False,
 ) -> AdvantageComparison:
     """The comparison for one group; ``rewards`` has ``None`` where one is missing.
 
-    ``filled``: all rewards of the group as they would be with each failure as 0, where that is more
-    than a 0 in the place of the missing reward.
+    ``filled``: the rewards with each failure as 0. ``stepped``: a group step came after the
+    rewards' parts, so that a 0 in the place of a missing reward is not what a failure counted as 0
+    gets (after a z-score it would be the mean).
 
     >>> compare_advantages([0.4, 0.6, None, None]).turned  # 0.4: the lesser of two, but above 0
     [0]
     """
+    left_out = compute_advantages(rewards)
+    if stepped and None in rewards:
+        return AdvantageComparison(left_out, [None] * len(rewards), [])
     if filled is None:
         filled = [0.0 if reward is None else reward for reward in rewards]  # adjudge: meant
-    left_out = compute_advantages(rewards)
     as_zero = [0.0 if value is None else value for value in compute_advantages(filled)]
     turned = [
         place
@@ -165,112 +166,56 @@ def compare_advantages(
         and min(abs(mine), abs(theirs)) > _ZERO_TOLERANCE
         and (mine > 0) != (theirs > 0)
     ]
-    present = [reward for reward in group_step(rewards, "none") if reward is not None]
-    mean, std = mean_and_std(present) if present else (None, None)
-    mean_as_zero, std_as_zero = mean_and_std(filled) if filled else (0.0, 0.0)
-    return AdvantageComparison(left_out, as_zero, turned, mean, std, mean_as_zero, std_as_zero)
+    return AdvantageComparison(left_out, as_zero, turned)
 
 
-class RewardCombination(msgspec.Struct, frozen=True):
-    """The combining part of a reward spec; ``judge_scale`` is ``None`` where it is not written."""
-
-    mode: str
-    event_weight: float
-    outcome_weight: float
-    judge_scale: float | None
-    group: GroupStep = "none"
-    bonus: float = 0.1
-
-    def rewards(self, parts: Sequence[tuple[float, float, float | None]]) -> list[float]:
-        """The rewards of one group from outcome, events and environment's reward of each sample.
-
-        0 where there is none: the environment's reward is missing, or a sample is ranked alone.
-        """
-        stepped = group_step([outcome for outcome, _, _ in parts], self.group, bonus=self.bonus)
-        scale = 1.0 if self.judge_scale is None else self.judge_scale
-        found = []
-        for outcome, (_, events, env) in zip(stepped, parts, strict=True):
-            judge = self.outcome_weight * (outcome or 0.0) + self.event_weight * events
-            found.append(_combine(self.mode, env, scale * judge) or 0.0)
-        return found
+def read_reward_settings(run: Mapping[str, Any], config: str) -> dict[str, Any]:
+    """How rewards come from their parts: of ``run.json``, or ``config.toml`` of a training run."""
+    tables = [run.get("reward")]
+    with suppress(tomllib.TOMLDecodeError, RecursionError):
+        found = tomllib.loads(config)
+        tables += [found.get("judge"), found.get("reward")]
+    return next((one for one in tables if isinstance(one, dict) and "combine_mode" in one), {})
 
 
-def parse_combination(text: str) -> RewardCombination | None:
-    """The settings under ``[judge]`` or ``[reward]`` of a run file; ``None`` if it has neither."""
-    try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return None
-    for name in ("judge", "reward"):
-        table = found.get(name)
-        if (how := combination_from_table(table)) is not None:
-            return how
-    return None
-
-
-def combination_from_table(table: object) -> RewardCombination | None:
-    """The settings in one table; ``None`` if it is none, or says nothing of ``combine_mode``."""
-    if not isinstance(table, dict) or "combine_mode" not in table:
-        return None
-    events, outcome = table.get("event_weight", 0.0), table.get("outcome_weight", 1.0)
-    group = table.get("group")
-    known = isinstance(group, str) and group in get_args(GroupStep)
-    return RewardCombination(
-        str(table["combine_mode"]),
-        drawable_number(events) or 0.0,
-        drawable_number(outcome) or 0.0,
-        drawable_number(table.get("judge_scale")),
-        cast("GroupStep", group if known else "none"),
-        drawable_number(table.get("bonus")) or 0.0,
-    )
-
-
-def explain_reward(how: RewardCombination | None, row: Mapping[str, Any]) -> list[str] | None:
+def explain_reward(settings: Mapping[str, Any], row: Mapping[str, Any]) -> list[str] | None:
     """The sum or product in words and numbers; ``None`` where it does not give the row's reward.
 
     Something else may have had a hand in it (a group step, a fallback): then only the parts are
     known, and no formula is shown that does not hold.
     """
     reward, info = drawable_number(row.get("reward")), row.get("reward_info")
-    if how is None or reward is None or not isinstance(info, dict):
+    mode = settings.get("combine_mode")
+    if reward is None or not isinstance(info, dict) or mode is None:
         return None
+    weights = {
+        "events": settings.get("event_weight", 0.0),
+        "outcome": settings.get("outcome_weight", 1.0),
+    }
     parts = [
-        (weight, drawable_number(info.get(key)), key)
-        for weight, key in ((how.event_weight, "events"), (how.outcome_weight, "outcome"))
+        (weight, drawable_number(info.get(name)), name)
+        for name, weight in ((name, drawable_number(one) or 0.0) for name, one in weights.items())
         if weight
     ]
     if not parts or any(value is None for _, value, _ in parts):
         return None
     judge = math.fsum(weight * (value or 0.0) for weight, value, _ in parts)
+    scale = drawable_number(settings.get("judge_scale")) or 1.0
     env = drawable_number(row.get("env_reward", info.get("env_reward")))
-    for scale in (1.0, 10.0) if how.judge_scale is None else (how.judge_scale,):
-        found = _combine(how.mode, env, scale * judge)
-        if found is not None and math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
-            words = " + ".join(f"{weight:g} × {value:.4g} ({key})" for weight, value, key in parts)
-            judged = [f"judge part {judge:.4g} = {words}"]
-            # One part of weight 1 is the judge part.
-            if len(parts) == 1 and parts[0][0] == 1:
-                if how.mode == "replace" and scale == 1:
-                    return None
-                judged = []
-            return [*judged, _sentence(how.mode, env, scale, judge, reward)]
-    return None
-
-
-def _combine(mode: str, env: float | None, judge: float) -> float | None:
-    if mode == "replace":
-        return judge
-    if env is None or mode not in {"weighted_sum", "multiply"}:
+    signs = {"replace": "", "weighted_sum": "+", "multiply": "×"}
+    if (sign := signs.get(str(mode))) is None or (sign and env is None):
         return None
-    return env + judge if mode == "weighted_sum" else env * judge
-
-
-def _sentence(mode: str, env: float | None, scale: float, judge: float, reward: float) -> str:
-    judged = f"{scale:g} (judge scale) × {judge:.4g} (judge part)"
-    if mode == "replace" or env is None:
-        return f"reward {reward:.4g} = {judged}"
-    sign = "+" if mode == "weighted_sum" else "×"
-    return f"reward {reward:.4g} = {env:.4g} (environment) {sign} {judged}"
+    judged = scale * judge
+    found = {"": judged, "+": (env or 0.0) + judged, "×": (env or 0.0) * judged}[sign]
+    if not math.isclose(found, reward, rel_tol=1e-6, abs_tol=1e-9):
+        return None
+    alone = len(parts) == 1 and parts[0][0] == 1  # one part of weight 1 is the judge part
+    if alone and not sign and scale == 1:
+        return None
+    words = " + ".join(f"{weight:g} × {value:.4g} ({name})" for weight, value, name in parts)
+    before = f"{env:.4g} (environment) {sign} " if sign else ""
+    last = f"reward {reward:.4g} = {before}{scale:g} (judge scale) × {judge:.4g} (judge part)"
+    return [*([] if alone else [f"judge part {judge:.4g} = {words}"]), last]
 
 
 MAX_SCORES = 48
@@ -286,8 +231,8 @@ class _Missing(msgspec.Struct):
 class _Row(msgspec.Struct):
     """What the index takes from a row of either file; the rest is passed over unread."""
 
-    step: int | None = None
-    index: int | None = None
+    step: Annotated[int, msgspec.Meta(ge=-_MAX_STEP, le=_MAX_STEP)] | None = None
+    index: Annotated[int, msgspec.Meta(ge=0, le=_MAX_STEP)] | None = None
     group: str | int | None = None
     reward: float | None = None
     missing: _Missing | None = None
@@ -313,11 +258,11 @@ class RolloutIndex:
 
     Rows without a step (a grading run has none) are of step 0. ``broken`` counts lines that are no
     row; they are passed over. ``scores`` has a column for every part of a reward, NaN for absent.
-    ``combination``: how rewards came from their parts, if that is known.
+    ``stepped``: whether the recorded rewards came from a group step.
     """
 
-    def __init__(self, combination: RewardCombination | None = None) -> None:
-        self._combination = combination
+    def __init__(self, *, stepped: bool = False) -> None:
+        self.stepped = stepped
         self.offsets = array("Q")
         self.sizes = array("L")
         self.places = array("q")
@@ -426,35 +371,15 @@ class RolloutIndex:
 
     def both_ways(self, group: int) -> AdvantageComparison:
         """A group's advantages, with failures left out and with each as 0."""
-        return compare_advantages(self.rewards_of(group), self._zero_filled(group))
+        return compare_advantages(self.rewards_of(group), stepped=self.stepped)
 
-    def _zero_filled(self, group: int) -> list[float] | None:
-        """The rewards with every missing part as 0, where a group step came after the parts.
+    def turned(self, group: int) -> int | None:
+        """How many of a group's advantages would change their sign if failures counted as 0.
 
-        After a z-score a 0 would be the mean, and not what a failure counted as 0 gets. ``None``
-        where there was no such step, nothing is missing, or the recorded rewards came about
-        otherwise (by a fallback).
+        ``None`` where that is not known.
         """
-        how, rewards = self._combination, self.rewards_of(group)
-        if how is None or how.group == "none" or "outcome" not in self.scores:
+        if self.stepped and group in self.missing:
             return None
-        there = [place for place, reward in enumerate(rewards) if reward is not None]
-        parts = [self._parts(row) for row in self.groups[group].rows]
-        again = how.rewards([parts[place] for place in there])
-        recorded = [reward for reward in rewards if reward is not None]
-        if len(there) == len(rewards) or not all(map(_close, again, recorded)):
-            return None
-        return how.rewards(parts)
-
-    def _parts(self, row: int) -> tuple[float, float, float | None]:
-        """Outcome and events, 0 where missing, and the environment's reward of a sample."""
-        outcome, events = (
-            self.score(key, row) if key in self.scores else None for key in ("outcome", "events")
-        )
-        return outcome or 0.0, events or 0.0, present_number(self.env_reward[row])  # adjudge: meant
-
-    def turned(self, group: int) -> int:
-        """How many of a group's advantages would change their sign if failures counted as 0."""
         self._compare()
         return self._turned.get(group, 0)
 
@@ -471,71 +396,17 @@ class RolloutIndex:
                 self._turned[group] = found
         self._fresh.clear()
 
-    def rows_between(self, first: int, last: int) -> Iterator[int]:
-        """The rows of the steps from ``first`` to ``last``, both included."""
-        for step in sorted(step for step in self.steps if first <= step <= last):
-            for group in self.steps[step]:
-                yield from self.groups[group].rows
-
-    def column(self, values: Sequence[float], rows: Sequence[int]) -> list[float]:
-        """What is present of ``values`` at ``rows``."""
-        end = len(values)
-        return [values[row] for row in rows if row < end and not math.isnan(values[row])]
-
 
 def _row(line: bytes) -> _Row | None:
-    """A row as it stands; in parts that are as they should be; or ``None`` for no row at all."""
-    row: _Row | None
+    """A row of a run; ``None`` for anything else."""
     try:
-        row = _decoder.decode(line)
+        return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        row = _odd_row(line)
-    if row is None or abs(row.step or 0) > _MAX_STEP or not 0 <= (row.index or 0) <= _MAX_STEP:
         return None
-    return row
-
-
-def decode_json_leniently(data: bytes) -> Any:
-    """JSON with what Python's reader lets through; ``None`` for no JSON."""
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _odd_row(line: bytes) -> _Row | None:
-    """A row with a text that strict JSON refuses (half a surrogate pair), or of odd types."""
-    found = decode_json_leniently(line)
-    if not isinstance(found, dict):
-        return None
-    missing, info = found.get("missing"), found.get("reward_info")
-    kind = missing.get("kind") if isinstance(missing, dict) else None
-    group = found.get("group")
-    return _Row(
-        step=_whole_number(found.get("step")),
-        index=_whole_number(found.get("index")),
-        group=replace_surrogates(str(group)) if isinstance(group, str | int) else None,
-        reward=drawable_number(found.get("reward")),
-        missing=_Missing(replace_surrogates(kind)) if isinstance(kind, str) else None,
-        env_reward=drawable_number(found.get("env_reward")),
-        advantage=drawable_number(found.get("advantage")),
-        reward_info={replace_surrogates(key): drawable_number(value) for key, value in info.items()}
-        if isinstance(info, dict)
-        else None,
-        tokens=drawable_number(found.get("tokens")),
-    )
-
-
-def _whole_number(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 def _number(value: float | None) -> float:
     return value if value is not None and -MAX_DRAWN <= value <= MAX_DRAWN else _ABSENT
-
-
-def _close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def present_number(value: float) -> float | None:

@@ -26,8 +26,8 @@ from adjudge.runs.labels import (
     select_current,
     stamp_label,
 )
+from adjudge.runs.view.answers import find_run_disagreements
 from adjudge.runs.view.index import present_number
-from adjudge.runs.view.navigation import find_run_disagreements
 from adjudge.runs.view.run_reader import RunReader
 
 MAX_BODY = 65_536
@@ -146,23 +146,12 @@ class LabelDesk:
             raise RequestRefused(400, str(error)) from None
 
     def _check_score(self, asked: LabelRequest) -> None:
-        """Refuse a score outside the grader's scale.
-
-        Of a scale that nobody states, as the reward's, what the run has tells: a score may lie as
-        far outside as the run's numbers lie apart.
-        """
+        """Refuse a score outside the scale that the grader states."""
         facts = self.reading.graders.get(asked.grader or "")
-        if asked.score is None or not math.isfinite(asked.score):
-            return  # a label says what is wrong with it
-        if facts is not None and facts.range is not None and not facts.mapper:
-            low, high = facts.range
-            low, high = -math.inf if low is None else low, math.inf if high is None else high
-        else:
-            (seen,) = (one for one in self._scales() if one["grader"] == asked.grader)
-            if seen["low"] is None:
-                return
-            apart = max(seen["high"] - seen["low"], abs(seen["low"]), abs(seen["high"]), 1.0)
-            low, high = seen["low"] - apart, seen["high"] + apart
+        if asked.score is None or facts is None or facts.range is None or facts.mapper:
+            return
+        low, high = facts.range
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
         if not low <= asked.score <= high:
             raise RequestRefused(
                 400,

@@ -1,18 +1,19 @@
 // A run, followed: asks for what is new and draws it.
 import { curve } from "./charts.js";
 import { ask, forget } from "./ask.js";
-import { $, grown, make, shown, whole } from "./elements.js";
+import { $, make, shown, whole } from "./elements.js";
 import { Explorer } from "./explorer.js";
 import { Story } from "./story.js";
 
 const LIVE = 1000;
 const IDLE = 5000;
 const LAST = 20;
+const FIRST = 3;
 
 const story = new Story((promise) => failing(promise));
 let run = null;
 const explorer = new Explorer((row) => failing(story.visit(row)), (promise) => failing(promise));
-const view = { following: true, range: null, mode: "latest", charts: [], at: null, drawn: "", spread: "" };
+const view = { following: true, range: null, mode: "latest", charts: [], at: null, drawn: "" };
 
 // --- head ------------------------------------------------------------------------------------
 
@@ -27,7 +28,7 @@ function head() {
   $("progress").hidden = run.progress === null;
   $("progress").value = run.progress || 0;
   const facts = [...run.facts];
-  if (run.changed_at) facts.push(["Last written", new Date(run.changed_at * 1000).toLocaleString("en-GB")]);
+  if (run.changed_at) facts.push(["Last written", `${new Date(run.changed_at * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`]);
   if (run.samples) facts.push(["Samples", `${whole(run.samples)} in ${whole(run.groups)} groups`]);
   if (run.broken) facts.push(["Lines that could not be read", whole(run.broken)]);
   $("facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("span", {}, shown(text))))));
@@ -44,7 +45,6 @@ function curves() {
   $("curves").hidden = document.querySelector("nav a").hidden = run.kind === "grade";
   $("no-curves").hidden = rows > 0;
   $("reading").hidden = rows === 0;
-  const marks = run.alarms.filter((one) => !one.note && one.step !== null).map((one) => one.step);
   const pointed = (share) => {
     const known = steps.filter((x) => x !== null);
     const wanted = known[0] + share * (known[known.length - 1] - known[0]);
@@ -52,10 +52,13 @@ function curves() {
     steps.forEach((step, i) => { if (step !== null && Math.abs(step - wanted) < Math.abs(steps[best] - wanted)) best = i; });
     read(best);
   };
-  view.charts = charts.map((chart) => curve(chart, steps, marks, pointed)).filter(Boolean);
-  $("charts").replaceChildren(...view.charts.map((chart) => chart.node));
+  view.charts = charts.map((chart) => curve(chart, steps, pointed));
+  const nodes = view.charts.map((chart) => chart.node);
+  $("charts").replaceChildren(...nodes.slice(0, FIRST));
+  $("more-charts").replaceChildren(...nodes.slice(FIRST));
+  $("more-charts").parentNode.hidden = nodes.length <= FIRST;
   const averaged = width > 1 ? [`Each point is the mean of ${whole(width)} steps.`] : [];
-  $("averaged").textContent = [...averaged, ...(marks.length ? ["Upright lines are the sentinel’s alarms."] : [])].join(" ");
+  $("averaged").textContent = [...averaged, ...(run.alarms.some((one) => !one.note && one.step !== null) ? ["Upright lines are the sentinel’s alarms."] : [])].join(" ");
   $("at").max = Math.max(0, steps.length - 1);
   read(view.at === null ? steps.length - 1 : Math.min(view.at, steps.length - 1), true);
 }
@@ -93,15 +96,6 @@ function choose() {
 async function samples() {
   if (!run.samples) return;
   choose();
-  const key = `${run.generation} ${view.range} ${run.samples}`;
-  if (key === view.spread) forget("/api/histograms");
-  else {
-    const found = await ask("/api/histograms", { generation: run.generation, from: view.range[0], to: view.range[1] });
-    if (!found) return;
-    view.spread = key;
-    $("spread-of").textContent = `${whole(found.samples)} samples` + (run.kind === "grade" ? "" : ` of steps ${whole(view.range[0])} to ${whole(view.range[1])}`);
-    $("hists").replaceChildren(...found.charts.map((one) => make("figure", {}, make("figcaption", {}, make("b", {}, one.name), make("span", {}, one.facts)), grown(one.chart))));
-  }
   await explorer.show(run, view.range);
 }
 
@@ -124,12 +118,10 @@ async function look() {
   run = found;
   view.drawn = found.version;
   if (anew) {
-    for (const name of ["histograms", "groups", "group", "sample", "find", "disagreements"]) forget("/api/" + name);
-    explorer.reset();
+    for (const name of ["groups", "sample", "find", "disagreements"]) forget("/api/" + name);
+    explorer.page = 0;
     story.reset();
     view.at = null;
-    view.spread = "";
-    $("hists").replaceChildren();
   }
   head();
   curves();

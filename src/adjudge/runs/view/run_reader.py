@@ -9,9 +9,7 @@ import contextlib
 import os
 import stat
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,16 +22,10 @@ from adjudge.runs.story import GraderFacts, StoryTeller, read_grader_facts
 from adjudge.runs.transcripts import TranscriptStore
 from adjudge.runs.view.index import (
     Curves,
-    RewardCombination,
     RolloutIndex,
-    combination_from_table,
-    decode_json_leniently,
-    parse_combination,
+    read_reward_settings,
 )
 from adjudge.types import Sample
-
-MAX_LINE_BYTES = 64 * 2**20
-"""Bytes of the longest line that is read; a longer one is passed over."""
 
 _CHUNK = 4 * 2**20
 _FINGERPRINT_BYTES = 256
@@ -45,21 +37,16 @@ class JsonlTail:
 
     A last line without its newline is kept until the rest comes. A file that has shrunk, was
     replaced, or whose last read bytes are others now was written anew: :attr:`rewritten` says so,
-    and the reader makes a new ``JsonlTail``. ``bytes_read`` counts all bytes ever read.
+    and the reader makes a new ``JsonlTail``.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.bytes_read = 0
         self.size = 0
         self.rewritten = False
         self.changed_at: float | None = None
-        self._at = 0
-        self._line_at = 0
-        self._held: list[bytes] = []
-        self._held_size = 0
-        self._skipping = False
-        self._known = b""
+        self._at = self._line_at = 0
+        self._held = self._known = b""
         self._inode: int | None = None
 
     @property
@@ -87,43 +74,25 @@ class JsonlTail:
             os.close(handle)
 
     def _more(self, handle: int, end: int) -> Iterator[tuple[int, bytes]]:
-        while self._at < end:
-            data = os.pread(handle, min(_CHUNK, end - self._at), self._at)
-            if not data:
-                return
+        while self._at < end and (data := os.pread(handle, min(_CHUNK, end - self._at), self._at)):
             self._at += len(data)
-            self.bytes_read += len(data)
             self._known = (self._known + data[-_FINGERPRINT_BYTES:])[-_FINGERPRINT_BYTES:]
-            yield from self._split(data)
+            *lines, self._held = (self._held + data).split(b"\n")
+            for line in lines:
+                at = self._line_at
+                self._line_at += len(line) + 1
+                yield at, line
 
     def _same(self, handle: int, found: os.stat_result) -> bool:
         """Whether what was read is still there."""
-        if self._inode is not None and (found.st_ino != self._inode or found.st_size < self._at):
+        is_other = found.st_ino != self._inode or found.st_size < self._at
+        if self._inode is not None and is_other:
             self.rewritten = True
             return False
         self._inode = found.st_ino
         known = os.pread(handle, len(self._known), self._at - len(self._known))
-        self.bytes_read += len(known)
         self.rewritten = known != self._known
         return not self.rewritten
-
-    def _split(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            piece = data[start:end]
-            if self._skipping:
-                self._skipping = False
-            else:
-                yield self._line_at, b"".join([*self._held, piece]) if self._held else piece
-            self._held, self._held_size = [], 0
-            start = end + 1
-            self._line_at = self._at - len(data) + start
-        rest = data[start:]
-        if rest and not self._skipping:
-            self._held.append(rest)
-            self._held_size += len(rest)
-            if self._held_size > MAX_LINE_BYTES:
-                self._held, self._held_size, self._skipping = [], 0, True
 
 
 RunKind = Literal["train", "grade"]
@@ -187,9 +156,9 @@ class RunReader:
         self._config = _SmallFile(folder / "config.toml")
         self.run: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        self.combination: RewardCombination | None = None
+        self.reward: dict[str, Any] = {}
+        """The settings of the reward, where the folder has them."""
         self.kind: RunKind | None = None
-        self.bytes_read = 0
         self._start()
 
     def _start(self) -> None:
@@ -201,7 +170,7 @@ class RunReader:
         self._journal = JsonlTail(self.folder / "journal.jsonl")
         self._tails = (self._metrics, self._alarms, self._samples, self._journal)
         self.curves = Curves()
-        self.rollouts = RolloutIndex(self.combination)
+        self.rollouts = RolloutIndex(stepped=self.reward.get("group", "none") != "none")
         self.alarms: list[dict[str, Any]] = []
         self._journal_lines = self._broken_lines = 0
 
@@ -273,7 +242,6 @@ class RunReader:
             self._read()
 
     def _restart(self) -> None:
-        self.bytes_read += sum(tail.bytes_read for tail in self._tails)
         self.generation += 1
         self._start()
 
@@ -287,17 +255,14 @@ class RunReader:
             if was and any(was.get(key) != self.run.get(key) for key in ("created", "pid")):
                 self._restart()
         self.summary = self._summary.table()
-        how = self.combination
+        reward = self.reward
         if (self._run.stamp, self._config.stamp) != (before, config):
-            how = self._combination()
+            text = (self._config.data or b"").decode("utf-8", "replace")
+            reward = read_reward_settings(self.run, text)
         kind = self._kind()
-        if (kind, how) != (self.kind, self.combination):
-            self.kind, self.combination = kind, how
+        if (kind, reward) != (self.kind, self.reward):
+            self.kind, self.reward = kind, reward
             self._restart()
-
-    def _combination(self) -> RewardCombination | None:
-        text = (self._config.data or b"").decode("utf-8", "replace")
-        return parse_combination(text) or combination_from_table(self.run.get("reward"))
 
     def _kind(self) -> RunKind | None:
         if self.run.get("kind") == "train":
@@ -320,7 +285,7 @@ class RunReader:
             found = to_browser_json(_decode_json(line))
             if isinstance(found, dict) and len(self.alarms) < _MOST_ALARMS:
                 self.alarms.append(found)
-        budget = self._budget if self._samples.bytes_read else min(_FIRST, self._budget)
+        budget = self._budget if len(self.rollouts) else min(_FIRST, self._budget)
         for offset, line in self._samples.lines(budget):
             self.rollouts.add(offset, line)
         if self.kind == "grade" and self._summary.data is None:
@@ -338,17 +303,6 @@ class RunReader:
             return None
         found = _decode_json(data)
         return to_browser_json(found) if isinstance(found, dict) else None
-
-    def iter_details(self, most: int) -> Iterator[Mapping[str, Any] | None]:
-        """What the graders said of the first ``most`` samples; ``None`` where no row says it."""
-        rollouts = self.rollouts
-        with contextlib.suppress(OSError), self._samples.path.open("rb") as file:
-            places = zip(rollouts.offsets, rollouts.sizes, strict=True)
-            for offset, size in islice(places, most):
-                file.seek(offset)
-                found = _decode_json(file.read(size))
-                details = found.get("details") if isinstance(found, dict) else None
-                yield details if isinstance(details, dict) else None
 
     def tell(self, row: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The story of a sample: its row with what the folder keeps of it."""
@@ -383,23 +337,6 @@ class RunReader:
         report.look()
         return report.data
 
-    def find_line(self, part: bytes) -> int | None:
-        """The row of the first indexed line that has ``part``."""
-        with contextlib.suppress(OSError), self._samples.path.open("rb") as file:
-            offset = 0
-            for line in file:
-                if part in line:
-                    row = bisect_left(self.rollouts.offsets, offset)
-                    known = row < len(self.rollouts) and self.rollouts.offsets[row] == offset
-                    return row if known else None
-                offset += len(line)
-        return None
-
-    @property
-    def total_bytes_read(self) -> int:
-        """All bytes ever read of the files that grow."""
-        return self.bytes_read + sum(tail.bytes_read for tail in self._tails)
-
 
 def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
     """The rollout of a row that has a response and no conversation, as a recorder writes it."""
@@ -411,13 +348,11 @@ def _recorded_sample(row: Mapping[str, Any]) -> Sample | None:
 
 
 def _decode_json(data: bytes | None) -> Any:
-    """JSON, strictly, else with what Python's reader lets through; ``None`` for no JSON."""
-    if data is None:
-        return None
+    """``None`` for no JSON."""
     try:
-        return msgspec.json.decode(data)
+        return None if data is None else msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return decode_json_leniently(data)
+        return None
 
 
 def _is_alive(pid: int) -> bool:

@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 
+import msgspec
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from adjudge.engine.child_server import stop_at_end_of_input
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.hosts import is_loopback, is_loopback_header
 from adjudge.runs.labels import check_author
-from adjudge.runs.view import answers, navigation
+from adjudge.runs.view import answers
 from adjudge.runs.view.labelling import MAX_BODY, LabelDesk, RequestRefused, parse_author
 from adjudge.runs.view.run_reader import RunReader
 
@@ -70,7 +70,6 @@ _ASSETS = {
         for name in names
     },
 }
-_MAX_NUMBER = 2**53
 
 
 def _is_own_error(record: logging.LogRecord) -> bool:
@@ -82,12 +81,40 @@ _server_log = logging.getLogger("adjudge.view")
 _server_log.addFilter(_is_own_error)
 
 
-class _Question(NamedTuple):
-    """What answers it, the numbers that it must have, and what else it may say."""
+_Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 
-    answer: Callable[..., Any]
-    numbers: tuple[str, ...]
-    choices: tuple[str, ...] = ()
+
+class _Question(msgspec.Struct, kw_only=True):
+    """What every question about samples has: which reading of the folder the page has seen.
+
+    The other fields are the arguments of what answers it, in their order.
+    """
+
+    generation: _Number = 0
+
+
+class _Groups(_Question, kw_only=True):
+    first: _Number = msgspec.field(name="from")
+    last: _Number = msgspec.field(name="to")
+    page: _Number
+    show: Literal["all", "missing", "turned", "flat"] = "all"
+
+
+class _Sample(_Question, kw_only=True):
+    row: _Number
+
+
+class _Link(_Question, kw_only=True):
+    index: _Number
+    step: _Number | None = None
+
+
+_QUESTIONS: Mapping[str, tuple[type[_Question], Callable[..., Any]]] = {
+    "groups": (_Groups, answers.list_groups),
+    "sample": (_Sample, answers.describe_sample),
+    "find": (_Link, answers.find_row),
+    "disagreements": (_Question, answers.list_disagreements),
+}
 
 
 @dataclass(frozen=True)
@@ -136,8 +163,8 @@ class ViewServer:
         app.router.add_get("/api/overview", self._overview)
         app.router.add_get("/api/findings", self._judge_findings)
         app.router.add_get("/report.html", self._report)
-        for name, question in _QUESTIONS.items():
-            app.router.add_get(f"/api/{name}", partial(self._answered, question=question))
+        for name in _QUESTIONS:
+            app.router.add_get(f"/api/{name}", partial(self._answered, name=name))
         app.router.add_get("/api/labels", self._labels)
         app.router.add_get("/api/labels/queue", self._label_queue)
         app.router.add_post("/api/labels", self._write_label)
@@ -180,7 +207,7 @@ class ViewServer:
         async with self._findings_lock:
             version = self.reading.version
             if self._findings[0] != version:
-                find = partial(navigation.list_judge_findings, self.reading.folder)
+                find = partial(answers.list_judge_findings, self.reading.folder)
                 self._findings = version, await asyncio.to_thread(_json, find)
             return _response(self._findings[1])
 
@@ -194,29 +221,37 @@ class ViewServer:
         del headers["Cross-Origin-Opener-Policy"]
         return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
-    async def _answered(self, request: web.Request, *, question: _Question) -> web.Response:
+    async def _answered(self, request: web.Request, *, name: str) -> web.Response:
         """One question about samples; 409 where the folder was read anew since the page looked."""
-        asked = {key: _parse_parameter(key, value) for key, value in request.query.items()}
+        form, answer = _QUESTIONS[name]
+        try:
+            asked = msgspec.convert(dict(request.query), form, strict=False)
+        except msgspec.ValidationError as error:
+            raise RequestRefused(400, str(error)) from None
         async with self._lock:
-            if asked.get("generation") != self.reading.generation:
-                raise RequestRefused(409, "the run was written anew")
-            numbers = [_required_number(asked, key) for key in question.numbers]
-            choices = {key: asked[key] for key in question.choices if key in asked}
-            find = partial(question.answer, self.reading, *numbers, **choices)
-            found = await asyncio.to_thread(_json, find)
+            self._check_generation(asked.generation)
+            _, *arguments = msgspec.structs.astuple(asked)
+            found = await asyncio.to_thread(_json, partial(answer, self.reading, *arguments))
         if found == b"null":
             raise RequestRefused(404, "no such sample or group")
         return _response(found)
 
+    def _check_generation(self, seen: int) -> None:
+        if seen != self.reading.generation:
+            raise RequestRefused(409, "the run was written anew")
+
     async def _labels(self, request: web.Request) -> web.Response:
         """The author's own labels of a sample, and what the page needs to send more."""
-        asked = dict(request.query)
-        author = parse_author(asked.pop("author", None), self.settings.author)
-        numbers = {key: _parse_parameter(key, value) for key, value in asked.items()}
-        row = _required_number(numbers, "row") if "row" in numbers else None
+        author = parse_author(request.query.get("author"), self.settings.author)
+        row = None
         async with self._lock:
-            if row is not None and numbers.get("generation") != self.reading.generation:
-                raise RequestRefused(409, "the run was written anew")
+            if "row" in request.query:
+                try:
+                    asked = msgspec.convert(dict(request.query), _Sample, strict=False)
+                except msgspec.ValidationError as error:
+                    raise RequestRefused(400, str(error)) from None
+                self._check_generation(asked.generation)
+                row = asked.row
             find = partial(self.desk.describe, author, row)
             return _response(await asyncio.to_thread(_json, find))
 
@@ -266,38 +301,6 @@ def _json(find: Callable[[], Any]) -> bytes:
 
 def _response(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json", headers=_HEADERS)
-
-
-# --- questions ----------------------------------------------------------------------------------
-
-
-def _parse_parameter(key: str, value: str) -> int | str:
-    """A parameter of a question: a whole number, a filter of groups, or a rollout's key."""
-    if key == "show" and value in answers.GROUP_FILTERS:
-        return value
-    if key == "key" and navigation.KEY.fullmatch(value):
-        return value
-    digits = value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 16) or key in {"show", "key"}:
-        raise RequestRefused(400, f"{key[:40]!r} is not a whole number")
-    return int(value)
-
-
-def _required_number(asked: Mapping[str, int | str], key: str) -> int:
-    found = asked.get(key)
-    if not isinstance(found, int) or abs(found) > _MAX_NUMBER:
-        raise RequestRefused(400, f"{key!r} must be a whole number")
-    return found
-
-
-_QUESTIONS: Mapping[str, _Question] = {
-    "histograms": _Question(answers.build_histograms, ("from", "to")),
-    "groups": _Question(answers.list_groups, ("from", "to", "page"), ("show",)),
-    "group": _Question(answers.describe_group, ("id",)),
-    "sample": _Question(answers.describe_sample, ("row",)),
-    "find": _Question(navigation.find_row, (), ("index", "step", "key")),
-    "disagreements": _Question(navigation.list_disagreements, ()),
-}
 
 
 # --- who may ask --------------------------------------------------------------------------------
@@ -355,12 +358,6 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     async with ViewServer(settings) as server:
         if until_eof:
-            loop.add_reader(sys.stdin.fileno(), _watch_input, loop, stop)
+            stop_at_end_of_input(loop, stop.set)
         ready(server)
         await stop.wait()
-
-
-def _watch_input(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    if not os.read(sys.stdin.fileno(), 4096):
-        loop.remove_reader(sys.stdin.fileno())
-        stop.set()

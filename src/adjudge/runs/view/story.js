@@ -8,11 +8,11 @@ import { SamplePage, describeFound, disagreementsList } from "./sample.js";
 const GROWN = 1.1;
 const LABELLING = "adjudge-labelling";
 
-// What a link asks for: 17 is an index, 3/17 a step and an index, else it is a rollout's key.
+// What a link asks for: 17 is an index, 3/17 a step and an index.
 function questionOf(link) {
   const found = /^(?:(-?\d{1,15})\/)?(-?\d{1,15})$/.exec(link);
-  if (found) return found[1] === undefined ? { index: found[2] } : { step: found[1], index: found[2] };
-  return /^[0-9a-f]{16,64}$/.test(link) ? { key: link } : null;
+  if (!found) return null;
+  return found[1] === undefined ? { index: found[2] } : { step: found[1], index: found[2] };
 }
 
 export class Story {
@@ -44,7 +44,7 @@ export class Story {
     this.run = run;
     $("story").hidden = !run.samples;
     // A grading run is read for its samples: they come first.
-    if (run.kind === "grade" && $("story").nextElementSibling !== $("spread")) $("spread").before($("disagreements"), $("story"));
+    if (run.kind === "grade" && $("story").nextElementSibling !== $("groups")) $("groups").before($("disagreements"), $("story"));
     if (!run.samples || run.indexed.behind > 0) return;
     if (run.samples >= this.counted * GROWN || (run.state === "done" && run.samples !== this.counted)) await this.list();
     if (this.begun && this.page.link) return;
