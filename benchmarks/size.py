@@ -6,11 +6,13 @@
 A code line holds at least one token that is neither comment nor docstring. Statements are those of
 the syntax tree, docstrings not counted: no formatting changes them. Documentation is the lines of
 docstrings and comments, ``web`` the lines of JS, CSS and templates. FOLDER is a folder of packages
-[default: src lab/src]; rooms of one name in two folders are one row.
+[default: src lab/src]; rooms of one name in two folders are one row. The row *river* has the
+modules that turn a rollout into a reward: those that ``pyproject.toml`` forbids to import others.
 
 ``--check`` fails where the repository is above a ceiling of ``benchmarks/size.toml``. It measures:
 
 * code lines of Python, and lines of JS, CSS and templates in the two packages;
+* code lines and files of the river;
 * settings: distinct keys of the tables of configuration files, constructor parameters of each
   grader type, and options of each command;
 * raises: each ``raise ConfigError``;
@@ -39,6 +41,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CEILINGS = ROOT / "benchmarks" / "size.toml"
 PACKAGES = ("src", "lab/src")
+RIVER_CONTRACT = "The river imports no bank"
+RIVER_FILES = ("stats/__init__.py",)
+"""What belongs to the river without the modules below it, so that no contract can name it."""
 WEB_FILES = {".css", ".html", ".j2", ".jinja", ".js"}
 
 Nodes = Sequence[ast.AST]
@@ -175,6 +180,23 @@ def measure(*folders: Path) -> dict[str, Size]:
     return dict(rooms)
 
 
+def find_river(root: Path = ROOT) -> list[Path]:
+    """The modules that turn a rollout into a reward, as the linter's contract names them."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    river = next(one for one in contracts if one["name"] == RIVER_CONTRACT)
+    found: list[Path] = []
+    for name in river["source_modules"]:
+        path = root / "src" / name.replace(".", "/")
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    return found + [root / "src/adjudge" / name for name in RIVER_FILES]
+
+
+def measure_river(root: Path = ROOT) -> Size:
+    """The river as one room."""
+    return total(map(measure_file, find_river(root)))
+
+
 def total(rooms: Iterable[Size]) -> Size:
     """Many rooms as one."""
     whole = Size()
@@ -307,9 +329,11 @@ def take_measures(root: Path = ROOT) -> dict[str, int]:
     refusing = [read_refusals(module) for module in modules]
     raises = [module.raised["ConfigError"] for module in refusing]
     refusals = count_refusals(refusing)
-    core = sizes["core"].files
+    core, river = sizes["core"].files, measure_river(root)
     return {
         **{f"{name}_code": size.code for name, size in sizes.items()},
+        "river_code": river.code,
+        "river_files": river.files,
         "web": sizes["core"].web + sizes["lab"].web,
         **count_settings(root, modules),
         "core_raises": sum(raises[:core]),
@@ -321,7 +345,7 @@ def take_measures(root: Path = ROOT) -> dict[str, int]:
 
 
 def check(measures: Mapping[str, int], ceilings: Mapping[str, int]) -> bool:
-    """Print each measure beside its ceiling; whether none is above. Files have no ceiling."""
+    """Print each measure beside its ceiling, if it has one; whether none is above."""
     print(f"{'measure':<20}{'now':>10}{'ceiling':>10}")
     for name, number in measures.items():
         ceiling = f"{ceilings[name]:,}" if name in ceilings else "none"
@@ -336,8 +360,8 @@ def check(measures: Mapping[str, int], ceilings: Mapping[str, int]) -> bool:
     return max(above.values()) <= 0
 
 
-def print_table(rooms: Mapping[str, Size], totals: Mapping[str, Size]) -> None:
-    """A row for each room, and one for each package."""
+def print_table(rooms: Mapping[str, Size], totals: Mapping[str, Size], river: Size | None) -> None:
+    """A row for each room, one for each package, and one for the river."""
     columns = list(asdict(Size()))
     width = max(map(len, rooms)) + 2
     print(f"{'room':<{width}}" + "".join(f"{name:>15}" for name in columns))
@@ -345,7 +369,8 @@ def print_table(rooms: Mapping[str, Size], totals: Mapping[str, Size]) -> None:
     for name, size in totals.items():
         sections += [(room, one) for room, one in rooms.items() if room.partition(".")[0] == name]
         sections.append((f"= {name}", size))
-    for name, size in [*sections, ("= all", total(totals.values()))]:
+    sections.append(("= all", total(totals.values())))
+    for name, size in [*sections, *([("river", river)] if river else [])]:
         values = asdict(size)
         print(f"{name:<{width}}" + "".join(f"{values[column]:>15,}" for column in columns))
 
@@ -354,14 +379,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table, or JSON, or compare with the ceilings."""
     gc.disable()  # it would look at millions of nodes again and again, none of which is garbage
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / one for one in PACKAGES])
+    parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail above benchmarks/size.toml")
     options = parser.parse_args(arguments)
     if options.check:
         ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))["ceilings"]
         sys.exit(0 if check(take_measures(), ceilings) else 1)
-    rooms = measure(*options.folders)
+    rooms = measure(*(options.folders or [ROOT / one for one in PACKAGES]))
     totals: dict[str, Size] = {}
     for room, size in rooms.items():
         totals.setdefault(room.partition(".")[0], Size()).add(size)
@@ -369,7 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         everything = {**rooms, **{f"{name} (all)": size for name, size in totals.items()}}
         print(json.dumps({name: asdict(size) for name, size in everything.items()}, indent=2))
     else:
-        print_table(rooms, totals)
+        print_table(rooms, totals, None if options.folders else measure_river())
 
 
 if __name__ == "__main__":

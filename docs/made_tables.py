@@ -55,6 +55,11 @@ from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))
+
+from benchmarks.size import find_river  # noqa: E402  (beside this folder)
+
 
 def compact_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
     """A table without spaces around the bars: they would count as words of the page."""
@@ -334,8 +339,21 @@ def render_columns() -> str:
     )
 
 
+def render_river() -> str:
+    """What each file of the river is about, as it says itself."""
+    rows = []
+    for path in find_river():
+        name = path.relative_to(ROOT / "src" / "adjudge").with_suffix("").as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if len(tree.body) > 1:  # else a package's docstring alone
+            about = (ast.get_docstring(tree) or "").partition("\n")[0]
+            rows.append((f"`{name.removesuffix('__init__')}`", words_of(about)))
+    return compact_table(("file below `src/adjudge/`", "what it is about"), *rows)
+
+
 TABLES = {
     "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
+    "design.md": {"river": render_river},
     "grading.md": {"formats": render_formats},
     "judges.md": {"endpoint-settings": render_endpoint_settings},
     "judge-service.md": {"client-settings": render_client_settings},
