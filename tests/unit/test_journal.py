@@ -79,7 +79,6 @@ def test_results_are_found_in_any_order(keys: list[int], random: Any, hashes: in
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(journal_module, "hash", lambda key: int(key[0]) % hashes, raising=False)
         patch.setattr(journal_module, "_READ_BYTES", 300)
-        patch.setattr(journal_module, "_NEAR_LINES", 4)
         written = Journal(Path(folder) / "journal.jsonl", "s")
         for i, key in enumerate(keys):
             written.put(str(key), "g", 0, GraderScore(name="g", score=float(i), reason="r" * i))
