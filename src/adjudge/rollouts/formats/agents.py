@@ -19,9 +19,9 @@ from adjudge.intake.conversation import (
     tool_message,
 )
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import answered_columns, split_reasoning
 from adjudge.rollouts.formats.fields import (
     Record,
+    answered_columns,
     are_objects,
     as_id,
     as_object,
@@ -35,6 +35,7 @@ from adjudge.rollouts.formats.fields import (
     make_row,
     pick_fields,
     read_json,
+    split_reasoning,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}

@@ -12,8 +12,6 @@ from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, read_messages
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
-from adjudge.rollouts.formats.chat import split_reasoning
-from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -21,6 +19,7 @@ from adjudge.rollouts.formats.fields import (
     as_object,
     as_objects,
     as_text,
+    completion_row,
     describe_error,
     digest_prompt,
     each_row,
@@ -28,6 +27,7 @@ from adjudge.rollouts.formats.fields import (
     is_number,
     make_row,
     pick_fields,
+    split_reasoning,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
