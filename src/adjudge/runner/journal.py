@@ -31,7 +31,7 @@ from adjudge.files import (
     iter_placed_rows,
     warn_damaged_lines,
 )
-from adjudge.types import GraderError, GraderResult, encode_result
+from adjudge.types import GraderError, GraderResult
 
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
@@ -249,8 +249,7 @@ class Journal:
         if self._pid != os.getpid():  # a forked child: what is pending belongs to the parent
             self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
         try:
-            entry = _Line(sample, grader, draw, msgspec.Raw(encode_result(result)))
-            line = encode_checked_line(entry)
+            line = encode_checked_line({"s": sample, "g": grader, "d": draw, "r": result})
         except UNENCODABLE:  # metadata that JSON cannot hold: asked again on resuming
             return
         self._pending.append(line)
