@@ -54,9 +54,6 @@ from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))
-
-from benchmarks.size import find_river  # noqa: E402  (beside this folder)
 
 
 def compact_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
@@ -339,6 +336,9 @@ def render_columns() -> str:
 
 def render_river() -> str:
     """What each file of the river is about, as it says itself."""
+    sys.path.append(str(ROOT))
+    from benchmarks.size import find_river  # noqa: PLC0415  (beside this folder)
+
     rows = []
     for path in find_river():
         name = path.relative_to(ROOT / "src" / "adjudge").with_suffix("").as_posix()
