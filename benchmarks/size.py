@@ -33,7 +33,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -185,11 +185,9 @@ def find_river(root: Path = ROOT) -> list[Path]:
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     river = next(one for one in contracts if one["name"] == RIVER_CONTRACT)
-    found: list[Path] = []
-    for name in river["source_modules"]:
-        path = root / "src" / name.replace(".", "/")
-        found += sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    return found + [root / "src/adjudge" / name for name in RIVER_FILES]
+    places = [root / "src" / name.replace(".", "/") for name in river["source_modules"]]
+    listed = (sorted(one.rglob("*.py")) or [one.with_suffix(".py")] for one in places)
+    return [*chain.from_iterable(listed), *(root / "src/adjudge" / name for name in RIVER_FILES)]
 
 
 def total(rooms: Iterable[Size]) -> Size:
