@@ -1,16 +1,17 @@
 """How large the house is: files, code lines, statements and documentation, room by room.
 
-    python benchmarks/size.py [--json] [FOLDER …]
-    python benchmarks/size.py --check
+    python benchmarks/size.py [--check]
 
 A code line holds at least one token that is neither comment nor docstring. Statements are those of
 the syntax tree, docstrings not counted: no formatting changes them. Documentation is the lines of
-docstrings and comments, ``web`` the lines of JS, CSS and templates. FOLDER is a folder of packages
-[default: src lab/src]; rooms of one name in two folders are one row.
+docstrings and comments, ``web`` the lines of JS, CSS and templates. Rooms of one name in two
+packages are one row. The row *river* has the modules that turn a rollout into a reward: those that
+``pyproject.toml`` forbids to import others.
 
 ``--check`` fails where the repository is above a ceiling of ``benchmarks/size.toml``. It measures:
 
 * code lines of Python, and lines of JS, CSS and templates in the two packages;
+* code lines and files of the river;
 * settings: distinct keys of the tables of configuration files, constructor parameters of each
   grader type, and options of each command;
 * raises: each ``raise ConfigError``;
@@ -26,19 +27,23 @@ import argparse
 import ast
 import gc
 import io
-import json
 import sys
 import tokenize
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CEILINGS = ROOT / "benchmarks" / "size.toml"
 PACKAGES = ("src", "lab/src")
+RIVER_CONTRACT = "The river imports no bank"
+RIVER_FILES = ("stats/__init__.py",)
+"""What belongs to the river without the modules below it, so that no contract can name it."""
 WEB_FILES = {".css", ".html", ".j2", ".jinja", ".js"}
 
 Nodes = Sequence[ast.AST]
@@ -175,6 +180,16 @@ def measure(*folders: Path) -> dict[str, Size]:
     return dict(rooms)
 
 
+def find_river(root: Path = ROOT) -> list[Path]:
+    """The modules that turn a rollout into a reward, as the linter's contract names them."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    river = next(one for one in contracts if one["name"] == RIVER_CONTRACT)
+    places = [root / "src" / name.replace(".", "/") for name in river["source_modules"]]
+    listed = (sorted(one.rglob("*.py")) or [one.with_suffix(".py")] for one in places)
+    return [*chain.from_iterable(listed), *(root / "src/adjudge" / name for name in RIVER_FILES)]
+
+
 def total(rooms: Iterable[Size]) -> Size:
     """Many rooms as one."""
     whole = Size()
@@ -307,9 +322,11 @@ def take_measures(root: Path = ROOT) -> dict[str, int]:
     refusing = [read_refusals(module) for module in modules]
     raises = [module.raised["ConfigError"] for module in refusing]
     refusals = count_refusals(refusing)
-    core = sizes["core"].files
+    core, river = sizes["core"].files, total(map(measure_file, find_river(root)))
     return {
         **{f"{name}_code": size.code for name, size in sizes.items()},
+        "river_code": river.code,
+        "river_files": river.files,
         "web": sizes["core"].web + sizes["lab"].web,
         **count_settings(root, modules),
         "core_raises": sum(raises[:core]),
@@ -321,55 +338,42 @@ def take_measures(root: Path = ROOT) -> dict[str, int]:
 
 
 def check(measures: Mapping[str, int], ceilings: Mapping[str, int]) -> bool:
-    """Print each measure beside its ceiling; whether none is above. Files have no ceiling."""
+    """Print each measure beside its ceiling, if it has one; whether none is above."""
     print(f"{'measure':<20}{'now':>10}{'ceiling':>10}")
     for name, number in measures.items():
         ceiling = f"{ceilings[name]:,}" if name in ceilings else "none"
         print(f"{name:<20}{number:>10,}{ceiling:>10}")
     above = {name: measures[name] - most for name, most in ceilings.items()}
-    for name, difference in above.items():
+    for name, difference in sorted(above.items(), key=itemgetter(1)):
         if difference < 0:
             print(f"{name}: the ceiling can be lowered to {measures[name]}")
-    for name, difference in above.items():
-        if difference > 0:
+        elif difference > 0:
             print(f"{name}: is {difference:,} above the ceiling {ceilings[name]:,}")
     return max(above.values()) <= 0
 
 
-def print_table(rooms: Mapping[str, Size], totals: Mapping[str, Size]) -> None:
-    """A row for each room, and one for each package."""
-    columns = list(asdict(Size()))
+def print_table(rooms: Mapping[str, Size]) -> None:
+    """A row for each room, one for each package, and one for the river."""
     width = max(map(len, rooms)) + 2
-    print(f"{'room':<{width}}" + "".join(f"{name:>15}" for name in columns))
-    sections: list[tuple[str, Size]] = []
-    for name, size in totals.items():
-        sections += [(room, one) for room, one in rooms.items() if room.partition(".")[0] == name]
-        sections.append((f"= {name}", size))
-    for name, size in [*sections, ("= all", total(totals.values()))]:
-        values = asdict(size)
-        print(f"{name:<{width}}" + "".join(f"{values[column]:>15,}" for column in columns))
+    print(f"{'room':<{width}}" + "".join(f"{name:>15}" for name in asdict(Size())))
+    rows: list[tuple[str, Size]] = []
+    for package, of_package in groupby(rooms.items(), lambda room: room[0].partition(".")[0]):
+        found = list(of_package)
+        rows += [*found, (f"= {package}", total(size for _, size in found))]
+    river = total(map(measure_file, find_river()))
+    for name, size in [*rows, ("= all", total(rooms.values())), ("river", river)]:
+        print(f"{name:<{width}}" + "".join(f"{one:>15,}" for one in asdict(size).values()))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table, or JSON, or compare with the ceilings."""
+    """Print a table, or compare with the ceilings."""
     gc.disable()  # it would look at millions of nodes again and again, none of which is garbage
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / one for one in PACKAGES])
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail above benchmarks/size.toml")
-    options = parser.parse_args(arguments)
-    if options.check:
+    if parser.parse_args(arguments).check:
         ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))["ceilings"]
         sys.exit(0 if check(take_measures(), ceilings) else 1)
-    rooms = measure(*options.folders)
-    totals: dict[str, Size] = {}
-    for room, size in rooms.items():
-        totals.setdefault(room.partition(".")[0], Size()).add(size)
-    if options.json:
-        everything = {**rooms, **{f"{name} (all)": size for name, size in totals.items()}}
-        print(json.dumps({name: asdict(size) for name, size in everything.items()}, indent=2))
-    else:
-        print_table(rooms, totals)
+    print_table(measure(*(ROOT / one for one in PACKAGES)))
 
 
 if __name__ == "__main__":

@@ -41,19 +41,19 @@ from adjudge.rewards.spec import (
     RewardSettings,
 )
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
-from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS, EXCHANGE_FORMATS
 from adjudge.rollouts.formats.columns import NAMES
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
-from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
-from adjudge.rollouts.formats.logs import LOG_FORMATS
-from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS
 from adjudge.service.metrics import ServiceMetrics
 from adjudge.service.settings import ServiceSettings
 from adjudge.wire import JUDGE_KEY_VARIABLE
+
+ROOT = Path(__file__).parents[1]
 
 
 def compact_table(head: tuple[str, ...], *rows: tuple[str, ...]) -> str:
@@ -334,8 +334,24 @@ def render_columns() -> str:
     )
 
 
+def render_river() -> str:
+    """What each file of the river is about, as it says itself."""
+    sys.path.append(str(ROOT))
+    from benchmarks.size import find_river  # noqa: PLC0415  (beside this folder)
+
+    rows = []
+    for path in find_river():
+        name = path.relative_to(ROOT / "src" / "adjudge").with_suffix("").as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if len(tree.body) > 1:  # else a package's docstring alone
+            about = (ast.get_docstring(tree) or "").partition("\n")[0]
+            rows.append((f"`{name.removesuffix('__init__')}`", words_of(about)))
+    return compact_table(("file below `src/adjudge/`", "what it is about"), *rows)
+
+
 TABLES = {
     "audit.md": {"checks": render_checks, "rules over steps": render_step_rules},
+    "design.md": {"river": render_river},
     "grading.md": {"formats": render_formats},
     "judges.md": {"endpoint-settings": render_endpoint_settings},
     "judge-service.md": {"client-settings": render_client_settings},

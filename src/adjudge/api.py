@@ -8,22 +8,24 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, JudgeAuthError, JudgeUnavailable
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import is_grader, name_grader
+from adjudge.hosts import is_address
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.samples import GroupNames, sample_from_row
 from adjudge.runs.graded_run import GradedRun
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.noise import MOST_DRAWS
-from adjudge.trainers import make_trainer_reward
-from adjudge.trainers.scoring import Scorer, ScorerResult, load_spec
 from adjudge.types import Sample
+
+if TYPE_CHECKING:
+    from adjudge.trainers.scoring import ScorerResult
 
 _log = logging.getLogger("adjudge")
 
@@ -79,7 +81,7 @@ def grade(
     if not 1 <= draws <= MOST_DRAWS:
         raise ConfigError(f"draws: must be between 1 and {MOST_DRAWS} (found {draws})")
     paths, rows, by_name = _split_input(rollouts)
-    loaded = load_spec(_read_spec(spec))
+    loaded = _load_spec(_read_spec(spec))
     job = GradingJob(
         paths=paths,
         rows=rows,
@@ -134,6 +136,8 @@ def make_reward(spec: AnySpec, *, trainer: str | None = None, **options: Any) ->
     """
     spec = _read_spec(spec)
     if trainer is not None:
+        from adjudge.trainers import make_trainer_reward  # noqa: PLC0415  (grading needs no trainer)
+
         return make_trainer_reward(spec, trainer, **options)
     if options:
         raise ConfigError(f"make_reward: {', '.join(options)}: need trainer=…. Give one.")
@@ -149,6 +153,17 @@ def _read_spec(given: AnySpec) -> RewardSpec | Path | str:
     if isinstance(given, RewardSpec | Path | str) or not is_grader(given):
         return cast("RewardSpec | Path | str", given)
     return RewardSpec.from_dict({"graders": [{"name": name_grader(given), "type": given}]})
+
+
+def _load_spec(spec: RewardSpec | Path | str) -> RewardSpec:
+    """The spec itself; an address is the spec of a judge service."""
+    if isinstance(spec, RewardSpec):
+        return spec
+    if isinstance(spec, str) and is_address(spec):
+        from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+
+        return load_spec(spec)
+    return RewardSpec.load(spec)
 
 
 class SpecReward:
@@ -167,6 +182,8 @@ class SpecReward:
     __name__ = "adjudge"  # trainers log a reward function by its name
 
     def __init__(self, spec: RewardSpec | Path | str) -> None:
+        from adjudge.trainers.scoring import Scorer  # noqa: PLC0415  (grading needs none)
+
         self.scorer = Scorer(spec)
 
     def __call__(

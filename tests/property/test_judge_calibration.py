@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adjudge.stats import sigmoid
 from adjudge.stats.agreement import (
     MIN_CALIBRATION_PAIRS,
     calibrate_scores,
@@ -17,7 +18,7 @@ from adjudge.stats.agreement import (
     fit_isotonic_gaps,
     fit_temperature,
 )
-from adjudge.stats.predictions import IsotonicFit, sigmoid
+from adjudge.stats.predictions import IsotonicFit
 
 pytestmark = pytest.mark.slow  # many examples
 

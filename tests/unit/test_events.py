@@ -248,10 +248,3 @@ def test_score_lines_are_logged_when_somebody_listens(caplog: pytest.LogCaptureF
     calls = [m for m in caplog.messages if m.startswith("[RUBRIC_CALL]")]
     assert set(calls) == {"[RUBRIC_CALL] policy=unknown, provider=scripted, model=scripted"}
     assert "I give up" not in caplog.text
-
-
-def test_what_a_spec_does_not_ask_for_is_none_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    made = build({"j": FunctionGrader(lambda s: s, score_range=(0, 1))})
-    with caplog.at_level(logging.INFO, logger="adjudge.rubric"):
-        made.compute(samples({"s": 0.25}))
-    assert caplog.messages == ["[RUBRIC_SCORE] event=none, outcome=0.25, combined=0.25"]

@@ -16,7 +16,6 @@ from adjudge.files import (
     encode_checked_line,
     iter_lines,
     iter_rows,
-    write_json,
 )
 
 
@@ -53,11 +52,6 @@ def test_what_fails_on_the_way_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
     atomic_write(path, b"newer")
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
-
-
-def test_json_is_for_people_too(tmp_path: Path) -> None:
-    found = write_json(tmp_path / "a.json", {"mean": 0.5, "of": ["é"]}).read_text("utf-8")
-    assert found == '{\n  "mean": 0.5,\n  "of": [\n    "é"\n  ]\n}\n'
 
 
 class Row(msgspec.Struct):

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from benchmarks.size import RIVER_CONTRACT
+
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "src", ROOT / "lab" / "src")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -226,6 +228,22 @@ def test_imports_have_no_circle() -> None:
 
     for name in modules():
         visit(name, ())
+
+
+def test_every_module_is_of_the_river_or_a_bank() -> None:
+    """The contract names all modules but packages that it splits, so the river imports itself."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    river = next(one for one in contracts if one["name"] == RIVER_CONTRACT)
+    named = river["source_modules"] + river["forbidden_modules"]
+    unnamed = [
+        name
+        for name in modules()
+        if name.startswith("adjudge.")
+        and not any(f"{name}.".startswith(f"{one}.") for one in named)
+        and not any(one.startswith(f"{name}.") for one in named)
+    ]
+    assert unnamed == []
 
 
 def test_core_tests_need_the_core_alone() -> None:

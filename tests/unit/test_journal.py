@@ -51,35 +51,11 @@ def test_equal_samples_are_separate_questions(tmp_path: Path) -> None:
     assert scores(runner(path, lambda x: 2.0), [{"x": 0}] * 3) == [1.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("collide", [False, True])
-def test_each_answer_is_given_out_once_in_the_order_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collide: bool
-) -> None:
-    if collide:
-        monkeypatch.setattr(journal_module, "hash", lambda key: 7, raising=False)
-    written = Journal(tmp_path / "journal.jsonl", "s")
-    keys = [(f"k{i % 3}", "g", i % 2) for i in range(24)]
-    for i, key in enumerate(keys):
-        # Lines may be longer than what is read at once.
-        written.put(*key, GraderScore(name="g", score=i / 32, reason="r" * (i % 5 * 9_000)))
-    written.flush()
-    found = Journal(tmp_path / "journal.jsonl", "s")
-    assert len(found) == 24
-    for i in [*range(1, 24, 2), *range(0, 24, 2)]:
-        result = found.take(*keys[i])
-        assert isinstance(result, GraderScore)
-        assert (result.score, len(result.reason)) == (i / 32, i % 5 * 9_000)
-    assert len(found) == 0
-    assert not any(found.take(*key) for key in keys)
-    assert found.take("k0", "g", 2) is None
-
-
 @given(st.lists(st.integers(0, 5), max_size=40), st.randoms(), st.integers(1, 3))
 def test_results_are_found_in_any_order(keys: list[int], random: Any, hashes: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(journal_module, "hash", lambda key: int(key[0]) % hashes, raising=False)
         patch.setattr(journal_module, "_READ_BYTES", 300)
-        patch.setattr(journal_module, "_NEAR_LINES", 4)
         written = Journal(Path(folder) / "journal.jsonl", "s")
         for i, key in enumerate(keys):
             written.put(str(key), "g", 0, GraderScore(name="g", score=float(i), reason="r" * i))
@@ -139,13 +115,6 @@ def test_a_stored_result_takes_some_bytes_of_memory(tmp_path: Path) -> None:
     assert (peaks[1] - peaks[0]) / 4_000 < 150, peaks
 
 
-def test_items_that_differ_in_any_field_are_different(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    items = [{"index": 0}, {"index": 1}]
-    assert scores(runner(path, lambda index: index / 1), items) == [0.0, 1.0]
-    assert scores(runner(path, lambda index: 9.0), items[::-1]) == [1.0, 0.0]
-
-
 def test_a_samples_place_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     assert scores(runner(path, lambda response: 1.0), [Sample(original_index=0, response="a")]) == [
@@ -175,12 +144,6 @@ def test_what_is_no_plain_data_is_asked_each_time(tmp_path: Path, value: Any) ->
     assert scores(runner(path, lambda x: 2.0), items) in ([2.0], [1.0])
     if isinstance(value, Opaque):
         assert sample_key(items[0]) is None
-
-
-@pytest.mark.parametrize("value", [{1, 2}, b"x", object()], ids=["set", "bytes", "object"])
-def test_half_a_surrogate_pair_beside_what_is_no_plain_data(value: Any) -> None:
-    assert sample_key({"response": "half \ud800", "column": value}) is None
-    assert sample_key({"response": "half \ud800", "column": 1}) is not None
 
 
 def test_results_that_json_cannot_hold_are_asked_again(tmp_path: Path) -> None:
@@ -231,19 +194,6 @@ def test_no_flipped_bit_changes_an_answer(tmp_path: Path, caplog: pytest.LogCapt
             assert read.take("b", "g", 0) in (second, None), flipped
     assert f"{path}:2: the line is damaged" in caplog.text
     assert f"{path}:3: the line is damaged" in caplog.text
-
-
-def test_a_damaged_score_is_named_and_asked_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "journal.jsonl"
-    assert scores(runner(path, lambda x: 0.25), [{"x": 0}, {"x": 1}]) == [0.25, 0.25]
-    path.write_bytes(path.read_bytes().replace(b'"score":0.25', b'"score":0.35', 1))
-    assert scores(runner(path, lambda x: 0.75), [{"x": 0}, {"x": 1}]) in (
-        [0.75, 0.25],
-        [0.25, 0.75],
-    )
-    assert [one.message.partition(" ")[0] for one in caplog.records] == [f"{path}:2:"]
 
 
 @given(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False)), st.data())

@@ -86,33 +86,6 @@ def test_what_was_resumed_is_no_speed(lines: Callable[[], list[str]]) -> None:
     assert "grading 500/1,000 (50%), 0.0/s; 500 resumed" in lines()[0]
 
 
-def test_lines_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    now = [0.0]
-
-    class Clock:
-        def wait(self, seconds: float) -> bool:
-            waits.append(seconds)
-            now[0] += seconds
-            return now[0] > 3600
-
-    reporter = progress.ProgressLines(lambda: None)
-    monkeypatch.setattr(reporter, "_stop", Clock())
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    reporter._started = 0.0
-    reporter._run()
-    assert waits[:4] == [10.0, 10.0, 10.0, 10.0]
-    assert waits == sorted(waits)
-    assert waits[-1] == 60.0
-    assert len(waits) < 80
-
-
-def test_reasons_of_strangers_stay_on_the_line() -> None:
-    reading = ProgressReading("grading", 1, 2, details="h: \x1b[31mred\nnext [bold]x[/]")
-    line = describe_progress(reading, 0.01)
-    assert line == "grading 1/2 (50%), 0.6/min, 1 min 40 s left; h:  [31mred next [bold]x[/]"
-
-
 def test_a_judge_that_went_away_is_named_while_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "describe_outages", lambda: "the circuit breaker is open")
     tally = Tally(4)

@@ -20,7 +20,7 @@ from adjudge import (
     Role,
 )
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import REDRAW_KINDS, SUSPECT_KINDS, Cause
+from adjudge.errors import SUSPECT_KINDS
 from adjudge.types import GraderError
 
 
@@ -67,14 +67,6 @@ def test_in_part_of_a_group_the_stated_score_counts() -> None:
     made = loops_and_answer()
     found = made.compute(samples({"right": 0.0, "calls": None}, {"right": 0.0, "calls": 0.5}))
     assert values(found) == [0.5, 0.25]
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_no_grader_left_is_missing(size: int) -> None:
-    made = build({"loops": Loops()})
-    found = made.compute(samples(*({"calls": None} for _ in range(size))))
-    assert values(found) == [None] * size
-    assert {one.missing.cause for one in found if one.missing} == {Cause.NOT_APPLICABLE}
 
 
 def test_trajectories_without_a_call_have_no_reward_from_graders_of_calls() -> None:
@@ -258,24 +250,6 @@ def test_an_open_range_has_no_minimum() -> None:
         {"judge": Fails((None, 1.0))}, reward={"normalise": False}, missing={"suspect": "min"}
     )
     assert values(made.compute(samples({"said": "refused"}, {"said": 1.0}))) == [None, 1.0]
-
-
-def test_every_kind_has_one_cause_and_only_scores_are_the_candidates() -> None:
-    causes = {kind: GraderError("g", kind, "").cause for kind in ErrorKind}
-    assert causes.pop(ErrorKind.NOT_APPLICABLE) is Cause.NOT_APPLICABLE
-    assert set(causes.values()) == {Cause.JUDGE}
-    assert REDRAW_KINDS < SUSPECT_KINDS
-    assert GraderScore("g", 1.0).cause is None
-    assert GraderScore("g", 1.0, metadata={"evaluable": False}).cause is Cause.NOT_APPLICABLE
-
-
-def test_the_candidates_fault_is_the_graders_minimum() -> None:
-    grader = Fails((-2.0, 2.0))
-    fault = grader._candidate_fault("the response is empty", empty=True)
-    assert (fault.score, fault.cause) == (-2.0, Cause.CANDIDATE)
-    assert fault.evaluable
-    with pytest.raises(GradingFailure, match="no lowest score"):
-        Fails((None, 1.0))._candidate_fault("the response is empty")
 
 
 def _judged(made: Any, *rows: dict[str, Any]) -> Any:

@@ -15,7 +15,6 @@ from adjudge import (
     GraderMode,
     GraderRank,
     RewardResult,
-    RewardSample,
     Role,
     RuleGrader,
 )
@@ -128,12 +127,6 @@ def test_weights_that_cannot_work_are_refused() -> None:
         build({"j": scored(), "g": gate}, entries={"j": {"weight": -1.0}}, reward=points)
     with refuses("spec.graders.p.weight"):
         build({"j": scored(), "p": penalty}, entries={"p": {"weight": -1.0}}, reward=points)
-
-
-def test_two_samples_with_one_index_are_refused() -> None:
-    twice = {"g": [RewardSample(0, 0, "p", "r", None, {"s": 1.0})] * 2}
-    with pytest.raises(ValueError, match="original_index 0"):
-        build({"j": scored()}).compute(twice)
 
 
 def test_a_grader_that_exits_is_that_samples_bug() -> None:
@@ -254,13 +247,6 @@ def test_groups_of_one_under_a_group_step_are_said_once(
     assert "1 of 2 groups have one sample only" in message
     assert becomes in message
     assert "spec: reward.group" in message
-
-
-def test_without_a_group_step_a_group_of_one_is_nothing_to_say(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    build({"j": scored()}).compute(samples({"s": 0.5}))
-    assert not caplog.messages
 
 
 def test_a_grader_without_a_range_counts_as_it_is() -> None:

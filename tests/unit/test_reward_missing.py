@@ -327,24 +327,6 @@ def test_what_was_resumed_does_not_hide_an_outage(tmp_path: Path) -> None:
             assert values(made.compute(rows)).count(1.0) == expected
 
 
-def test_never_more_in_flight_than_allowed_even_when_asking_again() -> None:
-    now = most = 0
-
-    async def judge(n: int) -> float:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.001)
-        now -= 1
-        raise GradingFailure("timeout", "late")
-
-    graders = {name: FunctionGrader(judge, name, score_range=(0, 1)) for name in "abcd"}
-    listed = [{"name": name, "type": "m:C"} for name in graders]
-    spec = RewardSpec.from_dict({"graders": listed, "max_concurrency": 2})
-    SpecRewardFunction(spec, graders=graders).compute(samples(*({"n": n} for n in range(6))))
-    assert most == 2
-
-
 def test_a_refused_key_stops_the_run() -> None:
     with pytest.raises(JudgeAuthError, match="401|recorded auth"):
         build({"j": scored()}).compute(samples({"s": 1.0}, {"s": "auth"}))

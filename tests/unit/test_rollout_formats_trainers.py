@@ -12,7 +12,7 @@ from tests.rows import DATA, NAMED, assistant, call, only_row, records, user
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import read_messages
 from adjudge.intake.rendered import read_rendered_prompt
-from adjudge.rollouts.formats.completions import completion_row
+from adjudge.rollouts.formats.fields import completion_row
 from adjudge.rollouts.samples import read_samples
 from adjudge.types import Sample
 

@@ -106,17 +106,6 @@ def test_messages_and_prompts_as_trainers_store_them() -> None:
     assert sample_from_row({"response": CHAT[4:]}, 0).response == "because"
 
 
-def test_files_are_checked_first(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        list(read_rows([tmp_path / "none.jsonl"]))
-    odd = tmp_path / "rollouts.xlsx"
-    odd.write_text("x")
-    with pytest.raises(ConfigError, match=r"\.parquet"):
-        list(read_rows([odd]))
-    with refuses("--map"):
-        check_mapping([], {"index": "id"})
-
-
 def test_a_column_that_no_row_has_is_a_typing_error(tmp_path: Path) -> None:
     path = lines(tmp_path, {"response": "r", "reward": 1}, {"response": "r"})
     check_mapping(read_rows([path]), {"env_reward": "reward", "response": "response"})
@@ -132,22 +121,6 @@ def test_odd_values_that_mean_nothing_or_break_the_row() -> None:
     with pytest.raises(RolloutError, match="finite"):
         sample_from_row({"response": "r", "env_reward": 10**5000}, 0)
     assert compute_prompt_key(sample) is None
-
-
-def test_parquet(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet")
-
-    path = tmp_path / "rollouts.parquet"
-    table = pyarrow.table({"messages": [CHAT[4:], None], "response": [None, "r"]})
-    pyarrow.parquet.write_table(table, path)
-    first, second = (sample for _, sample in read_samples([path]))
-    assert isinstance(first, Sample)
-    assert isinstance(second, Sample)
-    assert (first.response, second.response) == ("because", "r")
-    path.write_bytes(b"not parquet at all")
-    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
-        list(read_rows([path]))
 
 
 def test_paths_reach_into_rows() -> None:

@@ -187,15 +187,6 @@ def test_standard_input_is_any_file(monkeypatch: pytest.MonkeyPatch) -> None:
         read_stdin()
 
 
-def test_a_first_line_that_is_a_list_costs_one_row(tmp_path: Path) -> None:
-    for name in ("a.json", "a.jsonl"):
-        for first in (b'[{"role": "user"}]\n', b"[1, 2]\n"):
-            (tmp_path / name).write_bytes(first + as_lines())
-            found = [row for _, row in read_rows([tmp_path / name])]
-            assert isinstance(found[0], RolloutError)
-            assert found[1:] == ROWS
-
-
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

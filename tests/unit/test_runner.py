@@ -22,7 +22,7 @@ from adjudge import (
     Sample,
 )
 from adjudge.errors import ConfigError
-from adjudge.graders import JsonValidatorGrader, RelevanceGrader
+from adjudge.graders import RelevanceGrader
 from adjudge.judges import OpenAIChatModel
 from adjudge.runner.runner import GradingRequest
 from adjudge.types import GraderResult
@@ -157,16 +157,6 @@ def test_what_the_user_wrote_wrong_stops_the_run_as_it_is(how: str) -> None:
     assert len(asked) <= 8
 
 
-def test_an_aggregator_stops_nothing() -> None:
-    def wrong(row: Mapping[str, GraderResult]) -> float:
-        raise ConfigError("no such weight")
-
-    runner = GradingRunner({"g": Length()}, aggregators=[wrong], show_progress=False)
-    results = runner.run([{"response": "ab"}])
-    assert kind(results["wrong"][0]) is ErrorKind.BUG
-    assert results["g"] == [GraderScore("g", 2.0, "", {}, (0.0, 10.0))]
-
-
 def test_a_missing_field_is_named() -> None:
     [result] = grade(Length(), [{"text": "abc"}])
     assert kind(result) is ErrorKind.INVALID_INPUT
@@ -258,19 +248,6 @@ def test_a_repeated_ask_carries_its_draw_to_graders_that_want_it() -> None:
     results = asyncio.run(runner.aask([GradingRequest("g", {}, 3), GradingRequest("g", {})]))
     assert results == [GraderScore("g", 3.0), GraderScore("g", 0.0)]
     assert runner.run([{}])["g"] == [GraderScore("g", 0.0)]
-
-
-def test_a_rule_can_be_awaited_as_it_can_be_called() -> None:
-    """Fields by place or by name, as ``evaluate`` and the wrapped function take them."""
-    rule = JsonValidatorGrader()
-    assert asyncio.run(rule.aevaluate("[]")) == rule.evaluate("[]")
-    assert asyncio.run(rule.aevaluate(response="[]")) == rule.evaluate("[]")
-    with pytest.raises(TypeError):
-        asyncio.run(rule.aevaluate("[]", response="[]"))
-    for blocking in (False, True):
-        equal = FunctionGrader(lambda response, reference: response == reference, blocking=blocking)
-        assert asyncio.run(equal.aevaluate("a", "a")) is True
-        assert asyncio.run(equal.aevaluate("a", reference="b")) is False
 
 
 class Blocking(BaseGrader):

@@ -76,16 +76,6 @@ def test_a_process_logs_the_first_read_of_an_errors_score(
     assert record.args == ("judge", ErrorKind.TIMEOUT)
 
 
-def test_results_are_frozen() -> None:
-    with pytest.raises(AttributeError):
-        RESULTS[0].score = 1.0  # type: ignore[misc,union-attr]
-
-
-def test_evaluable() -> None:
-    assert GraderScore("a", 1.0).evaluable
-    assert not GraderScore("a", 1.0, metadata={"evaluable": False}).evaluable
-
-
 def test_ranks_as_rewards() -> None:
     assert GraderRank("r", [1, 2, 3]).as_scores() == [1.0, 0.5, 0.0]
     assert GraderRank("r", [1, 1, 3]).as_scores() == [0.75, 0.75, 0.0]

@@ -18,6 +18,7 @@ from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import sigmoid
 from adjudge.stats.agreement import (
     MIN_CALIBRATION_PAIRS,
     calibrate_ratings,
@@ -27,7 +28,7 @@ from adjudge.stats.agreement import (
     fit_temperature,
     measure_reliability,
 )
-from adjudge.stats.predictions import IsotonicFit, ScoreCalibration, sigmoid
+from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
 from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.report import calibration_blocks
 

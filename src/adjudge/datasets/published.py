@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from adjudge.datasets.columns import (
@@ -166,19 +167,56 @@ def _texts(value: Any, key: str) -> list[str]:
     return [check_text(one, f"{key}[{number}]", blank=True) for number, one in enumerate(value)]
 
 
-# UltraFeedback: answers of several models, each with a rating.
+# All formats alike: answers, each with a rating. UltraFeedback has several, of several models.
 
 
 class RatedAnswers(SourcedRow, frozen=True, kw_only=True):
-    """A prompt with answers and how good each is; ``None``: nobody said."""
+    """All answers of a row, each at the end of its conversation, and how good each is.
 
-    prompt: ChatMessages
-    answers: list[str]
-    ratings: list[float | None]
+    The better answer of a pair has 1, the worse one 0, both of a tie ½; ``None``: nobody said.
+    ``margin`` is that of a :class:`~adjudge.datasets.rows.Preference`.
+    """
+
+    conversations: list[ChatMessages]
+    ratings: Sequence[float | None]
+    margin: float | None = None
 
 
-def parse_ultrafeedback(row: RawColumns, where: str) -> RatedAnswers:
-    """All answers to one instruction, with their overall scores."""
+def _rate_helpsteer2(row: RawColumns, where: str) -> RatedAnswers:
+    rated = parse_helpsteer2(row, where)
+    return RatedAnswers(conversations=[rated.messages], ratings=[rated.label], where=where)
+
+
+def _rate_rewardbench2(row: RawColumns, where: str) -> RatedAnswers:
+    item = parse_rewardbench2(row, where)
+    ratings = [1.0] * len(item.chosen) + [0.0] * len(item.rejected)
+    return _continue(item.prompt, item.chosen + item.rejected, ratings, item)
+
+
+def _rate_pair(row: RawColumns, where: str, form: PairFormat) -> RatedAnswers:
+    pair = parse_pair(row, where, form)
+    return _continue(pair.prompt, [pair.a, pair.b], PAIR_RATINGS[pair.label], pair)
+
+
+def _rate_sides(pair: Preference) -> RatedAnswers:
+    return RatedAnswers(
+        conversations=[pair.chosen, pair.rejected],
+        ratings=PAIR_RATINGS["A"],
+        margin=pair.margin,
+        where=pair.where,
+        subset=pair.subset,
+    )
+
+
+def _continue(
+    prompt: ChatMessages, answers: list[str], ratings: Sequence[float | None], origin: SourcedRow
+) -> RatedAnswers:
+    talks = [[*prompt, _message("assistant", text)] for text in answers]
+    where, subset = origin.where, origin.subset
+    return RatedAnswers(conversations=talks, ratings=ratings, where=where, subset=subset)
+
+
+def _rate_ultrafeedback(row: RawColumns, where: str) -> RatedAnswers:
     completions = row.get("completions")
     if not isinstance(completions, list) or not completions:
         raise BrokenRow("completions", describe_found(completions), "a list of one or more answers")
@@ -189,13 +227,9 @@ def parse_ultrafeedback(row: RawColumns, where: str) -> RatedAnswers:
             raise BrokenRow(key, describe_found(one), "an object {response, overall_score}")
         answers.append(check_text(one.get("response"), f"{key}.response", blank=True))
         ratings.append(_overall_score(one.get("overall_score"), f"{key}.overall_score"))
-    return RatedAnswers(
-        prompt=prompt_messages(check_text(row.get("instruction"), "instruction")),
-        answers=answers,
-        ratings=ratings,
-        where=where,
-        subset=check_subset(row.get("source"), "source"),
-    )
+    prompt = prompt_messages(check_text(row.get("instruction"), "instruction"))
+    origin = SourcedRow(where=where, subset=check_subset(row.get("source"), "source"))
+    return _continue(prompt, answers, ratings, origin)
 
 
 def _overall_score(value: Any, key: str) -> float | None:
@@ -275,6 +309,20 @@ PAIR_COLUMNS: Mapping[PairFormat, PairColumns] = {
 }
 
 
+PAIR_RATINGS: Mapping[PreferenceLabel, tuple[float, float]] = {
+    "A": (1.0, 0.0),
+    "B": (0.0, 1.0),
+    "tie": (0.5, 0.5),
+}
+RATING_COLUMNS: Mapping[RowFormat, str] = {
+    **{name: columns.label for name, columns in PAIR_COLUMNS.items()},
+    "ultrafeedback": "completions",
+    "arena-conversations": "winner",
+    "rewardbench2": "chosen",
+}
+"""The column that says which answers of a row are better, where a row may not say it."""
+
+
 def parse_pair(row: RawColumns, where: str, form: PairFormat) -> Comparison:
     """One comparison, its answers in the order of the file.
 
@@ -305,26 +353,15 @@ def _pair_label(
     return labels[value]
 
 
-class ConversationPair(SourcedRow, frozen=True, kw_only=True):
-    """Two conversations that begin with the same question, and which is the better."""
-
-    a: ChatMessages
-    b: ChatMessages
-    label: PreferenceLabel
-
-
-def parse_arena_conversations(row: RawColumns, where: str) -> ConversationPair:
+def _rate_arena(row: RawColumns, where: str) -> RatedAnswers:
     """One battle of an arena, of one turn or more."""
     label = _pair_label(row.get("winner"), "winner", _WINNERS)
     # What an arena counts in each message (tokens) differs between the two sides.
-    a, b = (
-        [
-            {"role": one["role"], "content": one["content"]}
-            for one in check_conversation(row.get(key), key)
-        ]
+    sides = [
+        [_message(one["role"], one["content"]) for one in check_conversation(row.get(key), key)]
         for key in ("conversation_a", "conversation_b")
-    )
-    return ConversationPair(a=a, b=b, label=label, where=where)
+    ]
+    return RatedAnswers(conversations=sides, ratings=PAIR_RATINGS[label], where=where)
 
 
 # Preferences: what both sides begin with is the prompt.
@@ -353,7 +390,7 @@ def parse_preference(
 _OPENAI_SIDES = ("preferred_output", "non_preferred_output")
 
 
-def parse_openai_preference(row: RawColumns, where: str) -> Preference:
+def _parse_openai_preference(row: RawColumns, where: str) -> Preference:
     """OpenAI's fine-tuning by preference: ``input.messages``, and two lists of messages."""
     asked = row["input"].get("messages") if isinstance(row["input"], dict) else None
     prompt = check_prompt(asked, "input.messages")
@@ -391,3 +428,19 @@ def _dialogue(value: str, key: str) -> ChatMessages:
     if len(turns) > MAX_MESSAGES:
         raise BrokenRow(key, f"{len(turns)} turns", f"at most {MAX_MESSAGES}")
     return turns
+
+
+_READERS: Mapping[PublishedFormat, Callable[[RawColumns, str], RatedAnswers]] = {
+    **{name: partial(_rate_pair, form=name) for name in PAIR_COLUMNS},
+    "helpsteer2": _rate_helpsteer2,
+    "rewardbench2": _rate_rewardbench2,
+    "ultrafeedback": _rate_ultrafeedback,
+    "arena-conversations": _rate_arena,
+    "preference": lambda row, where: _rate_sides(parse_preference(row, where)),
+    "openai-preference": lambda row, where: _rate_sides(_parse_openai_preference(row, where)),
+}
+
+
+def read_answers(row: RawColumns, where: str, form: PublishedFormat) -> RatedAnswers:
+    """What one row of any format says of its answers."""
+    return _READERS[form](row, where)

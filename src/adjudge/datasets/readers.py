@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import combinations, product
-from typing import Any, TypeVar
+from collections import Counter, defaultdict
+from itertools import combinations
+from typing import Any
 
 from adjudge.datasets.columns import check_answers, make_preference
 from adjudge.datasets.files import RawColumns
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
+    RATING_COLUMNS,
     RowFormat,
-    parse_arena_conversations,
-    parse_openai_preference,
     parse_pair,
-    parse_preference,
-    parse_rewardbench2,
-    parse_ultrafeedback,
+    read_answers,
 )
 from adjudge.datasets.rows import (
     BrokenRow,
-    ChatMessages,
     Comparison,
     LoadedRows,
     Preference,
-    PreferenceLabel,
     Rating,
     RowProblem,
     RowProblems,
-    SourcedRow,
 )
 from adjudge.errors import RolloutError
-
-_T = TypeVar("_T")
 
 MAX_PAIRS_PER_PROMPT = 1_000
 """Pairs made from one prompt; one with more answers than that is a problem, not a flood."""
@@ -46,77 +38,28 @@ def parse_answered_pair(row: RawColumns, where: str, *, form: Any) -> Comparison
 def parse_preferences(row: RawColumns, where: str, form: RowFormat) -> list[Preference]:
     """Every pair of answers in one row of which one is better.
 
-    ``rewardbench2``: each right answer with each wrong one. ``ultrafeedback``: any two with
-    different ratings, ``margin`` their difference. A pair that is a tie is a broken row.
+    The ``margin`` of ``ultrafeedback`` is the difference of the ratings. A row without such a pair,
+    as a tie is, is a broken row.
     """
-    if form == "rewardbench2":
-        return _pairs_of_best(row, where)
-    if form == "ultrafeedback":
-        return _pairs_of_rated(row, where)
-    if form == "arena-conversations":
-        battle = parse_arena_conversations(row, where)
-        chosen, rejected = _winner_first(battle.a, battle.b, battle.label, "winner")
-        made = make_preference(chosen, rejected, None, {"where": where})
-        return [check_answers(made, "chosen", "rejected")]
-    if form == "preference":
-        return [parse_preference(row, where)]
-    if form == "openai-preference":
-        return [parse_openai_preference(row, where)]
-    pair = parse_answered_pair(row, where, form=form)
-    better, worse = _winner_first(pair.a, pair.b, pair.label, PAIR_COLUMNS[form].label)
-    return [_text_preference(pair.prompt, better, worse, pair)]
-
-
-def _winner_first(a: _T, b: _T, label: PreferenceLabel, key: str) -> tuple[_T, _T]:
-    if label == "tie":
-        raise BrokenRow(key, "a tie", "one answer that is better")
-    return (a, b) if label == "A" else (b, a)
-
-
-def _pairs_of_rated(row: RawColumns, where: str) -> list[Preference]:
-    rated = parse_ultrafeedback(row, where)
-    _check_pair_count(len(rated.answers), "completions")
-    pairs = []
-    for (one, own), (other, its) in combinations(zip(rated.answers, rated.ratings, strict=True), 2):
+    found = read_answers(row, where, form)
+    alike = sum(count**2 for count in Counter(found.ratings).values())
+    if (number := (len(found.ratings) ** 2 - alike) // 2) > MAX_PAIRS_PER_PROMPT:
+        key, most = RATING_COLUMNS[form], f"{MAX_PAIRS_PER_PROMPT} pairs or fewer"
+        raise BrokenRow(key, f"{number:,} pairs", most)
+    pairs: list[Preference] = []
+    rated = zip(found.conversations, found.ratings, strict=True)
+    for (one, own), (other, its) in combinations(rated, 2):
         if own is None or its is None or own == its:
             continue
         better, worse = (one, other) if own > its else (other, one)
-        pairs.append(_text_preference(rated.prompt, better, worse, rated, abs(own - its)))
+        margin = abs(own - its) if form == "ultrafeedback" else found.margin
+        fields = {"where": found.where, "subset": found.subset}
+        pair = make_preference(better, worse, margin, fields)
+        own_sides = form in ("preference", "openai-preference")  # who reads them checks them
+        pairs.append(pair if own_sides else check_answers(pair, "chosen", "rejected"))
     if not pairs:
-        raise BrokenRow("completions", "no two ratings that differ", "a better and a worse answer")
+        raise BrokenRow(RATING_COLUMNS[form], "a tie", "one answer that is better")
     return pairs
-
-
-def _pairs_of_best(row: RawColumns, where: str) -> list[Preference]:
-    """Each right answer with each wrong one."""
-    item = parse_rewardbench2(row, where)
-    if (number := len(item.chosen) * len(item.rejected)) > MAX_PAIRS_PER_PROMPT:
-        raise BrokenRow("chosen", f"{number:,} pairs", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer")
-    return [
-        _text_preference(item.prompt, better, worse, item)
-        for better, worse in product(item.chosen, item.rejected)
-    ]
-
-
-def _check_pair_count(answers: int, key: str) -> None:
-    if answers < 2:
-        raise BrokenRow(key, "no other answer to it", "two or more answers")
-    if answers * (answers - 1) // 2 > MAX_PAIRS_PER_PROMPT:
-        raise BrokenRow(key, f"{answers:,} answers to it", f"{MAX_PAIRS_PER_PROMPT} pairs or fewer")
-
-
-def _text_preference(
-    prompt: ChatMessages,
-    better: str,
-    worse: str,
-    origin: SourcedRow,
-    margin: float | None = None,
-) -> Preference:
-    chosen, rejected = (
-        [*prompt, {"role": "assistant", "content": text}] for text in (better, worse)
-    )
-    fields = {"where": origin.where, "subset": origin.subset}
-    return check_answers(make_preference(chosen, rejected, margin, fields), "chosen", "rejected")
 
 
 def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
@@ -131,10 +74,11 @@ def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
 
 
 def _pair_up(answers: list[Rating], pairs: list[Preference], problems: RowProblems) -> None:
-    try:
-        _check_pair_count(len(answers), "prompt")
-    except BrokenRow as problem:
-        problems.add(problem.problem_at(answers[0].where))
+    count, found = len(answers), "no other answer to it"
+    if count < 2 or count * (count - 1) // 2 > MAX_PAIRS_PER_PROMPT:
+        found = found if count < 2 else f"{count:,} answers to it"
+        allowed = f"two or more answers, {MAX_PAIRS_PER_PROMPT} pairs or fewer"
+        problems.add(RowProblem(answers[0].where, "prompt", found, allowed))
         return
     for one, other in combinations(answers, 2):
         try:

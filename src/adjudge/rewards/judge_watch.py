@@ -10,7 +10,8 @@ whoever asks waits for the judge, or stops at once where waiting cannot help:
 what a sample's reward       how many samples                                            what then
 lacks because of a judge
 ==========================  ==========================================================  ==========
-a failure that passes        more than ``max_missing`` of the last 32, or of the call    wait
+a failure that passes        more than ``max_missing`` of the call, or of the last 32   wait
+                             samples where the call has fewer
 any, but for refusals        whole calls in a row: 8 samples of 2 groups, or 32          wait
 any                          whole calls in a row: 32 samples of 2 groups                wait
 what cannot pass (`final`)   a whole call                                                stop

@@ -2,10 +2,10 @@
 
 Each step is a function over plain numbers, in this order:
 
-1. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
-   (:mod:`~adjudge.rewards.aggregate`), and E = Σ or mean over events;
-2. leave out idle graders: those that had nothing to judge in a whole group
+1. leave out idle graders: those that had nothing to judge in a whole group
    (:func:`find_idle_graders`);
+2. normalise, aggregate, gate: O = method(w, s) · Π gates + Σ penalties
+   (:mod:`~adjudge.rewards.aggregate`), and E = Σ or mean over events;
 3. missing: what becomes of a group in which O is missing (:mod:`~adjudge.rewards.groups`);
 4. group: O → z-score, rank, … within the group (:func:`~adjudge.rewards.groups.group_step`);
 5. environment: R = env and s · (w_E·E + w_O·O) by ``combine_mode``.
@@ -175,6 +175,168 @@ class RewardReducer:
         found.add(_by_group(chains), results)
         return results
 
+    def check_rewards(self, found: RewardChecks) -> None:
+        """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
+
+        A group step has nothing to compare in groups of one: their ids may be wrong.
+        """
+        step = self.spec.reward.group
+        if step != "none" and not self._warned and found.alone:
+            self._warned = True
+            _log.warning(
+                "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
+                "one sample only: these %s. Check what names the group, or use group = 'none'.",
+                self.spec.where,
+                step,
+                found.alone,
+                found.groups,
+                _LONE_SAMPLE_EFFECT[step],
+            )
+        if self.spec.missing.policy == "raise":
+            raise_missing(found.failures, found.samples)
+
+    def explain(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
+    ) -> list[RewardChain]:
+        """The numbers that made each reward, step by step; see :class:`RewardChain`."""
+        self.spec.refuse_schedules("this call", "Pass step=….")
+        idle = self._leave_out_idle(judged, whole_groups=whole_groups)
+        chains = [self._begin(one, names) for one, names in zip(judged, idle, strict=True)]
+        for group in _by_group(chains):
+            if self._compares and group[0].sample.sampled:
+                self._apply_missing_policy(group)
+                self._apply_group_step(group)
+            _snap_rewards(group)
+        return chains
+
+    # --- the steps, in their order ---------------------------------------------------------------
+
+    def _leave_out_idle(
+        self, judged: Sequence[GradedSample], *, whole_groups: bool
+    ) -> list[AbstractSet[str]]:
+        """For each sample, the graders that are left out of its reward: idle in its whole group."""
+        if whole_groups:
+            imputes = self.spec.missing.suspect == "min"
+            of_group = find_idle_graders(judged, imputes=imputes)
+            return [of_group.get(one.group, _NO_GRADERS) for one in judged]
+        # What is left out of one sample must be left out of its group, of which nothing is known
+        # but that its samples are of one row, and so have the same fields.
+        alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
+        return [
+            names
+            if names >= self._counting
+            else {name for name, result in one.results() if name in names and _is_lacking(result)}
+            for one, names in zip(judged, alone, strict=True)
+        ]
+
+    def _begin(self, one: GradedSample, idle: AbstractSet[str]) -> RewardChain:
+        """One sample's O = aggregate(outcome) and E = Σ or mean of aggregate(event), and its R."""
+        settings = self.spec.reward
+        outcome = self._aggregate(one.outcome, "outcome", idle)
+        values: list[RewardPart] | GraderError = []
+        events: RewardPart = 0.0
+        event_graders = {term.name for term in self._terms["event"]}
+        if isinstance(one.events, GraderError):
+            values = events = one.events
+        elif one.events:
+            values = [self._aggregate(event, "event", idle) for event in one.events]
+            events = reduce_events(values, settings.event_reduce)
+        elif not event_graders or not idle >= event_graders:  # else idle for the whole group
+            events = reduce_events([], settings.event_reduce)
+        # An outcome of weight 0 is not needed and not missed; its place is never read.
+        part = outcome if settings.outcome_weight != 0 else 0.0
+        chain = RewardChain(one, idle, outcome, values, events, part, part)
+        chain.reward = self._apply_environment(chain)
+        if settings.combine_mode == "weighted_sum" and not one.sampled and _is_undrawn(chain):
+            chain.part = 0.0  # a group that was not drawn keeps the environment's reward
+            chain.reward = self._combine(0.0, one)
+        if not isinstance(chain.reward, float):
+            chain.part = chain.reward
+        return chain
+
+    def _aggregate(
+        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
+    ) -> RewardPart:
+        """O, or one event of E: method(w, normalised s) · Π gates + Σ penalties, without idle."""
+        terms = self._terms[scope]
+        if idle and terms:
+            terms = _active_terms(terms, results, idle)
+            if not terms and idle >= self._counting:
+                why = "no grader had anything to judge"
+                nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
+                failed = (one for one in results.values() if isinstance(one, GraderError))
+                return _blame_sample(next(filter(_is_lacking, failed), nothing), results)
+            if not terms:
+                return 0.0  # the other scope makes the reward
+        settings = self.spec.reward
+        number = aggregate(results, terms, method=settings.aggregate, normalise=settings.normalise)
+        return _blame_sample(number, results)
+
+    def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
+        """A group in which O is missing: none has one, or all have the fallback's; in place."""
+        parts = [chain.part for chain in group]
+        if self.spec.missing.policy == "drop_group":
+            parts = drop_group(parts)
+        if self.spec.missing.policy == "fallback":
+            parts, fell_back = fallback_group(parts, [self._fallback(one) for one in group])
+            for chain in group:
+                chain.fell_back = fell_back
+        for chain, part in zip(group, parts, strict=True):
+            chain.part = part
+
+    def _apply_group_step(self, group: Sequence[RewardChain]) -> None:
+        """O ← step(O) within its group, and R of that; a sample without a reward counts nowhere."""
+        reward = self.spec.reward
+        present = [chain.part if isinstance(chain.part, float) else None for chain in group]
+        if reward.group == "gdpo" and not group[0].fell_back:
+            components = [
+                None if outcome is None else self._components(chain.sample, chain.idle)
+                for chain, outcome in zip(group, present, strict=True)
+            ]
+            weights = {term.name: term.weight for term in self._terms["outcome"]}
+            stepped = gdpo_step(components, weights)
+        else:
+            stepped = group_step(present, reward.group, bonus=reward.bonus)
+        for chain, value in zip(group, stepped, strict=True):
+            if isinstance(chain.part, float):
+                chain.part = _UNRANKED if value is None else value
+            there = isinstance(chain.part, float)
+            chain.reward = self._apply_environment(chain) if there else chain.part
+
+    def _apply_environment(self, chain: RewardChain) -> RewardPart:
+        """R = env and s · (w_E·E + w_O·O) by ``combine_mode``; a fallback stands for O and E."""
+        settings = self.spec.reward
+        judge = chain.part
+        if not chain.fell_back:
+            judge = combine_parts(
+                chain.part,
+                chain.events,
+                outcome_weight=settings.outcome_weight,
+                event_weight=settings.event_weight,
+            )
+        return self._combine(judge, chain.sample)
+
+    def _combine(self, judge: RewardPart, one: GradedSample) -> RewardPart:
+        settings = self.spec.reward
+        return combine(
+            judge, one.env_reward, mode=settings.combine_mode, judge_scale=settings.judge_scale
+        )
+
+    def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
+        """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
+        terms = _active_terms(self._terms["outcome"], one.outcome, idle)
+        found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
+        return None if isinstance(found, GraderError) else found
+
+    def _fallback(self, chain: RewardChain) -> RewardPart:
+        """The fallback rule's word on a sample; missing where even it could make no reward."""
+        terms = [AggregateTerm(self.spec.missing.fallback or "")]
+        rule = aggregate(chain.sample.outcome, terms, normalise=self.spec.reward.normalise)
+        trial = self._combine(rule, chain.sample)
+        return trial if isinstance(trial, GraderError) else rule
+
+    # --- what is said of a reward -----------------------------------------------------------------
+
     def components(
         self, judged: Sequence[GradedSample], *, whole_groups: bool = True
     ) -> list[dict[str, float] | None]:
@@ -224,164 +386,6 @@ class RewardReducer:
         )
         whole = isinstance(chain.reward, float) and not failed and not chain.fell_back
         return {**self._info(chain), "reward": cast("float", chain.reward) if whole else None}
-
-    def explain(
-        self, judged: Sequence[GradedSample], *, whole_groups: bool = True
-    ) -> list[RewardChain]:
-        """The numbers that made each reward, step by step; see :class:`RewardChain`."""
-        self.spec.refuse_schedules("this call", "Pass step=….")
-        idle = self._leave_out_idle(judged, whole_groups=whole_groups)
-        chains = [self._begin(one, names) for one, names in zip(judged, idle, strict=True)]
-        for group in _by_group(chains):
-            if self._compares and group[0].sample.sampled:
-                self._apply_missing_policy(group)
-                self._apply_group_step(group)
-            _snap_rewards(group)
-        return chains
-
-    def _leave_out_idle(
-        self, judged: Sequence[GradedSample], *, whole_groups: bool
-    ) -> list[AbstractSet[str]]:
-        """For each sample, the graders that are left out of its reward."""
-        if whole_groups:
-            imputes = self.spec.missing.suspect == "min"
-            of_group = find_idle_graders(judged, imputes=imputes)
-            return [of_group.get(one.group, _NO_GRADERS) for one in judged]
-        # What is left out of one sample must be left out of its group, of which nothing is known
-        # but that its samples are of one row, and so have the same fields.
-        alone = [find_idle_graders([one]).get(one.group, _NO_GRADERS) for one in judged]
-        return [
-            names
-            if names >= self._counting
-            else {name for name, result in one.results() if name in names and _is_lacking(result)}
-            for one, names in zip(judged, alone, strict=True)
-        ]
-
-    def check_rewards(self, found: RewardChecks) -> None:
-        """Warn of lone samples once; under policy ``raise``, raise for missing rewards.
-
-        A group step has nothing to compare in groups of one: their ids may be wrong.
-        """
-        step = self.spec.reward.group
-        if step != "none" and not self._warned and found.alone:
-            self._warned = True
-            _log.warning(
-                "%s: reward.group: %r compares the samples of a group, but %d of %d groups have "
-                "one sample only: these %s. Check what names the group, or use group = 'none'.",
-                self.spec.where,
-                step,
-                found.alone,
-                found.groups,
-                _LONE_SAMPLE_EFFECT[step],
-            )
-        if self.spec.missing.policy == "raise":
-            raise_missing(found.failures, found.samples)
-
-    def _begin(self, one: GradedSample, idle: AbstractSet[str]) -> RewardChain:
-        """One sample's O and E, and the reward that they make where nothing is compared."""
-        settings = self.spec.reward
-        outcome = self._aggregate(one.outcome, "outcome", idle)
-        values: list[RewardPart] | GraderError = []
-        events: RewardPart = 0.0
-        event_graders = {term.name for term in self._terms["event"]}
-        if isinstance(one.events, GraderError):
-            values = events = one.events
-        elif one.events:
-            values = [self._aggregate(event, "event", idle) for event in one.events]
-            events = reduce_events(values, settings.event_reduce)
-        elif not event_graders or not idle >= event_graders:  # else idle for the whole group
-            events = reduce_events([], settings.event_reduce)
-        # An outcome of weight 0 is not needed and not missed; its place is never read.
-        part = outcome if settings.outcome_weight != 0 else 0.0
-        chain = RewardChain(one, idle, outcome, values, events, part, part)
-        chain.reward = self._apply_environment(chain)
-        if settings.combine_mode == "weighted_sum" and not one.sampled and _is_undrawn(chain):
-            chain.part = 0.0  # a group that was not drawn keeps the environment's reward
-            chain.reward = self._combine(0.0, one)
-        if not isinstance(chain.reward, float):
-            chain.part = chain.reward
-        return chain
-
-    def _aggregate(
-        self, results: Mapping[str, GraderResult], scope: GraderScope, idle: AbstractSet[str]
-    ) -> RewardPart:
-        """O, or one event of E: normalised, aggregated and gated, without the idle graders."""
-        terms = self._terms[scope]
-        if idle and terms:
-            terms = _active_terms(terms, results, idle)
-            if not terms and idle >= self._counting:
-                why = "no grader had anything to judge"
-                nothing = GraderError("group", ErrorKind.NOT_APPLICABLE, why)
-                failed = (one for one in results.values() if isinstance(one, GraderError))
-                return _blame_sample(next(filter(_is_lacking, failed), nothing), results)
-            if not terms:
-                return 0.0  # the other scope makes the reward
-        settings = self.spec.reward
-        number = aggregate(results, terms, method=settings.aggregate, normalise=settings.normalise)
-        return _blame_sample(number, results)
-
-    def _apply_missing_policy(self, group: Sequence[RewardChain]) -> None:
-        """What becomes of a group in which a reward is missing; in place."""
-        parts = [chain.part for chain in group]
-        if self.spec.missing.policy == "drop_group":
-            parts = drop_group(parts)
-        if self.spec.missing.policy == "fallback":
-            parts, fell_back = fallback_group(parts, [self._fallback(one) for one in group])
-            for chain in group:
-                chain.fell_back = fell_back
-        for chain, part in zip(group, parts, strict=True):
-            chain.part = part
-
-    def _apply_group_step(self, group: Sequence[RewardChain]) -> None:
-        """O within its group, and the rewards of that; a sample without a reward counts nowhere."""
-        reward = self.spec.reward
-        present = [chain.part if isinstance(chain.part, float) else None for chain in group]
-        if reward.group == "gdpo" and not group[0].fell_back:
-            components = [
-                None if outcome is None else self._components(chain.sample, chain.idle)
-                for chain, outcome in zip(group, present, strict=True)
-            ]
-            weights = {term.name: term.weight for term in self._terms["outcome"]}
-            stepped = gdpo_step(components, weights)
-        else:
-            stepped = group_step(present, reward.group, bonus=reward.bonus)
-        for chain, value in zip(group, stepped, strict=True):
-            if isinstance(chain.part, float):
-                chain.part = _UNRANKED if value is None else value
-            there = isinstance(chain.part, float)
-            chain.reward = self._apply_environment(chain) if there else chain.part
-
-    def _apply_environment(self, chain: RewardChain) -> RewardPart:
-        """R of O, E and the environment's reward; a fallback's number stands for O and E."""
-        settings = self.spec.reward
-        judge = chain.part
-        if not chain.fell_back:
-            judge = combine_parts(
-                chain.part,
-                chain.events,
-                outcome_weight=settings.outcome_weight,
-                event_weight=settings.event_weight,
-            )
-        return self._combine(judge, chain.sample)
-
-    def _combine(self, judge: RewardPart, one: GradedSample) -> RewardPart:
-        settings = self.spec.reward
-        return combine(
-            judge, one.env_reward, mode=settings.combine_mode, judge_scale=settings.judge_scale
-        )
-
-    def _components(self, one: GradedSample, idle: AbstractSet[str]) -> dict[str, float] | None:
-        """A sample's outcome before it is one number; ``None`` where a grader of it failed."""
-        terms = _active_terms(self._terms["outcome"], one.outcome, idle)
-        found = component_values(one.outcome, terms, normalise=self.spec.reward.normalise)
-        return None if isinstance(found, GraderError) else found
-
-    def _fallback(self, chain: RewardChain) -> RewardPart:
-        """The fallback rule's word on a sample; missing where even it could make no reward."""
-        terms = [AggregateTerm(self.spec.missing.fallback or "")]
-        rule = aggregate(chain.sample.outcome, terms, normalise=self.spec.reward.normalise)
-        trial = self._combine(rule, chain.sample)
-        return trial if isinstance(trial, GraderError) else rule
 
     def _result(self, chain: RewardChain) -> RewardResult:
         one, reward = chain.sample, chain.reward

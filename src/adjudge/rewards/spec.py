@@ -365,15 +365,13 @@ class RewardSpec(ConfigFile):
     def refuse_schedules(self, who: str, remedy: str) -> None:
         """Raise :class:`ConfigError` where a weight needs a step, and ``who`` knows of none."""
         for name in self.schedules:
-            raise ConfigError(
-                f"{self.where}: graders.{name}.weight: is a schedule over training steps, and "
-                f"{who} knows of no step. {remedy}"
-            )
+            why = f"is a schedule over training steps, and {who} knows of no step. {remedy}"
+            self.refuse(f"graders.{name}.weight", why)
 
     def refuse_undrawn(self) -> None:
         """Raise :class:`ConfigError` where ``sample_rate`` would leave groups without a reward."""
         if problem := self.reward.undrawn_problem:
-            raise ConfigError(f"{self.where}: reward.sample_rate: {problem}")
+            self.refuse("reward.sample_rate", problem)
 
     def terms(self, scope: GraderScope, step: int = 0) -> list[AggregateTerm]:
         """Names and weights of the graders of one scope at a training step."""
@@ -438,38 +436,37 @@ class RewardSpec(ConfigFile):
         return any(parameter.is_judge for parameter in list_parameters(cls))
 
     def _check(self) -> None:
-        counts = Counter(entry.name for entry in self.graders)
-        if repeated := [name for name, count in counts.items() if count > 1]:
-            raise ConfigError(f"{self.where}: graders: the name {repeated[0]!r} is used twice")
+        names = Counter(entry.name for entry in self.graders)
+        if repeated := [name for name, count in names.items() if count > 1]:
+            self.refuse("graders", f"the name {repeated[0]!r} is used twice")
         if not any(entry.counts for entry in self.graders):
-            raise ConfigError(
-                f"{self.where}: graders: every weight is 0, so no grader makes a reward. "
-                "Set a weight."
-            )
+            self.refuse("graders", "every weight is 0, so no grader makes a reward. Set a weight.")
         if self.reward.group != "none" and self.reward.outcome_weight == 0:
-            raise ConfigError(
-                f"{self.where}: reward.group: compares outcomes, but outcome_weight is 0. Set "
-                "outcome_weight, or group = 'none'."
-            )
+            why = "compares outcomes, but outcome_weight is 0. Set it, or group = 'none'."
+            self.refuse("reward.group", why)
         self._check_weights()
         self._check_scopes()
-        self._check_fallback(counts)
-        self._check_judges()
+        self._check_fallback(names)
+        for name in self.judges:
+            if not _NAME.match(name):
+                found = f"(found {name!r})"
+                self.refuse("judges", f"names must be letters, digits, '_', '.', '-' {found}")
+        for entry in self.graders:
+            self._check_judges(entry)
 
     def _check_weights(self) -> None:
         method = self.reward.aggregate
         for entry in self.graders if method != "points" else ():
             if (lowest := min(entry.weights)) < 0:
-                raise ConfigError(
-                    f"{self.where}: graders.{entry.name}.weight: must be at least 0 with "
-                    f"aggregate = {method!r} (found {lowest}). Use aggregate = 'points' for "
-                    "signed points. Give a penalty grader a positive weight; its score is negative."
+                self.refuse(
+                    f"graders.{entry.name}.weight",
+                    f"must be at least 0 with aggregate = {method!r} (found {lowest}). Use "
+                    "aggregate = 'points' for signed points. Give a penalty grader a positive "
+                    "weight; its score is negative.",
                 )
             if method == "min" and entry.name in self.schedules:
-                raise ConfigError(
-                    f"{self.where}: graders.{entry.name}.weight: is a schedule, but "
-                    "aggregate = 'min' compares scores and weighs none. Use a number."
-                )
+                why = "is a schedule, but aggregate = 'min' weighs no score. Use a number."
+                self.refuse(f"graders.{entry.name}.weight", why)
 
     def _check_scopes(self) -> None:
         """Each scope that has a weight has a grader with one, at both ends of each schedule."""
@@ -479,66 +476,52 @@ class RewardSpec(ConfigFile):
         ):
             counting = [g for g in self.graders if g.scope == scope and g.counts]
             if counting and scope == "event" and "event_weight" not in self.reward.model_fields_set:
-                raise ConfigError(
-                    f"{self.where}: graders.{counting[0].name}.scope: is 'event', but "
-                    "reward.event_weight is not set. Set it; 0 asks about every event for the "
-                    "report only."
+                self.refuse(
+                    f"graders.{counting[0].name}.scope",
+                    "is 'event', but reward.event_weight is not set. Set it; 0 asks about every "
+                    "event for the report only.",
                 )
             if weight != 0 and not counting:
-                raise ConfigError(
-                    f"{self.where}: reward.{scope}_weight: is {weight}, but no grader has "
-                    f"scope = {scope!r} and a weight. Set it to 0, or add such a grader."
+                self.refuse(
+                    f"reward.{scope}_weight",
+                    f"is {weight}, but no grader has scope = {scope!r} and a weight. Set it to 0, "
+                    "or add such a grader.",
                 )
             for step in self.schedule_ends if counting else ():
                 if not any(one.weight_at(step) for one in counting):
-                    raise ConfigError(
-                        f"{self.where}: graders.{counting[0].name}.weight: at step {step} no "
-                        f"grader of scope = {scope!r} has a weight, so there is no reward. Let one "
-                        "keep a weight above 0."
+                    self.refuse(
+                        f"graders.{counting[0].name}.weight",
+                        f"at step {step} no grader of scope = {scope!r} has a weight, so there is "
+                        "no reward. Let one keep a weight above 0.",
                     )
 
     def _check_fallback(self, names: Counter[str]) -> None:
         wanted, policy = self.missing.fallback, self.missing.policy
         if (policy == "fallback") != (wanted is not None):
-            raise ConfigError(
-                f"{self.where}: missing.fallback: must name a rule grader where policy = "
-                "'fallback', and be absent elsewhere"
-            )
+            why = "must name a rule grader where policy = 'fallback', and be absent elsewhere"
+            self.refuse("missing.fallback", why)
         if wanted is not None and wanted not in names:
-            raise ConfigError(
-                f"{self.where}: missing.fallback: no grader has this name"
-                f"{suggest_name(wanted, names)} (found {wanted!r}; allowed: {', '.join(names)})"
-            )
+            hint, allowed = suggest_name(wanted, names), ", ".join(names)
+            why = f"no grader has this name{hint} (found {wanted!r}; allowed: {allowed})"
+            self.refuse("missing.fallback", why)
 
-    def _check_judges(self) -> None:
-        for name in self.judges:
-            if not _NAME.match(name):
-                raise ConfigError(
-                    f"{self.where}: judges: a judge's name must be letters, digits, '_', '.', '-' "
-                    f"(found {name!r})"
-                )
-        for entry in self.graders:
-            self._check_judge(entry)
-
-    def _check_judge(self, entry: GraderEntry) -> None:
-        where = f"{self.where}: graders.{entry.name}.judge"
+    def _check_judges(self, entry: GraderEntry) -> None:
+        key = f"graders.{entry.name}.judge"
         named = [entry.judge] if isinstance(entry.judge, str) else entry.judge or []
         for name in named:
             if name not in self.judges:
-                hint = suggest_name(name, self.judges)
-                raise ConfigError(f"{where}: there is no [judges.{name}]{hint}")
+                self.refuse(key, f"there is no [judges.{name}]{suggest_name(name, self.judges)}")
         left_out = set(NOT_ABOUT_REPLIES)
         asked = [self.judges[name].model_dump_json(exclude=left_out) for name in named]
         if entry.judge == [] or len(set(asked)) < len(asked):
-            raise ConfigError(
-                f"{where}: must name at least one judge, each once, also under different names. "
-                "Use panel.votes to ask one again."
+            self.refuse(
+                key,
+                "must name at least one judge, each once, also under different names. Use "
+                "panel.votes to ask one again.",
             )
         if entry.panel is not None and len(named) < 2 and entry.panel.votes < 2:
-            raise ConfigError(
-                f"{self.where}: graders.{entry.name}.panel: needs several judges, or votes of 2 "
-                "or more. Leave it out."
-            )
+            why = "needs several judges, or votes of 2 or more. Leave it out."
+            self.refuse(f"graders.{entry.name}.panel", why)
 
 
 def compute_fingerprint(spec: RewardSpec, graders: Mapping[str, Any]) -> str:
@@ -613,15 +596,20 @@ def _judge_fingerprints(grader: Any) -> list[str]:
 def check_graders(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
     """What only built graders can tell; raises :class:`ConfigError`."""
     if lacking := [entry.name for entry in spec.graders if entry.name not in graders]:
-        raise ConfigError(f"{spec.where}: graders.{lacking[0]}: the grader object is missing")
+        spec.refuse(f"graders.{lacking[0]}", "the grader object is missing")
     for entry in spec.graders:
         _check_grader(spec, entry, graders[entry.name])
     if spec.reward.aggregate == "points":
         _check_points(spec, graders)
-    if spec.reward.aggregate == "min":
-        _check_minimum(spec, graders)
+    for name, beside in find_unscaled(spec, graders).items():
+        if spec.reward.aggregate == "min" and beside:
+            spec.refuse(
+                f"graders.{name}.score_range",
+                "is required by aggregate = 'min', which compares its scores with those of "
+                f"{beside[0]} in [0, 1]. Give [low, high].",
+            )
     if spec.missing.fallback is not None:
-        _check_fallback_grader(spec, graders[spec.missing.fallback])
+        _check_fallback_grader(spec, spec.missing.fallback, graders[spec.missing.fallback])
 
 
 def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
@@ -630,38 +618,38 @@ def check_machine(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
 
 
 def _check_grader(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
-    where = f"{spec.where}: graders.{entry.name}"
-    listwise = is_listwise(grader)
-    if listwise and entry.scope == "event":
-        raise ConfigError(f"{where}: ranks groups, not events. Set scope = 'outcome'.")
-    role = _check_role(grader, where)
+    key = f"graders.{entry.name}"
+    if is_listwise(grader) and entry.scope == "event":
+        spec.refuse(key, "ranks groups, not events. Set scope = 'outcome'.")
+    try:
+        role = GraderTraits.of(grader).role
+    except ValueError as error:
+        spec.refuse(f"{key}: role", f"{error} (allowed: {', '.join(Role)})")
+    is_outcome_gate = role is Role.GATE and entry.counts and entry.scope == "outcome"
     if role is Role.GATE and entry.name in spec.schedules:
-        raise ConfigError(
-            f"{where}.weight: is a schedule, but a gate multiplies and is not weighed. Use a "
-            "number."
-        )
-    if (
-        role is Role.GATE
-        and entry.counts
-        and (spec.reward.group, entry.scope) == ("gdpo", "outcome")
-    ):
-        raise ConfigError(
-            f"{where}: is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use "
-            "weight = 0, or group = 'z_score'."
+        why = "is a schedule, but a gate multiplies and is not weighed. Use a number."
+        spec.refuse(f"{key}.weight", why)
+    if is_outcome_gate and spec.reward.group == "gdpo":
+        spec.refuse(
+            key,
+            "is a gate, which multiplies, but reward.group = 'gdpo' adds up graders. Use weight = "
+            "0, or group = 'z_score'.",
         )
     if role is not Role.SCORE and (lowest := min(entry.weights)) < 0:
-        raise ConfigError(f"{where}.weight: must be at least 0 for a {role} (found {lowest})")
+        spec.refuse(f"{key}.weight", f"must be at least 0 for a {role} (found {lowest})")
     needs_range = entry.counts or entry.name == spec.missing.fallback
     if needs_range and _lacks_range(spec, grader):
-        _check_unscaled(spec, entry, grader, where)
+        _check_unscaled(spec, entry, grader)
 
 
-def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: str) -> None:
+def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any) -> None:
     """A grader without a finite range counts as it is, but where a scale is needed."""
+    key = f"graders.{entry.name}"
     if entry.type == "rubric":
-        raise ConfigError(
-            f"{where}: signed points have no finite score_range to normalise by. Set clip = "
-            "true, so that a negative sum counts as 0, or [reward] normalise = false."
+        spec.refuse(
+            key,
+            "signed points have no finite score_range to normalise by. Set clip = true, so that a "
+            "negative sum counts as 0, or [reward] normalise = false.",
         )
     worst = (GraderTraits.of(grader).score_range or (None, None))[min(entry.weights) < 0]
     why = None
@@ -670,7 +658,7 @@ def _check_unscaled(spec: RewardSpec, entry: GraderEntry, grader: Any, where: st
     elif spec.missing.suspect == "min" and (worst is None or math.isinf(worst)):
         why = "missing.suspect = 'min', which gives a failure the lowest score"
     if why is not None:
-        raise ConfigError(f"{where}.score_range: is required by {why}. Give [low, high].")
+        spec.refuse(f"{key}.score_range", f"is required by {why}. Give [low, high].")
 
 
 def _lacks_range(spec: RewardSpec, grader: Any) -> bool:
@@ -700,22 +688,6 @@ def find_unscaled(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, lis
     }
 
 
-def _check_role(grader: Any, where: str) -> Role:
-    try:
-        return GraderTraits.of(grader).role
-    except ValueError as error:
-        raise ConfigError(f"{where}: role: {error} (allowed: {', '.join(Role)})") from None
-
-
-def _check_minimum(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
-    for name, beside in find_unscaled(spec, graders).items():
-        if beside:
-            raise ConfigError(
-                f"{spec.where}: graders.{name}.score_range: is required by aggregate = 'min', "
-                f"which compares its scores with those of {beside[0]} in [0, 1]. Give [low, high]."
-            )
-
-
 def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
     for scope, step in product(("outcome", "event"), spec.schedule_ends):
         scores = [
@@ -724,20 +696,18 @@ def _check_points(spec: RewardSpec, graders: Mapping[str, Any]) -> None:
             if entry.scope == scope and GraderTraits.of(graders[entry.name]).role is Role.SCORE
         ]
         if any(scores) and max(scores) <= 0:
-            raise ConfigError(
-                f"{spec.where}: graders: aggregate = 'points' needs a positive weight among the "
-                f"{scope} scores"
-            )
+            why = f"aggregate = 'points' needs a positive weight among the {scope} scores"
+            spec.refuse("graders", why)
 
 
-def _check_fallback_grader(spec: RewardSpec, grader: Any) -> None:
-    where, name = f"{spec.where}: missing.fallback", spec.missing.fallback
+def _check_fallback_grader(spec: RewardSpec, name: str, grader: Any) -> None:
     scope = next(entry.scope for entry in spec.graders if entry.name == name)
     traits = GraderTraits.of(grader)
     if not traits.is_rule:
-        raise ConfigError(
-            f"{where}: {name!r} is not a rule grader, so it may fail for the same reason as the "
-            "one it replaces. Name a rule grader."
+        spec.refuse(
+            "missing.fallback",
+            f"{name!r} is not a rule grader, so it may fail for the same reason as the one it "
+            "replaces. Name a rule grader.",
         )
     if scope == "event" or is_listwise(grader) or traits.role is not Role.SCORE:
-        raise ConfigError(f"{where}: {name!r} must score whole samples, one at a time")
+        spec.refuse("missing.fallback", f"{name!r} must score whole samples, one at a time")

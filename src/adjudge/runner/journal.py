@@ -15,9 +15,7 @@ import weakref
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +31,11 @@ from adjudge.files import (
     iter_placed_rows,
     warn_damaged_lines,
 )
-from adjudge.types import GraderError, GraderResult, encode_result
+from adjudge.types import GraderError, GraderResult
 
 _FLUSH_BYTES = 1 << 16
 _FLUSH_S = 0.5
 _READ_BYTES = 1 << 14
-_NEAR_LINES = 128
 
 
 class _Head(msgspec.Struct):
@@ -91,22 +88,20 @@ def _key(line: _Line) -> _Key:
 class _StoredLines:
     """The lines of a journal by their keys: each in memory is a hash and its place in the file.
 
-    There may be millions. They are mostly asked for in nearly the order of the file: the next lines
-    are searched first, a block of the file is read at once, and only another order makes an index.
+    There may be millions. They are mostly asked for in nearly the order of the file, so a block of
+    it is read at once.
     """
 
     def __init__(self, path: Path, keys: Iterable[tuple[_Key, int]]) -> None:
-        self._hashes, self._places = array("q"), array("q")
+        hashes, places = array("q"), array("q")
         for key, place in keys:
-            self._hashes.append(hash(key))
-            self._places.append(place)
-        self._given = bytearray(len(self._hashes))
-        self._left = len(self._hashes)
-        self._next = 0
-        """All lines before this one were given out."""
-        self._index: array[int] | None = None
-        self._starts: dict[int, int] = {}
-        """Of equal hashes, where in the index the first stands that was not given out."""
+            hashes.append(hash(key))
+            places.append(place)
+        order = sorted(range(len(hashes)), key=hashes.__getitem__)
+        self._hashes = array("q", map(hashes.__getitem__, order))
+        self._places = array("q", map(places.__getitem__, order))
+        """A negative one was given out: it says which line of this hash is next."""
+        self._left = len(order)
         self._block, self._block_place = b"", 0
         self._file = path.open("rb")
         weakref.finalize(self, self._file.close)
@@ -118,52 +113,19 @@ class _StoredLines:
         """The first line of ``key`` that was not given out yet."""
         if not self._left:  # of a run that resumes nothing, and of the rest of one that does
             return None
-        hashed, at = hash(key), self._next
-        if at < len(self._hashes) and self._hashes[at] == hashed:
-            line = self._give(at, key)
-            if line is not None:
-                return line
-        for at in chain(self._near(hashed), self._anywhere(hashed)):
-            if not self._given[at] and (line := self._give(at, key)) is not None:
+        hashed = hash(key)
+        first = at = bisect_left(self._hashes, hashed)
+        while at < len(self._hashes) and self._hashes[at] == hashed:
+            place, following = self._places[at], at + 1
+            if place < 0:
+                at = -place
+            elif (line := self._read(place)) is None or _key(line) != key:
+                at = first = following  # the file was changed, or two keys have one hash
+            else:
+                self._places[at] = self._places[first] = -following
+                self._left -= 1
                 return line
         return None
-
-    def _give(self, at: int, key: _Key) -> _Line | None:
-        """The line, if it is ``key``'s: two keys may have one hash, and files are changed."""
-        line = self._read(self._places[at])
-        if line is None or _key(line) != key:
-            return None
-        self._given[at] = True
-        self._left -= 1
-        while self._next < len(self._given) and self._given[self._next]:
-            self._next += 1
-        return line
-
-    def _near(self, hashed: int) -> Iterator[int]:
-        at, end = self._next, self._next + _NEAR_LINES
-        with suppress(ValueError):
-            while True:
-                at = self._hashes.index(hashed, at, end)
-                yield at
-                at += 1
-
-    def _anywhere(self, hashed: int) -> Iterator[int]:
-        if self._index is None:
-            order = sorted(range(len(self._hashes)), key=self._hashes.__getitem__)
-            self._index = array("q", order)
-        start = self._starts.get(hashed)
-        if start is None:
-            start = bisect_left(self._index, hashed, key=self._hashes.__getitem__)
-        is_first = True
-        for position in range(start, len(self._index)):
-            at = self._index[position]
-            if self._hashes[at] != hashed:
-                return
-            if not self._given[at]:
-                if is_first and position > start:
-                    self._starts[hashed] = position
-                is_first = False
-                yield at
 
     def _read(self, place: int) -> _Line | None:
         start = place - self._block_place
@@ -287,8 +249,7 @@ class Journal:
         if self._pid != os.getpid():  # a forked child: what is pending belongs to the parent
             self._pid, self._pending, self._pending_bytes = os.getpid(), [], 0
         try:
-            entry = _Line(sample, grader, draw, msgspec.Raw(encode_result(result)))
-            line = encode_checked_line(entry)
+            line = encode_checked_line({"s": sample, "g": grader, "d": draw, "r": result})
         except UNENCODABLE:  # metadata that JSON cannot hold: asked again on resuming
             return
         self._pending.append(line)

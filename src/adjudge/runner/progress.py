@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 from importlib import import_module
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 from adjudge.judges.endpoint.connections import describe_outages
-from adjudge.report.elements import Element, Fragment
 from adjudge.types import GraderError
 
 FIRST_LINE_S = 10.0
@@ -279,8 +279,8 @@ class _NotebookBar(ProgressLines):
 
     def _write(self, line: str) -> None:
         at = self._last
-        bar = Element("progress", value=at.done, max=at.total) if at and at.total else None
-        shown: dict[str, Any] = {"text/plain": line, "text/html": str(Fragment(bar, " ", line))}
+        bar = f'<progress value="{at.done}" max="{at.total}"></progress>' if at and at.total else ""
+        shown = {"text/plain": line, "text/html": f"{bar} {escape(line)}"}
         import_module("IPython.display").display(
             shown, raw=True, display_id=self._output, update=self._is_shown
         )

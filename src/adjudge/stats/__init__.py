@@ -37,6 +37,7 @@ __all__ = [
     "missing_by_bin",
     "missing_by_value",
     "quantile",
+    "sigmoid",
     "snap_ties",
     "std",
     "z_scores",
@@ -64,6 +65,13 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float | None = None
     n: int | msgspec.UnsetType = msgspec.UNSET
     why: str = ""
+
+
+def sigmoid(x: float) -> float:
+    """1/(1 + e^−x), for any finite x."""
+    if x >= 0:
+        return 1 / (1 + math.exp(-x))
+    return math.exp(x) / (1 + math.exp(x))
 
 
 def snap_ties(values: Sequence[float]) -> list[float]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from adjudge.stats import Estimate, z_scores
+from adjudge.stats import Estimate, sigmoid, z_scores
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     Statistic,
@@ -37,7 +37,6 @@ from adjudge.stats.predictions import (
     ReliabilityBin,
     ScoreCalibration,
     pair_counts,
-    sigmoid,
 )
 from adjudge.text import encode_exactly
 

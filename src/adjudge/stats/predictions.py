@@ -25,7 +25,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from adjudge.stats import snap_ties
+from adjudge.stats import sigmoid, snap_ties
 
 
 class ConcordanceEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,13 +275,6 @@ def t_975(freedom: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / math.pow(freedom, power) for power, term in enumerate(terms, 1))
-
-
-def sigmoid(x: float) -> float:
-    """1/(1 + e^−x), for any finite x."""
-    if x >= 0:
-        return 1 / (1 + math.exp(-x))
-    return math.exp(x) / (1 + math.exp(x))
 
 
 class IsotonicFit(msgspec.Struct, frozen=True):

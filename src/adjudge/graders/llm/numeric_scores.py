@@ -30,7 +30,7 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.judges.base import Reply, TokenLogprobs
 from adjudge.prompts import LanguageEnum
-from adjudge.stats.predictions import sigmoid
+from adjudge.stats import sigmoid
 from adjudge.types import GraderScore, ScoreRange
 from adjudge.verdicts import Verdict
 

@@ -22,10 +22,9 @@ from adjudge.judge_evaluation.benchmarks.items import (
     PairItem,
     pair_verdicts,
 )
-from adjudge.stats import mean, mean_of_all
+from adjudge.stats import mean, mean_of_all, sigmoid
 from adjudge.stats.agreement import measure_reliability, spearman_correlation
 from adjudge.stats.estimates import ItemColumns
-from adjudge.stats.predictions import sigmoid
 
 SINGLE_WEIGHT = (1.0,)
 """The weights of a score that is one mean."""

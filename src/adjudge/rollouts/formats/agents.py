@@ -19,9 +19,9 @@ from adjudge.intake.conversation import (
     tool_message,
 )
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import answered_columns, split_reasoning, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
+    answered_columns,
     are_objects,
     as_id,
     as_object,
@@ -35,6 +35,7 @@ from adjudge.rollouts.formats.fields import (
     make_row,
     pick_fields,
     read_json,
+    split_reasoning,
 )
 
 # tau-bench: {task_id, trial, reward, info: {task, source, user_cost, reward_info}, traj}
@@ -146,19 +147,20 @@ def _tau2_row(simulation: Record, task: Record, info: Record) -> Row:
 
 def _tau2_messages(given: Any) -> list[Message]:
     """What the agent saw and did: the user's own calls and their results never reached it."""
-    messages: list[Message] = []
+    turns: list[Row] = []
     for outer in as_objects(given):
         together = outer.get("tool_messages")
         for message in [outer] if together is None else as_objects(together):
-            role, content = message.get("role"), message_text(message.get("content"))
-            calls = tool_calls(message.get("tool_calls"))
-            if role == "assistant":
-                messages.append(assistant_message(content or None, calls))
-            elif role == "tool" and message.get("requestor") != "user":
-                messages.append(tool_message(message.get("id"), content))
-            elif role in ("user", "system") and (content or not calls):
-                messages.append({"role": role, "content": content})
-    return messages
+            turn: Row = {key: message[key] for key in ("role", "content") if key in message}
+            if message.get("role") == "tool":
+                turn["tool_call_id"] = message.get("id")
+            if message.get("role") == "assistant":
+                turn["tool_calls"] = message.get("tool_calls")
+            own_call = message.get("role") == "user" and message.get("tool_calls")
+            own_result = message.get("role") == "tool" and message.get("requestor") == "user"
+            if not own_result and (turn.get("content") or not own_call):
+                turns.append(turn)
+    return read_messages(turns, "messages")
 
 
 # SWE-agent: {environment, trajectory: [steps], history: [messages], info, replay_config}

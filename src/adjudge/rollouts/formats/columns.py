@@ -19,8 +19,7 @@ from adjudge.intake.columns import (
 )
 from adjudge.intake.conversation import CALL_KEYS, looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
-from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_fields, each_row
+from adjudge.rollouts.formats.fields import add_fields, completion_row, each_row
 from adjudge.text import printable
 from adjudge.types import MISSING, get_path
 

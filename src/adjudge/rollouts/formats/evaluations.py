@@ -9,11 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from adjudge.errors import RolloutError
-from adjudge.intake.conversation import Message, assistant_message, tool_message
+from adjudge.intake.conversation import Message, read_messages
 from adjudge.messages import last_question
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, RolloutFormat, Row
-from adjudge.rollouts.formats.chat import split_reasoning, tool_calls
-from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_fields,
@@ -21,6 +19,7 @@ from adjudge.rollouts.formats.fields import (
     as_object,
     as_objects,
     as_text,
+    completion_row,
     describe_error,
     digest_prompt,
     each_row,
@@ -28,6 +27,7 @@ from adjudge.rollouts.formats.fields import (
     is_number,
     make_row,
     pick_fields,
+    split_reasoning,
 )
 
 # Inspect: a sample (a member of an .eval file), or a whole .json log {version, eval, samples: […]}
@@ -158,19 +158,12 @@ def _inspect_input(given: Any) -> str | None:
 
 
 def _inspect_messages(given: Any) -> list[Message]:
-    messages: list[Message] = []
-    for message in as_objects(given):
-        role = message.get("role")
-        text, reasoning = split_reasoning(message.get("content"))
-        if role == "assistant":
-            calls = tool_calls(message.get("tool_calls"), name="function")
-            messages.append(assistant_message(text or (None if calls else ""), calls, reasoning))
-        elif role == "tool":
-            failure = as_text(as_object(message.get("error")).get("message"))
-            messages.append(tool_message(message.get("tool_call_id"), text or failure))
-        else:
-            messages.append({"role": as_text(role) or "user", "content": text})
-    return messages
+    kept = ("role", "content", "tool_calls", "tool_call_id")
+    turns = [{key: one[key] for key in kept if key in one} for one in as_objects(given)]
+    for turn, one in zip(turns, as_objects(given), strict=True):
+        if not turn.get("content") and (failure := as_object(one.get("error")).get("message")):
+            turn["content"] = failure
+    return read_messages(turns, "messages")
 
 
 # lm-evaluation-harness: {doc_id, doc, target, arguments, resps, filtered_resps, filter, METRIC: …}

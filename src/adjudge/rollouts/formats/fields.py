@@ -1,4 +1,4 @@
-"""Values of records read with care, and what a row has beside its texts.
+"""What readers of dumps share: values read with care, messages, and the row that is made of both.
 
 Records are untrusted. A value of another type than the format says is taken for absent where the
 sample can do without it, and is a :class:`~adjudge.errors.RolloutError` where it cannot.
@@ -16,6 +16,13 @@ import msgspec
 
 from adjudge.errors import RolloutError
 from adjudge.intake.columns import encode_value
+from adjudge.intake.conversation import (
+    Message,
+    message_text,
+    read_messages,
+    tool_call,
+)
+from adjudge.intake.rollouts import first_turn, read_rollout
 from adjudge.rollouts.formats.base import SAMPLE_FIELDS, Row
 from adjudge.text import encode_exactly
 
@@ -153,3 +160,75 @@ def each_row(
             yield convert(sample)
         except RolloutError as error:
             yield RolloutError(f"{name}.{place}: {error}")
+
+
+def completion_row(prompt: Any, completion: Any) -> Row:
+    """A prompt and what answers it as a row; each is a text or a list of messages.
+
+    Raises :class:`RolloutError` for anything else.
+    """
+    if not isinstance(completion, str | list | tuple):
+        found = "" if completion is None else f" (found {type(completion).__name__})"
+        raise RolloutError(f"there is no response{found}")
+    if prompt is not None and not isinstance(prompt, str):
+        prompt = read_messages(prompt, "prompt")
+    if not isinstance(completion, str):
+        completion = read_messages(completion, "completion")
+    return make_row(**read_rollout(prompt, completion)._asdict())
+
+
+def tool_calls(
+    given: Any, call_id: str = "id", name: str = "name", arguments: str = "arguments"
+) -> list[Message]:
+    """A list of calls in OpenAI form; what has the other names is a call's id, name and input."""
+    return [
+        tool_call(one.get(call_id), one.get(name), one.get(arguments)) for one in as_objects(given)
+    ]
+
+
+def split_reasoning(content: Any) -> tuple[str, str]:
+    """The text and the reasoning of a message's content: a text, or a list of typed parts.
+
+    Texts of several parts are joined by a line end; images and other parts are left out.
+    """
+    if not isinstance(content, list):
+        return message_text(content), ""
+    texts: list[Any] = []
+    reasoning: list[Any] = []
+    for part in content:
+        if isinstance(part, Mapping) and part.get("type") in ("reasoning", "thinking"):
+            reasoning += [part.get("reasoning"), part.get("thinking")]
+        else:
+            texts.append(part.get("text") if isinstance(part, Mapping) else part)
+    said, thought = ([one for one in some if as_text(one)] for some in (texts, reasoning))
+    return "\n".join(said), "\n".join(thought)
+
+
+def answered_columns(messages: Sequence[Message]) -> Row:
+    """The columns of a conversation in which all turns of the assistant are the policy's.
+
+    Raises :class:`RolloutError` for a conversation in which the policy never spoke.
+    """
+    turns = first_turn(messages)
+    if turns == len(messages):
+        raise RolloutError("has no message of the assistant: nothing was answered")
+    return {"messages": list(messages), "opening_turns": turns}
+
+
+def request_messages(request: Record, name: str) -> list[Message]:
+    """The messages of a request to a provider's API; none where it has none."""
+    places = (request, as_object(request.get("config")))
+    system = next((one[key] for one in places for key in SYSTEM_KEYS if one.get(key)), None)
+    turn = system if isinstance(system, dict) else {"content": system}
+    said = read_messages([_SYSTEM_ROLE | turn | _SYSTEM_ROLE], f"{name}.system") if system else []
+    given = next((request[key] for key in TURN_KEYS if request.get(key) is not None), None)
+    if isinstance(given, list) and "contents" in request:  # Gemini's user needs no role
+        given = [{"role": "user"} | one if isinstance(one, dict) else one for one in given]
+    if isinstance(given, str):
+        return [*said, {"role": "user", "content": given}]
+    return said + ([] if given is None else read_messages(given, name))
+
+
+SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
+_SYSTEM_ROLE = {"role": "system"}
+TURN_KEYS = ("messages", "contents", "input")

@@ -16,9 +16,9 @@ import msgspec
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, assistant_message, message_text, tool_message
 from adjudge.rollouts.formats.base import RolloutFormat, Row
-from adjudge.rollouts.formats.chat import answered_columns, tool_calls
 from adjudge.rollouts.formats.fields import (
     Record,
+    answered_columns,
     as_id,
     as_object,
     as_objects,
@@ -26,6 +26,7 @@ from adjudge.rollouts.formats.fields import (
     digest_prompt,
     group_name,
     make_row,
+    tool_calls,
 )
 
 _TRAJECTORY = "agent/trajectory.json"

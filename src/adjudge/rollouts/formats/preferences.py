@@ -8,83 +8,23 @@ Records are read as :mod:`adjudge.datasets.published` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from adjudge.datasets.files import RawColumns
 from adjudge.datasets.published import (
     PAIR_COLUMNS,
     PairFormat,
+    PublishedFormat,
     match_formats,
-    parse_helpsteer2,
-    parse_openai_preference,
-    parse_pair,
-    parse_preference,
-    parse_rewardbench2,
-    parse_ultrafeedback,
+    read_answers,
 )
-from adjudge.datasets.rows import BrokenRow, ChatMessages, PreferenceLabel
+from adjudge.datasets.rows import BrokenRow
 from adjudge.errors import RolloutError
 from adjudge.rollouts.formats.base import RolloutFormat, Row
 from adjudge.rollouts.formats.columns import find_column, join_input
-from adjudge.rollouts.formats.completions import completion_row
-from adjudge.rollouts.formats.fields import add_extras, add_fields, digest_prompt
+from adjudge.rollouts.formats.fields import add_extras, add_fields, completion_row, digest_prompt
 from adjudge.types import get_path
-
-RatedConversation = tuple[ChatMessages, float | None]
-"""A conversation that ends with an answer, and what the answer is worth, if the data says so."""
-
-_PAIR_REWARDS: Mapping[PreferenceLabel, tuple[float, float]] = {
-    "A": (1.0, 0.0),
-    "B": (0.0, 1.0),
-    "tie": (0.5, 0.5),
-}
-
-
-def _continue(
-    prompt: ChatMessages, answers: Sequence[str], rewards: Sequence[float | None]
-) -> list[RatedConversation]:
-    return [
-        ([*prompt, {"role": "assistant", "content": text}], reward)
-        for text, reward in zip(answers, rewards, strict=True)
-    ]
-
-
-def _read_pair(record: RawColumns, form: PairFormat) -> list[RatedConversation]:
-    pair = parse_pair(record, "", form)
-    return _continue(pair.prompt, (pair.a, pair.b), _PAIR_REWARDS[pair.label])
-
-
-def _read_best_of(record: RawColumns) -> list[RatedConversation]:
-    item = parse_rewardbench2(record, "")
-    rewards = [1.0] * len(item.chosen) + [0.0] * len(item.rejected)
-    return _continue(item.prompt, item.chosen + item.rejected, rewards)
-
-
-def _read_preference(record: RawColumns) -> list[RatedConversation]:
-    if record.get("prompt") is None and (column := find_column(record, "prompt")) is not None:
-        record = {**record, "prompt": join_input(record) or get_path(record, column)}
-    pair = parse_preference(record, "")
-    scores = [record.get(column) for column in _SCORE_COLUMNS]
-    rated = all(type(score) in (int, float) for score in scores)
-    return list(zip((pair.chosen, pair.rejected), scores if rated else (1.0, 0.0), strict=True))
-
-
-def _read_openai_preference(record: RawColumns) -> list[RatedConversation]:
-    pair = parse_openai_preference(record, "")
-    return [(pair.chosen, 1.0), (pair.rejected, 0.0)]
-
-
-def _read_ultrafeedback(record: RawColumns) -> list[RatedConversation]:
-    rated = parse_ultrafeedback(record, "")
-    return _continue(rated.prompt, rated.answers, rated.ratings)
-
-
-def _read_helpsteer2(record: RawColumns) -> list[RatedConversation]:
-    rated = parse_helpsteer2(record, "")
-    return [(rated.messages, float(rated.label))]
-
 
 _CHOSEN_FIRST = ("chosen", "rejected")
 _SCORE_COLUMNS = ("score_chosen", "score_rejected")
@@ -98,27 +38,30 @@ _ALL_MODELS = tuple(name for pair in _MODEL_COLUMNS for name in pair)
 _ID_COLUMNS = ("id", "pair_id", "prompt_id", "question_id")
 
 
-def _convert(
-    record: Mapping[str, Any],
-    read: Callable[[RawColumns], list[RatedConversation]],
-    content: Sequence[str],
-) -> list[Row]:
+def _convert(record: Mapping[str, Any], form: PublishedFormat, content: Sequence[str]) -> list[Row]:
     """A row for each answer, with the model that gave it and all columns but the ``content``."""
+    columns, scores = dict(record), [record.get(column) for column in _SCORE_COLUMNS]
+    needs_prompt = form == "preference" and record.get("prompt") is None
+    if needs_prompt and (column := find_column(record, "prompt")) is not None:
+        columns["prompt"] = join_input(record) or get_path(record, column)
     try:
-        answers = read(dict(record))
+        answers = read_answers(columns, "", form)
     except BrokenRow as broken:
         raise RolloutError(str(broken)) from None
+    is_scored = form == "preference" and all(type(score) in (int, float) for score in scores)
     extras: Row = {"subset": _first(record, _SUBSET_COLUMNS), "id": _first(record, _ID_COLUMNS)}
     extras["reference"] = record.get("reference")
-    if read is _read_helpsteer2:  # the other answers to the prompt are in other records
+    if form == "helpsteer2":  # the other answers to the prompt are in other records
         extras["group"] = digest_prompt(record["prompt"])
+    talks = answers.conversations
     pairs = (columns for columns in _MODEL_COLUMNS if record.keys() >= {*columns})
-    named = next(pairs, ()) if len(answers) == 2 else ()
-    models = [record[column] for column in named] or [None] * len(answers)
-    if read is _read_ultrafeedback:
+    named = next(pairs, ()) if len(talks) == 2 else ()
+    models = [record[column] for column in named] or [None] * len(talks)
+    if form == "ultrafeedback":
         models = [completion.get("model") for completion in record["completions"]]
     rows = []
-    for (messages, reward), model in zip(answers, models, strict=True):
+    rewards = scores if is_scored else answers.ratings
+    for messages, reward, model in zip(talks, rewards, models, strict=True):
         row = completion_row(messages[:-1], messages[-1:])
         add_fields(row, env_reward=reward, model=model, **extras)
         rows.append(add_extras(row, record, *content))
@@ -160,7 +103,7 @@ _SIDES: Mapping[str, tuple[str, ...]] = {
 def _format(
     name: str,
     title: str,
-    read: Callable[[RawColumns], list[RatedConversation]],
+    form: PublishedFormat,
     content: Sequence[str],
     columns: frozenset[str] = frozenset(),
     own: tuple[str, ...] = (),
@@ -169,18 +112,17 @@ def _format(
 
     ``content``: the columns that become messages and rewards, beside those of the two sides.
     """
-    if read is _read_preference:
+    if form == "preference":
         matches = partial(_is_preference, name=name)
     else:
-        matches = partial(_is_published, form=name, columns=columns)
+        matches = partial(_is_published, form=form, columns=columns)
     sides = _SIDES.get(name, ())
-    convert = partial(_convert, read=read, content=(*content, *sides, *_ALL_MODELS))
+    convert = partial(_convert, form=form, content=(*content, *sides, *_ALL_MODELS))
     return RolloutFormat(name, title, matches, convert, pairs=True, sides=sides, own=own)
 
 
 def _pair_format(name: PairFormat, title: str) -> RolloutFormat:
-    content = (PAIR_COLUMNS[name].prompt, PAIR_COLUMNS[name].label)
-    return _format(name, title, partial(_read_pair, form=name), content)
+    return _format(name, title, name, (PAIR_COLUMNS[name].prompt, PAIR_COLUMNS[name].label))
 
 
 _PREFERENCE = ("prompt", *_SCORE_COLUMNS)
@@ -192,25 +134,25 @@ PREFERENCE_FORMATS: tuple[RolloutFormat, ...] = (
     _pair_format("helpsteer3", "HelpSteer3"),
     _pair_format("arena", "arena battles (response_a, response_b)"),
     _pair_format("alpaca-eval", "AlpacaEval annotations"),
-    _format("rewardbench2", "RewardBench 2", _read_best_of, ("prompt", *_CHOSEN_FIRST)),
+    _format("rewardbench2", "RewardBench 2", "rewardbench2", ("prompt", *_CHOSEN_FIRST)),
     _format(
-        *("helpsteer2", "HelpSteer2", _read_helpsteer2, ("prompt", "response", "helpfulness")),
+        *("helpsteer2", "HelpSteer2", "helpsteer2", ("prompt", "response", "helpfulness")),
         columns=frozenset({"correctness", "coherence"}),
         own=("response",),
     ),
     _format(
-        *("ultrafeedback", "UltraFeedback", _read_ultrafeedback),
+        *("ultrafeedback", "UltraFeedback", "ultrafeedback"),
         content=("instruction", "completions", "models"),
         columns=frozenset({"models"}),
     ),
-    _format("openai-preference", "OpenAI preference data", _read_openai_preference, ("input",)),
-    _format("rewardbench", "RewardBench", _read_preference, _PREFERENCE),
+    _format("openai-preference", "OpenAI preference data", "openai-preference", ("input",)),
+    _format("rewardbench", "RewardBench", "preference", _PREFERENCE),
     _format(
         "ultrafeedback-binarized",
         "preference pairs with scores (UltraFeedback, binarized)",
-        *(_read_preference, _PREFERENCE),
+        *("preference", _PREFERENCE),
         own=("messages",),
     ),
-    _format("preference", "preference pairs (DPO, HH-RLHF)", _read_preference, _PREFERENCE),
+    _format("preference", "preference pairs (DPO, HH-RLHF)", "preference", _PREFERENCE),
 )
 """The formats of pairs and ratings; a record is in one of them at most."""

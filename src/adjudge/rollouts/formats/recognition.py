@@ -14,7 +14,7 @@ from adjudge.intake.columns import REFERENCE_COLUMNS, RewardColumns, is_nothing
 from adjudge.intake.conversation import looks_like_messages, read_messages
 from adjudge.intake.rollouts import first_turn
 from adjudge.rollouts.formats.agents import AGENT_FORMATS
-from adjudge.rollouts.formats.api_results import API_FORMATS
+from adjudge.rollouts.formats.api_results import API_FORMATS, EXCHANGE_FORMATS
 from adjudge.rollouts.formats.base import RolloutFormat, Row, SplitLines
 from adjudge.rollouts.formats.columns import (
     find_column,
@@ -30,9 +30,8 @@ from adjudge.rollouts.formats.columns import (
     split_responses,
 )
 from adjudge.rollouts.formats.evaluations import EVALUATION_FORMATS
-from adjudge.rollouts.formats.exchanges import EXCHANGE_FORMATS
 from adjudge.rollouts.formats.harbor import HARBOR_FORMATS
-from adjudge.rollouts.formats.logs import LOG_FORMATS
+from adjudge.rollouts.formats.logs import LOG_FORMATS, OPENHANDS_FORMATS
 from adjudge.rollouts.formats.metrics import find_log, is_step_table, read_log
 from adjudge.rollouts.formats.nested import (
     OF_ATTEMPTS,
@@ -43,7 +42,6 @@ from adjudge.rollouts.formats.nested import (
     list_row_paths,
     rows_at,
 )
-from adjudge.rollouts.formats.openhands import OPENHANDS_FORMATS
 from adjudge.rollouts.formats.preferences import PREFERENCE_FORMATS
 from adjudge.rollouts.formats.telemetry import TELEMETRY_FORMATS
 from adjudge.rollouts.formats.trainers import TRAINER_FORMATS

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from adjudge.errors import RolloutError
 from adjudge.intake.conversation import Message, looks_like_messages, read_messages
 from adjudge.rollouts.formats.base import Row
-from adjudge.rollouts.formats.chat import answered_columns
 from adjudge.rollouts.formats.columns import find_column, list_columns
-from adjudge.rollouts.formats.completions import completion_row
 from adjudge.rollouts.formats.fields import (
     Record,
     add_extras,
     add_fields,
+    answered_columns,
     as_id,
     as_object,
     as_objects,
+    completion_row,
     describe_error,
     is_number,
     read_json,
