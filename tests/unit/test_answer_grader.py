@@ -375,6 +375,8 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
         ("BBOX", [[0, 0, 1, 1], "x"]),
         ("ANY", {"a": 1}),
         ("ANY", None),
+        *((kind, float("nan")) for kind in ("ANY", "EXACT", "OCRTEXT", MATHS)),
+        ("REGEX", " "),
         ("EXACT", []),
         ("JSON", "{"),
         ("REGEX", "("),

@@ -38,7 +38,7 @@ import msgspec
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
 from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import compose_letters, final_text
+from adjudge.text import compose_letters, final_text, shorten_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 View = Literal["final", "full"]
@@ -174,19 +174,24 @@ def text_in_view(response: Any, view: View) -> str | None:
 
 
 def read_references(reference: Any) -> list[str]:
-    """The reference texts of a sample: one string, or a list of strings that is not empty.
+    """The reference texts of a sample: one text, or a list of them; an empty one is none.
 
     Letters are composed, as :func:`compose_letters` does. Anything else is
     ``GradingFailure(invalid_input)``.
     """
-    if isinstance(reference, str):
-        return [compose_letters(reference)]
-    if isinstance(reference, list) and reference and all(isinstance(r, str) for r in reference):
-        return list(map(compose_letters, reference))
+    found = [reference] if isinstance(reference, str) else reference
+    if isinstance(found, list) and found and all(isinstance(r, str) and r.strip() for r in found):
+        return list(map(compose_letters, found))
     raise GradingFailure(
         ErrorKind.INVALID_INPUT,
-        f"reference must be text or a list of texts, got {type(reference).__name__}",
+        "reference must be text or a list of texts, none of them empty, "
+        f"got {type(reference).__name__} {shorten_text(reference, 80)!r}",
     )
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a value is NaN, with which tables fill the gaps of a column."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def split_words(text: str, *, signs: bool = False) -> list[str]:

@@ -42,6 +42,7 @@ from adjudge.graders.base import (
     RuleGrader,
     UnitNumber,
     View,
+    is_nan,
     require_package,
     text_in_view,
 )
@@ -174,7 +175,7 @@ def _each(reference: Any) -> list[Any]:
 def _texts(reference: Any) -> list[str]:
     several = _each(reference)
     for one in several:
-        if not isinstance(one, str | int | float) or not str(one).strip():
+        if not isinstance(one, str | int | float) or not str(one).strip() or is_nan(one):
             raise_unusable_reference("text that is not empty", one)
     return [str(one) for one in several]
 
@@ -447,7 +448,7 @@ class AnswerGrader(ParametricRule):
 def _patterns(reference: Any) -> list[str]:
     patterns = reference if isinstance(reference, Sequence) else [reference]
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not patterns or not all(isinstance(one, str) and one for one in patterns):
+    if not patterns or not all(isinstance(one, str) and one.strip() for one in patterns):
         raise_unusable_reference("a pattern", reference)
     return patterns
 

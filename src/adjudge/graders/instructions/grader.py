@@ -25,6 +25,7 @@ from adjudge.graders.base import (
     Between,
     ParametricRule,
     View,
+    is_nan,
     require_text,
     view_text,
 )
@@ -173,7 +174,7 @@ def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
 
 
 def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
-    if not checks.has_value(value):
+    if value is None or is_nan(value):
         raise _refused(f"{name}: {key} is missing")
     try:
         return reader(value)
@@ -183,7 +184,8 @@ def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
 
 def _list_of(column: str, value: Any) -> Sequence[Any]:
     if not isinstance(value, list | tuple) or len(value) > _MAX_INSTRUCTIONS:
-        raise _refused(f"{column} must be a list, got {type(value).__name__}")
+        found = len(value) if isinstance(value, list | tuple) else type(value).__name__
+        raise _refused(f"{column} must be a list of at most {_MAX_INSTRUCTIONS}, got {found}")
     return value
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ASKED_AGAIN, LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
+from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary, is_nan
 from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
@@ -226,10 +226,12 @@ def count_opening_turns(turns: Transcript) -> int:
 
 
 def is_blank(value: Any) -> bool:
-    """Whether there is nothing to show: null, white space, an empty list or object."""
+    """Whether there is nothing to show: null, NaN, white space, an object or list without more."""
     if isinstance(value, str):
         return not value or value.isspace()
-    return value is None or (isinstance(value, list | tuple | dict) and not value)
+    if isinstance(value, list | tuple):
+        return all(map(is_blank, value))
+    return value is None or value == {} or is_nan(value)
 
 
 def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:

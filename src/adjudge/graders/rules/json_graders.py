@@ -271,8 +271,8 @@ _ANYWHERE = -1
 class JsonMatchGrader(_JsonGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
-    Fields: ``response`` and ``reference`` (JSON text or the value). What is not JSON scores 0; more
-    than 200,000 characters are 0 with ``cause = "candidate"``. The order of members is ignored, 1
+    Fields: ``response`` and ``reference`` (JSON text or the value; ``null`` as text). What is not
+    JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order of members is ignored, 1
     equals 1.0, true differs from 1, a missing member differs from ``null``, and letters are
     composed (Unicode's form C). Source: ``JsonMatchGrader`` of py-openjudge 0.2.4, where a missing
     member equals ``null`` and true equals 1. Metadata of ``share``: ``matched``, ``leaves``.
@@ -337,7 +337,13 @@ class JsonMatchGrader(_JsonGrader):
 
 
 def _reference_value(reference: Any) -> Any:
-    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none."""
+    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none.
+
+    A null is a gap of the table; the text ``null`` is the value.
+    """
+    if reference is None:
+        message = "the sample has no reference"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
     fault = ""
     if isinstance(reference, str):
         try:
