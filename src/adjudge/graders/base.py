@@ -86,25 +86,6 @@ def check_parameter(owner: str, parameter: str, value: Any, kind: Any) -> None:
         raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
 
 
-check_choice = check_parameter
-"""``kind`` is a ``Literal``."""
-
-
-def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
-    """``value`` is a whole number from ``low`` to ``high``."""
-    check_parameter(owner, parameter, value, Annotated[int, Between(low, high)])
-
-
-def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
-    """``value`` is a finite number from ``low`` to ``high``."""
-    check_parameter(owner, parameter, value, Annotated[float, Between(low, high)])
-
-
-def check_flag(owner: str, parameter: str, value: Any) -> None:
-    """``value`` is true or false."""
-    check_parameter(owner, parameter, value, bool)
-
-
 def check_parameters(owner: str, grader: Any) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))

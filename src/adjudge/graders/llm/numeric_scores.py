@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_integer, view_text
+from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.asking import AskPolicy
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
@@ -117,9 +117,8 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(self.name, "high", self.high, self.low + 1, 9)
-        if not isinstance(self.criterion, str):
-            raise ConfigError(f"criterion: must be text (found {self.criterion!r})")
+        check_parameter(self.name, "high", self.high, Annotated[int, Between(self.low + 1, 9)])
+        check_parameter(self.name, "criterion", self.criterion, str)
         self.score_range = (float(self.low), float(self.high))
         self.criterion = self.criterion.strip() or _CRITERION[self.language]
         self.template = resolve_template(

@@ -272,10 +272,10 @@ class JsonMatchGrader(_JsonGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
     Fields: ``response`` and ``reference`` (JSON text or the value; ``null`` as text). What is not
-    JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order of members is ignored, 1
-    equals 1.0, true differs from 1, a missing member differs from ``null``, and letters are
-    composed (Unicode's form C). Source: ``JsonMatchGrader`` of py-openjudge 0.2.4, where a missing
-    member equals ``null`` and true equals 1. Metadata of ``share``: ``matched``, ``leaves``.
+    JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order
+    of members is ignored, 1 equals 1.0, true differs from 1, a missing member differs from
+    ``null``, and letters are composed (Unicode's form C). Source: ``JsonMatchGrader`` of
+    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1. Metadata of ``share``: ``matched``, ``leaves``.
 
     Args:
         measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the

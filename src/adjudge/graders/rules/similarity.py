@@ -192,8 +192,8 @@ class StringMatchGrader(ParametricRule):
 
     Fields: ``response`` and ``reference`` (text, or a list: the best counts). White space at the
     ends is ignored, and letters are composed (Unicode's form C). An empty response scores 0; an
-    empty reference is ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge 0.2.4, whose ``overlap`` also
-    drops stop words.
+    empty reference is ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge
+    0.2.4, whose ``overlap`` also drops stop words.
 
     Args:
         match: ``exact``, ``prefix``, ``suffix`` and ``contains``: the response is, begins with,
