@@ -72,8 +72,7 @@ OF_RESPONSE: list[RuleGrader] = [
     ReasoningFormatGrader(prompt_opens=True),
     ReasoningToolCallFormatGrader(),
     JsonValidatorGrader(),
-    JsonValidatorGrader(allow_fence=True),
-    JsonValidatorGrader(allow_fence=True, strict=False, view="full"),
+    JsonValidatorGrader(strict=False, view="full"),
     LengthPenaltyGrader(),
     LengthPenaltyGrader(unit="words", floor=-0.05, view="final"),
     SoftOverlongPunishmentGrader(max_length=20, cache_length=10, unit="chars"),
@@ -88,7 +87,7 @@ OF_REFERENCE: list[RuleGrader] = [
     SimilarityGrader("bleu", bleu_tokenizer="intl"),
     *(StringMatchGrader(m) for m in ("exact", "prefix", "suffix", "contains", "overlap")),
     JsonMatchGrader(),
-    JsonMatchGrader(measure="share", strict_order=False, strict=False, allow_fence=True),
+    JsonMatchGrader(measure="share", strict_order=False, strict=False),
 ]
 
 

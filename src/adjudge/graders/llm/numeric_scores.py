@@ -93,14 +93,13 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
     ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or thinks first;
     ``unparsable`` where the reply does not begin with one point, or the coverage is too small. A
     server that holds replies to the points (feature ``choices``) needs only to list 0.9 of what the
-    points can have, unless you set ``min_coverage``.
+    points can have.
 
     Args:
         criterion: What is rated, in your words; by default how well the response serves the
             request.
         low: The lowest point, one digit.
         high: The highest point, one digit.
-        min_coverage: The least Σ p(s); by default 0.9.
         max_tokens: Sent with the call; 0: not sent.
         template: Your question, with ``{response}`` and ``{reply_form}``.
     """
@@ -111,7 +110,6 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
     criterion: str = ""
     low: Annotated[int, Between(0, 8)] = 1
     high: int = 5
-    min_coverage: Annotated[float | None, Between(0.01, 1)] = None
     max_tokens: Annotated[int, Between(0)] = 8
     template: TemplateInput = None
 
@@ -181,17 +179,15 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
             "coverage": found.coverage,
             "point": int(written),
         }
-        needed, covered, of = self.min_coverage, found.coverage, "probability"
+        covered, of = found.coverage, "probability"
         held = "choices" in self.model.features and "choices" not in reply.ignored
-        if needed is None:
-            needed = _LEAST_COVERAGE
-            if held and covered:
-                covered /= found.coverage + found.unlisted
-                of = "probability that its points can have, as far as the server lists it"
-        if covered < needed - _ROUNDING:
+        if held and covered:
+            covered /= found.coverage + found.unlisted
+            of = "probability that its points can have, as far as the server lists it"
+        if covered < _LEAST_COVERAGE - _ROUNDING:
             raise GradingFailure(
                 ErrorKind.UNPARSABLE,
-                f"the scale has {covered:.3f} of the {of}, needed is {needed}",
+                f"the scale has {covered:.3f} of the {of}, needed is {_LEAST_COVERAGE}",
                 metadata,
             )
         score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
