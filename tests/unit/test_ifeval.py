@@ -89,7 +89,7 @@ def test_no_instructions_are_nothing_to_judge() -> None:
 
 
 def test_grader_refusals() -> None:
-    with refuses("ifeval"):
+    with refuses("reading"):
         IFEvalGrader(reading="lax")  # type: ignore[arg-type]  # what a spec may hold
     for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
         with pytest.raises(GradingFailure) as caught:

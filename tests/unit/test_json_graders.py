@@ -90,9 +90,9 @@ def test_full_view_reads_the_thinking_too() -> None:
 
 
 def test_parameters_are_checked() -> None:
-    with refuses("json_valid"):
+    with refuses("view"):
         JsonValidatorGrader(view="all")  # type: ignore[arg-type]  # what a spec may hold
-    with refuses("json_match"):
+    with refuses("strict"):
         JsonMatchGrader(strict=1)  # type: ignore[arg-type]  # what a spec may hold
 
 

@@ -134,11 +134,11 @@ def test_references_must_be_text(grader: Any, reference: Any) -> None:
 
 
 def test_wrong_parameters_are_named() -> None:
-    with refuses("similarity"):
+    with refuses("metric"):
         SimilarityGrader("rouge")  # type: ignore[arg-type]  # what a spec may hold
-    with refuses("similarity"):
+    with refuses("bleu_tokenizer"):
         SimilarityGrader(bleu_tokenizer="none")  # type: ignore[arg-type]
-    with refuses("string_match"):
+    with refuses("match"):
         StringMatchGrader("regex")  # type: ignore[arg-type]  # what a spec may hold
 
 

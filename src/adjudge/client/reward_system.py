@@ -501,7 +501,7 @@ class MultiCritiqueJudge:
         config: Mapping[str, Any] | None = None,
         reduce: Reduce = "mean",
     ) -> None:
-        check_parameter("MultiCritiqueJudge", "reduce", reduce, Reduce)
+        check_parameter("reduce", reduce, Reduce)
         self.reduce = reduce
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")

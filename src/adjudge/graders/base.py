@@ -77,20 +77,20 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def check_parameter(owner: str, parameter: str, value: Any, kind: Any) -> None:
+def check_parameter(parameter: str, value: Any, kind: Any) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
     try:
         _adapter(kind).validate_python(value)
     except ValueError as error:
         reason = error.errors()[0]["msg"].removeprefix("Input should ")  # type: ignore[attr-defined]
-        raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
+        raise ConfigError(f"{parameter}: must {reason} (found {value!r:.80})") from None
 
 
-def check_parameters(owner: str, grader: Any) -> None:
+def check_parameters(grader: Any) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _declared_parameters(declaring):
-        check_parameter(owner, name, getattr(grader, name), kind)
+        check_parameter(name, getattr(grader, name), kind)
 
 
 @cache
@@ -350,7 +350,7 @@ class ParametricRule(RuleGrader):
 
     def __post_init__(self) -> None:
         super().__init__(self.name)
-        check_parameters(self.type_name, self)
+        check_parameters(self)
 
 
 class GraderTraits(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -66,16 +66,11 @@ _CUT = {
 }
 
 
-class CandidateView:
+class CandidateView(NamedTuple):
     """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
 
-    def __init__(self, view: View = "final", truncated: TruncationMode = "judge") -> None:
-        for name, found, allowed in (
-            ("view", view, ("final", "full")),
-            ("truncated", truncated, ("judge", "mask")),
-        ):
-            check_allowed(name, found, allowed, "is not allowed")
-        self.view, self.truncated = view, truncated
+    view: View = "final"
+    truncated: TruncationMode = "judge"
 
     def render(
         self,
@@ -467,7 +462,7 @@ class ParametricJudgeGrader(JudgeGrader):
     def __post_init__(self) -> None:
         super().__init__(self.model, self.name, mode=self.mode, language=self.language)
         self._showing = CandidateView(self.view, self.truncated)
-        check_parameters(self.name, self)
+        check_parameters(self)
 
 
 def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:

@@ -103,7 +103,7 @@ class MultiJudge(BaseGrader):
         self.score_range = first.score_range
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
-        check_parameter(self.name, "votes", votes, Annotated[int, Between(1, _MOST_VOTES)])
+        check_parameter("votes", votes, Annotated[int, Between(1, _MOST_VOTES)])
         self.votes, self.members = votes, list(graders.values())
         self._voters = [
             (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
@@ -118,13 +118,13 @@ class MultiJudge(BaseGrader):
             )
         if quorum is not None:
             most = Between(1, len(self._voters))
-            check_parameter(self.name, "quorum", quorum, Annotated[int, most])
+            check_parameter("quorum", quorum, Annotated[int, most])
         self.quorum = len(self._voters) if quorum is None else quorum
         self.fingerprint = ",".join(f"{label}:{one.fingerprint}" for label, one in graders.items())
 
     def _reduction(self, reduce: Reduce | None) -> Reduce:
         reduce = ("vote" if self.role is Role.GATE else "mean") if reduce is None else reduce
-        check_parameter(self.name, "reduce", reduce, Reduce)
+        check_parameter("reduce", reduce, Reduce)
         if self.role is Role.GATE and reduce != "vote":
             raise ConfigError(
                 f"{self.name}: reduce: is not allowed for a gate (found {reduce!r}; "

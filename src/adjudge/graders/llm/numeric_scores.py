@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -115,8 +116,8 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parameter(self.name, "high", self.high, Annotated[int, Between(self.low + 1, 9)])
-        check_parameter(self.name, "criterion", self.criterion, str)
+        check_parameter("high", self.high, Annotated[int, Between(self.low + 1, 9)])
+        check_parameter("criterion", self.criterion, str)
         self.score_range = (float(self.low), float(self.high))
         self.criterion = self.criterion.strip() or _CRITERION[self.language]
         self.template = resolve_template(
@@ -269,6 +270,9 @@ class ScalarGrader(ParametricJudgeGrader):
 
     type_name = "scalar"
 
+    language: LanguageEnum = dataclass_field(
+        init=False, default=LanguageEnum.EN
+    )  # no words of ours
     score_range: ScoreRange | None = None
     activation: Activation = "none"
 

@@ -317,7 +317,7 @@ class SoftOverlongPunishmentGrader(ParametricRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         within = Annotated[int, Between(1, self.max_length)]
-        check_parameter(self.type_name, "cache_length", self.cache_length, within)
+        check_parameter("cache_length", self.cache_length, within)
 
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""
