@@ -456,7 +456,7 @@ def test_the_library_is_looked_for_once(judge: Judge, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_parameter_is_named(parameter: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"answer: {parameter}.*"):
+    with pytest.raises(ConfigError, match=parameter):
         AnswerGrader(**{parameter: value})
 
 

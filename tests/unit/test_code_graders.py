@@ -174,6 +174,8 @@ BROKEN: list[Any] = [
     [{}],
     [{"input": "1"}],
     [{"output": "1"}],
+    [{"input": "1", "output": float("nan")}],
+    {"tests": [{"input": 1, "output": float("nan")}], "function": "f"},
     [{"input": ["1"], "output": "1"}],
     [{"input": "1", "output": {"a": 1}}],
     [{"args": [1]}],
