@@ -353,7 +353,7 @@ class AnswerGrader(ParametricRule):
     def _kind(self, row_type: Any, reference: Any) -> str:
         if self.answer_type != "auto":
             return self.answer_type
-        if row_type is None:
+        if row_type is None or is_nan(row_type):
             several = reference if isinstance(reference, list | tuple) else [reference]
             return "NUMBER" if several and all(map(_is_plain_number, several)) else "ANY"
         kind = row_type.strip().upper() if isinstance(row_type, str) else None
