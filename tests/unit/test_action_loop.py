@@ -145,12 +145,12 @@ def test_awaiting_gives_the_same_answer() -> None:
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), "1", True])
 def test_a_wrong_threshold_is_named(threshold: Any) -> None:
-    with refuses("action_loop"):
+    with refuses("similarity_threshold"):
         ActionLoopDetectionGrader(similarity_threshold=threshold)
 
 
 def test_a_wrong_similarity_is_named() -> None:
-    with refuses("action_loop"):
+    with refuses("similarity"):
         ActionLoopDetectionGrader(similarity="cosine")  # type: ignore[arg-type]  # the mistake
 
 

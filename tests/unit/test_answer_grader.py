@@ -375,6 +375,8 @@ def test_thinking_is_not_the_answer(judge: Judge) -> None:
         ("BBOX", [[0, 0, 1, 1], "x"]),
         ("ANY", {"a": 1}),
         ("ANY", None),
+        *((kind, float("nan")) for kind in ("ANY", "EXACT", "OCRTEXT", MATHS)),
+        ("REGEX", " "),
         ("EXACT", []),
         ("JSON", "{"),
         ("REGEX", "("),
@@ -394,6 +396,7 @@ def test_a_response_must_be_text(judge: Judge) -> None:
 def test_the_type_comes_from_the_parameter_then_the_row_then_the_reference(judge: Judge) -> None:
     assert judge.score("14.0", "14", "number ") == 1
     assert judge.score("14.0", "14", "EXACT") == 0
+    assert judge.score("14.0", "14", float("nan")) == 1  # a gap of a table's column
     for reference in ("14", 14, "1,400.5", "-3", ".5", ["1", "2"], "7 + 7 = 14\n#### 14"):
         assert judge("14", reference).metadata["answer_type"] == "NUMBER"
     for reference in ("007", "5 cm", "1,40", "", ".", True, "x = 3", ["1", "two"], "v1.2"):
@@ -454,7 +457,7 @@ def test_the_library_is_looked_for_once(judge: Judge, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_parameter_is_named(parameter: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"answer: {parameter}.*"):
+    with pytest.raises(ConfigError, match=parameter):
         AnswerGrader(**{parameter: value})
 
 

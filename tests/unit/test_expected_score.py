@@ -60,12 +60,12 @@ def test_the_score_is_the_mean_of_the_judges_own_distribution() -> None:
 
 def test_probability_off_the_scale_is_left_out_down_to_the_least_coverage() -> None:
     covered = reply("4", token("4", p4=0.6, p2=0.3, pI=0.1))
-    found = grade(covered, min_coverage=0.9)
+    found = grade(FreeModel(covered))
     assert found.score == pytest.approx((4 * 0.6 + 2 * 0.3) / 0.9)
     assert found.metadata["coverage"] == pytest.approx(0.9)
-    failure = failed(covered, min_coverage=0.95)
+    failure = failed(FreeModel(reply("4", token("4", p4=0.6, p2=0.25, pI=0.15))))
     assert failure.kind is ErrorKind.UNPARSABLE
-    assert failure.metadata["coverage"] == pytest.approx(0.9)
+    assert failure.metadata["coverage"] == pytest.approx(0.85)
     assert failure.metadata["raw"] == ["4", "4"]
 
 
@@ -84,7 +84,6 @@ def test_where_a_grammar_holds_the_reply_only_the_points_count() -> None:
     assert found.score == pytest.approx(expected)
     assert found.metadata["coverage"] == pytest.approx(0.044)
     assert failed(FreeModel(UNLIKELY)).kind is ErrorKind.UNPARSABLE
-    assert failed(UNLIKELY, min_coverage=0.9).kind is ErrorKind.UNPARSABLE
 
 
 def test_points_that_the_server_does_not_list_may_have_as_much_as_the_last_listed() -> None:
@@ -240,7 +239,6 @@ def test_a_score_lies_on_the_scale(shares: list[float]) -> None:
     [
         {"low": 3, "high": 3},
         {"high": 10},
-        {"min_coverage": 0},
         {"max_tokens": -1},
         {"criterion": 5},
         {"template": "{query}"},

@@ -76,7 +76,6 @@ def test_grader_levels_and_readings() -> None:
 def test_grader_views() -> None:
     thinking = "<think>well, well</think>\n\nSo be it."
     assert IFEvalGrader().evaluate(thinking, [NO_COMMA], [{}]).score == 1.0
-    assert IFEvalGrader(view="full").evaluate(thinking, [NO_COMMA], [{}]).score == 0.0
     first = "length_constraints:nth_paragraph_first_word"
     arguments = {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "so"}
     assert IFEvalGrader().evaluate(thinking, [first], [arguments]).score == 1.0
@@ -90,7 +89,7 @@ def test_no_instructions_are_nothing_to_judge() -> None:
 
 
 def test_grader_refusals() -> None:
-    with refuses("ifeval"):
+    with refuses("reading"):
         IFEvalGrader(reading="lax")  # type: ignore[arg-type]  # what a spec may hold
     for response, ids in ((None, [NO_COMMA]), ("x", ["punctuation:dots"])):
         with pytest.raises(GradingFailure) as caught:

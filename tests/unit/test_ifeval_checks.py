@@ -255,8 +255,12 @@ def test_absent_and_foreign_arguments_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("ids", "kwargs", "message"),
     [
-        ("punctuation:no_comma", [{}], "instruction_id_list must be a list, got str"),
-        (["punctuation:no_comma"], None, "kwargs must be a list, got NoneType"),
+        (
+            "punctuation:no_comma",
+            [{}],
+            "instruction_id_list must be a list of at most 1000, got str",
+        ),
+        (["punctuation:no_comma"], None, "kwargs must be a list of at most 1000, got NoneType"),
         (["punctuation:no_comma"], [], "kwargs has 0 entries for 1 instructions"),
         (["punctuation:no_comma"], ["{}"], "punctuation:no_comma: kwargs must be an object"),
         (["punctuation:commas"], [{}], "unknown instruction 'punctuation:commas' (known: "),

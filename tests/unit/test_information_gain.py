@@ -115,5 +115,5 @@ def test_more_texts_than_one_block_holds() -> None:
 
 @pytest.mark.parametrize("threshold", [-1, 1.5, float("inf"), None])
 def test_a_wrong_threshold_is_named(threshold: Any) -> None:
-    with refuses("information_gain"):
+    with refuses("similarity_threshold"):
         ObservationInformationGainGrader(similarity_threshold=threshold)

@@ -7,7 +7,6 @@ import json
 import pickle
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,11 +64,10 @@ def test_validity(response: str, score: float) -> None:
 @pytest.mark.parametrize(
     ("response", "strict", "score"),
     [
-        ("```json\n[1]\n```", True, 1.0),
-        ("  ```\n[1]\n```  ", True, 1.0),
+        ("```json\n[1]\n```", True, 0.0),
+        ("```json\n[1]\n```", False, 1.0),
+        ("  ```\n[1]\n```  ", False, 1.0),
         ("[1]", True, 1.0),
-        ("```python\n[1]\n```", True, 0.0),
-        ("```json\n[1]", True, 0.0),
         ("Here:\n```json\n[1]\n```", True, 0.0),
         ("Here:\n```json\n[1]\n```\nDone.", False, 1.0),
         ("```json\nno\n```\nrather\n```\n[1]\n```", False, 1.0),
@@ -80,7 +78,7 @@ def test_validity(response: str, score: float) -> None:
     ],
 )
 def test_fences_and_surrounding_text(response: str, strict: bool, score: float) -> None:
-    grader = JsonValidatorGrader(allow_fence=True, strict=strict)
+    grader = JsonValidatorGrader(strict=strict)
     assert grader.evaluate(response).score == score
 
 
@@ -92,9 +90,9 @@ def test_full_view_reads_the_thinking_too() -> None:
 
 
 def test_parameters_are_checked() -> None:
-    with refuses("json_valid"):
+    with refuses("view"):
         JsonValidatorGrader(view="all")  # type: ignore[arg-type]  # what a spec may hold
-    with refuses("json_match"):
+    with refuses("strict"):
         JsonMatchGrader(strict=1)  # type: ignore[arg-type]  # what a spec may hold
 
 
@@ -170,7 +168,8 @@ def test_a_real_worker_gives_the_same_answers() -> None:
 
 
 def test_a_pattern_that_explodes_is_a_timeout_not_a_hang() -> None:
-    grader = JsonSchemaGrader({"pattern": "^(a+)+$"}, deadline_s=0.2)
+    grader = JsonSchemaGrader({"pattern": "^(a+)+$"})
+    grader._DEADLINE_S = 0.2
     with pytest.raises(GradingFailure) as caught:
         ask(grader, json.dumps("a" * 60 + "!"))
     assert caught.value.kind is ErrorKind.TIMEOUT
@@ -295,19 +294,6 @@ def test_reasons_can_be_encoded_and_are_short(in_process: list[str]) -> None:
     assert len(result.reason.encode()) < 2000
 
 
-def test_schema_files(tmp_path: Path) -> None:
-    path = tmp_path / "schema.json"
-    path.write_text(json.dumps(SCHEMA), encoding="utf-8")
-    assert ask(JsonSchemaGrader(schema_file=path), '{"age": 3}').score == 1.0
-    path.write_text("{", encoding="utf-8")
-    with refuses("json_schema"):
-        JsonSchemaGrader(schema_file=path)
-    with refuses("json_schema"):
-        JsonSchemaGrader(schema_file=tmp_path / "absent.json")
-    with refuses("json_schema"):
-        JsonSchemaGrader(SCHEMA, schema_file=path)
-
-
 def test_schema_graders_can_be_pickled() -> None:
     grader = JsonSchemaGrader(SCHEMA)
     ask(grader, "{}")
@@ -378,7 +364,7 @@ def test_a_choice_without_a_definition_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "reference",
-    ["", "{'a': 1}", {1, 2}, {"a": float("nan")}, {1: 2}, json.loads("[" * 80 + "]" * 80)],
+    [None, "", "{'a': 1}", {1, 2}, {"a": float("nan")}, {1: 2}, json.loads("[" * 80 + "]" * 80)],
 )
 def test_a_reference_that_is_not_json_is_no_judgement(reference: Any) -> None:
     with pytest.raises(GradingFailure) as caught:

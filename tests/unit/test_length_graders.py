@@ -50,17 +50,17 @@ def test_units_and_views() -> None:
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"min_length": -1}, "min_length must be"),
-        ({"min_length": True}, "min_length must be"),
+        ({"min_length": -1}, "min_length: must be"),
+        ({"min_length": True}, "min_length: must be"),
         (
             {"max_length": 5},
             r"max_length must be at least min_length \(found max_length 5, min_length 10\)",
         ),
-        ({"penalty_rate": -0.1}, "penalty_rate must be"),
-        ({"penalty_rate": float("nan")}, "penalty_rate must be"),
-        ({"floor": 0.5}, "floor must be"),
-        ({"unit": "tokens"}, r"unit must be 'chars' or 'words' \(found 'tokens'\)"),
-        ({"view": ["final"]}, "view must be"),
+        ({"penalty_rate": -0.1}, "penalty_rate: must be"),
+        ({"penalty_rate": float("nan")}, "penalty_rate: must be"),
+        ({"floor": 0.5}, "floor: must be"),
+        ({"unit": "tokens"}, r"unit: must be 'chars' or 'words' \(found 'tokens'\)"),
+        ({"view": ["final"]}, "view: must be"),
     ],
 )
 def test_wrong_parameters_are_named(parameters: dict[str, Any], match: str) -> None:
@@ -102,5 +102,5 @@ def test_chars_need_a_response() -> None:
 
 @pytest.mark.parametrize("cache", [0, 101, -3, 2.5])
 def test_the_cache_must_fit(cache: Any) -> None:
-    with refuses("soft_overlong"):
+    with refuses("cache_length"):
         SoftOverlongPunishmentGrader(max_length=100, cache_length=cache)

@@ -149,7 +149,7 @@ def test_one_order_does_not_depend_on_who_is_called_the_response(
     [
         ("", "said", 0.0),
         ("<think>on and on", "said", 0.0),
-        ("said", " ", 1.0),
+        ("said", "<think>on and on", 1.0),
         ("<think>hm</think>", "<think>on", 0.5),
         ("<think>hm</think>same", "same", 0.5),
     ],

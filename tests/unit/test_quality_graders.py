@@ -352,3 +352,31 @@ def test_parameters_are_checked() -> None:
         RelevanceGrader(Judge(FOUR), view="half")  # type: ignore[arg-type]  # what is tested
     with refuses("model"):
         RelevanceGrader("gpt")  # type: ignore[arg-type]  # what is tested
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("nothing", [NAN, [None], [""], [NAN], [[]]], ids=repr)
+@pytest.mark.parametrize(
+    ("type_name", "given", "field"),
+    [
+        ("correctness", {}, "reference"),
+        ("relevance", {}, "query"),
+        ("llm", {"template": "{response} or {reference}? {reply_form}"}, "reference"),
+        ("plan_feasibility", {}, "plan"),
+        ("rubric", {"criteria": ["Names the capital"]}, "response"),
+        ("pairwise", {}, "reference"),
+    ],
+)
+def test_a_gap_of_a_table_is_never_shown_to_a_judge(
+    type_name: str, given: dict[str, Any], field: str, nothing: Any
+) -> None:
+    """pandas fills gaps with NaN, and JSON would write it as ``null``, for a judge to score."""
+    if type_name in ("llm", "plan_feasibility", "rubric") and isinstance(nothing, list):
+        return  # lists are shown as they are, or have a score for saying nothing
+    grader = build_grader(type_name, "g", given, where="", judges={"j": Judge([FOUR])})
+    runner = GradingRunner({"g": grader})
+    [result] = runner.run([{"plan": "Go.", **SAMPLE, field: nothing}])["g"]
+    assert isinstance(result, GraderError)
+    assert result.kind is ErrorKind.INVALID_INPUT

@@ -24,7 +24,7 @@ def made(**settings: Any) -> RubricGrader:
     [
         (
             lambda: made(criteria=POINTS, ask="one"),
-            r"ask must be .*found 'one'",
+            r"ask: must be .*found 'one'",
         ),
         (lambda: made(criteria=POINTS, scheme="weights"), "is negative, which scheme 'weights'"),
         (

@@ -183,13 +183,13 @@ def test_sequences_with_an_empty_side(jaccard: bool) -> None:
 
 def test_wrong_parameters_are_named() -> None:
     wrong: Any = "f2"
-    with refuses("tool_call_match"):
+    with refuses("metric_type"):
         ToolCallPrecisionRecallMatchGrader(wrong)
-    with refuses("tool_call_match"):
+    with refuses("match_arguments"):
         ToolCallPrecisionRecallMatchGrader(match_arguments=wrong)
-    with refuses("tool_call_sequence"):
+    with refuses("strict_mode"):
         ToolCallStepSequenceMatchGrader(strict_mode=wrong)
-    with refuses("tool_call_sequence"):
+    with refuses("metric_type"):
         ToolCallStepSequenceMatchGrader(metric_type=wrong)
 
 

@@ -121,12 +121,11 @@ def test_a_failed_comparison_fails_the_tournament() -> None:
 REFUSED = {frozenset(("a", other)): ErrorKind.REFUSED for other in GROUP if other != "a"}
 
 
-@pytest.mark.parametrize("options", [{}, {"max_failed": 0.5}])
-def test_the_others_are_ranked_where_all_failures_have_one_response(options: Any) -> None:
+def test_the_others_are_ranked_where_all_failures_have_one_response() -> None:
     """A response that fails in one of both orders has failed as well."""
     once = Judge(lambda a, b: ErrorKind.REFUSED if a == "a" else longer(a, b))
     for judge in (failing(REFUSED), once):
-        found = grade(TournamentGrader(judge, **options), [*GROUP, "a"])
+        found = grade(TournamentGrader(judge), [*GROUP, "a"])
         assert found.rank == [2, None, 3, 1, None]
         assert found.as_scores() == [0.5, None, 0.0, 1.0, None]
         assert found.failure is not None
@@ -147,37 +146,13 @@ def test_an_outage_and_two_bad_responses_blame_nobody(failures: Any, kind: Error
     assert failed(TournamentGrader(failing(failures)), GROUP).kind is kind
 
 
-def test_few_failures_may_be_left_out_where_that_is_allowed() -> None:
-    judge = failing({frozenset(("a", "bb")): ErrorKind.REFUSED})
-    found = grade(TournamentGrader(judge, max_failed=0.2), GROUP)
-    assert (found.metadata["comparisons"], found.metadata["failed"]) == (5, 1)
-    assert found.rank == [2, 3, 3, 1]
-    assert failed(TournamentGrader(judge, max_failed=0.1), GROUP).kind is ErrorKind.INCOMPLETE
-
-
-def test_a_response_that_was_never_compared_has_no_rank() -> None:
-    alone = {frozenset(("a", other)): ErrorKind.TIMEOUT for other in GROUP if other != "a"}
-    assert failed(TournamentGrader(failing(alone), max_failed=1.0), GROUP).kind is ErrorKind.TIMEOUT
-
-
-def test_parts_that_never_met_have_no_common_ranks() -> None:
-    apart = {
-        frozenset((one, other)): ErrorKind.REFUSED
-        for one in ("a", "bb")
-        for other in ("ccc", "dddd")
-    }
-    failure = failed(TournamentGrader(failing(apart), max_failed=0.9), GROUP)
-    assert failure.kind is ErrorKind.INCOMPLETE
-
-
 def test_groups_of_one_and_too_large_ones() -> None:
     assert failed(TournamentGrader(Judge(longer)), ["x"]).kind is ErrorKind.INVALID_INPUT
-    failure = failed(TournamentGrader(Judge(longer), max_group=3), GROUP)
-    assert failure.kind is ErrorKind.INVALID_INPUT
-    assert "max_group is 3" in str(failure)
+    many = ["x" * n for n in range(1, 34)]
+    assert failed(TournamentGrader(Judge(longer)), many).kind is ErrorKind.INVALID_INPUT
 
 
-@given(st.integers(2, 64), st.one_of(st.none(), st.integers(2, 64)))
+@given(st.integers(2, 64), st.one_of(st.none(), st.integers(2, 32)))
 def test_the_design_is_balanced_and_connected(n: int, meetings: int | None) -> None:
     pairs = schedule_pairs(n, meetings)
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
@@ -200,9 +175,6 @@ def test_the_design_is_balanced_and_connected(n: int, meetings: int | None) -> N
     "arguments",
     [
         {"pairs_per_response": 1},
-        {"max_group": 65},
-        {"max_failed": 1.5},
-        {"prior": 0.0},
         {"orders": "two"},
     ],
 )

@@ -52,9 +52,10 @@ class Judge(ScriptedModel):
 
 
 def grade(judge: Judge, truth: Any, response: Any = "Yes, please.", **given: Any) -> GraderScore:
-    settings = {key: given.pop(key) for key in ("skip_rules", "ignore_rules") if key in given}
-    limits = {key: given.pop(key) for key in ("check_deadline_s", "field") if key in given}
-    grader = VerIFGrader(judge, **settings, **limits)
+    settings = {
+        key: given.pop(key) for key in ("skip_rules", "ignore_rules", "field") if key in given
+    }
+    grader = VerIFGrader(judge, **settings)
     fields = {"prompt": "May I?", "response": response, "ground_truth": truth, **given}
     return asyncio.run(grader.aevaluate(**fields))
 
@@ -155,7 +156,7 @@ def test_a_function_that_does_not_answer_leaves_the_score_missing(
     body: str, kind: ErrorKind, words: str
 ) -> None:
     broken = ("[rule] Odd: thing", f"def check_following(instruction, response):\n    {body}")
-    failure = failure_of(Judge(), row(POLITE, broken, BRIEF, PLAIN), check_deadline_s=2.0)
+    failure = failure_of(Judge(), row(POLITE, broken, BRIEF, PLAIN))
     assert failure.kind is kind
     assert "'Odd'" in str(failure)
     assert words in str(failure)

@@ -45,7 +45,7 @@ from adjudge.errors import (
     is_passing,
 )
 from adjudge.graders.answers.grader import AnswerGrader
-from adjudge.graders.base import check_choice
+from adjudge.graders.base import check_parameter
 from adjudge.graders.llm.multi_judge import reduce_values
 from adjudge.types import GraderScore, Reduce
 from adjudge.wire import JudgeRequest, JudgeResponse
@@ -501,7 +501,7 @@ class MultiCritiqueJudge:
         config: Mapping[str, Any] | None = None,
         reduce: Reduce = "mean",
     ) -> None:
-        check_choice("MultiCritiqueJudge", "reduce", reduce, Reduce)
+        check_parameter("reduce", reduce, Reduce)
         self.reduce = reduce
         if isinstance(judges, str) or not judges:
             raise ConfigError("MultiCritiqueJudge: judges: must be a list of at least one address")

@@ -38,7 +38,7 @@ import msgspec
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.installation import install_command
 from adjudge.intake.rendered import strip_end_tokens
-from adjudge.text import compose_letters, final_text
+from adjudge.text import compose_letters, final_text, shorten_text
 from adjudge.types import GraderError, GraderMode, GraderRank, GraderScore, Role, ScoreRange
 
 View = Literal["final", "full"]
@@ -77,39 +77,20 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def check_parameter(owner: str, parameter: str, value: Any, kind: Any) -> None:
+def check_parameter(parameter: str, value: Any, kind: Any) -> None:
     """``value`` is of the type ``kind``, in its bounds; raises :class:`ConfigError`."""
     try:
         _adapter(kind).validate_python(value)
     except ValueError as error:
         reason = error.errors()[0]["msg"].removeprefix("Input should ")  # type: ignore[attr-defined]
-        raise ConfigError(f"{owner}: {parameter} must {reason} (found {value!r:.80})") from None
+        raise ConfigError(f"{parameter}: must {reason} (found {value!r:.80})") from None
 
 
-check_choice = check_parameter
-"""``kind`` is a ``Literal``."""
-
-
-def check_integer(owner: str, parameter: str, value: Any, low: int, high: int = 10**9) -> None:
-    """``value`` is a whole number from ``low`` to ``high``."""
-    check_parameter(owner, parameter, value, Annotated[int, Between(low, high)])
-
-
-def check_number(owner: str, parameter: str, value: Any, low: float, high: float) -> None:
-    """``value`` is a finite number from ``low`` to ``high``."""
-    check_parameter(owner, parameter, value, Annotated[float, Between(low, high)])
-
-
-def check_flag(owner: str, parameter: str, value: Any) -> None:
-    """``value`` is true or false."""
-    check_parameter(owner, parameter, value, bool)
-
-
-def check_parameters(owner: str, grader: Any) -> None:
+def check_parameters(grader: Any) -> None:
     """The flags, ``Literal`` words and numbers :class:`Between` of a dataclass are such."""
     declaring = next(one for one in type(grader).__mro__ if "__dataclass_fields__" in vars(one))
     for name, kind in _declared_parameters(declaring):
-        check_parameter(owner, name, getattr(grader, name), kind)
+        check_parameter(name, getattr(grader, name), kind)
 
 
 @cache
@@ -174,19 +155,24 @@ def text_in_view(response: Any, view: View) -> str | None:
 
 
 def read_references(reference: Any) -> list[str]:
-    """The reference texts of a sample: one string, or a list of strings that is not empty.
+    """The reference texts of a sample: one text, or a list of them; an empty one is none.
 
     Letters are composed, as :func:`compose_letters` does. Anything else is
     ``GradingFailure(invalid_input)``.
     """
-    if isinstance(reference, str):
-        return [compose_letters(reference)]
-    if isinstance(reference, list) and reference and all(isinstance(r, str) for r in reference):
-        return list(map(compose_letters, reference))
+    found = [reference] if isinstance(reference, str) else reference
+    if isinstance(found, list) and found and all(isinstance(r, str) and r.strip() for r in found):
+        return list(map(compose_letters, found))
     raise GradingFailure(
         ErrorKind.INVALID_INPUT,
-        f"reference must be text or a list of texts, got {type(reference).__name__}",
+        "reference must be text or a list of texts, none of them empty, "
+        f"got {type(reference).__name__} {shorten_text(reference, 80)!r}",
     )
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a value is NaN, with which tables fill the gaps of a column."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def split_words(text: str, *, signs: bool = False) -> list[str]:
@@ -346,7 +332,7 @@ class ParametricRule(RuleGrader):
 
     def __post_init__(self) -> None:
         super().__init__(self.name)
-        check_parameters(self.type_name, self)
+        check_parameters(self)
 
 
 class GraderTraits(NamedTuple):

@@ -23,7 +23,14 @@ from msgspec import structs
 
 from adjudge.config import suggest_name
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, FunctionGrader, GraderTraits, RuleGrader, is_listwise
+from adjudge.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderTraits,
+    RuleGrader,
+    is_listwise,
+    is_nan,
+)
 from adjudge.types import (
     MISSING,
     GraderError,
@@ -245,8 +252,9 @@ class ArgumentBinding:
             except KeyError:
                 pass  # said below, with what there is
         fields = item if self._mapper is None else self._mapped(self._mapper, item)
-        chosen = dict(fields) if self._takes_all else {}
-        if not self._takes_all:
+        if self._takes_all:  # NaN is null, as tables write it: nothing to show to a judge
+            chosen = {k: None if is_nan(value) else value for k, value in fields.items()}
+        else:
             chosen = {name: fields[name] for name in self._names if name in fields}
         if self.wants_draw:
             chosen["draw"] = draw

@@ -11,19 +11,18 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from hashlib import sha256
 from importlib import resources
 from typing import Annotated, Any
 
 from adjudge.engine.sandbox import Sandbox, SandboxResult, check_sandbox
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_integer, check_parameter, text_in_view
+from adjudge.graders.base import Between, View, text_in_view
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.judge_grader import (
-    CandidateView,
-    JudgeGrader,
     JudgeOutcome,
-    TruncationMode,
+    ParametricJudgeGrader,
     conversation_query,
     extract_query,
     first_present,
@@ -34,9 +33,8 @@ from adjudge.graders.llm.judge_grader import (
 )
 from adjudge.graders.llm.reply_forms import MarkedScoreForm
 from adjudge.graders.llm.shipped_graders import trim_shipped_prompt
-from adjudge.judges.base import ChatModel
 from adjudge.messages import content_text, parse_conversation
-from adjudge.prompts import LanguageEnum
+from adjudge.prompts import PromptTemplate
 from adjudge.text import shorten_text
 from adjudge.types import MISSING, GraderScore, ScoreRange, get_path
 
@@ -150,13 +148,8 @@ _OUTPUT_LIMIT = 1 << 18
 _sandbox = Sandbox()
 
 
-@dataclass(frozen=True)
-class CheckLimits:
-    """Wall-clock seconds for all functions of a sample and for each; address space in MB."""
-
-    deadline_s: float
-    check_deadline_s: float
-    memory_mb: int
+_CHECK_DEADLINE_S = 5.0
+_MEMORY_MB = 512
 
 
 @dataclass(frozen=True)
@@ -169,28 +162,28 @@ class RuleResult:
 
 
 async def run_checks(
-    rules: Sequence[RuleConstraint], instruction: str, response: str, limits: CheckLimits
+    rules: Sequence[RuleConstraint], instruction: str, response: str, deadline_s: float
 ) -> list[RuleResult]:
     """One outcome per rule, in order.
 
     The functions share a process as long as it answers: what a process that ended early left open
     runs again in a new one, and the function that was first in it has failed. So each gets
-    ``check_deadline_s`` of its own before it fails for time. Functions of one row can reach each
+    5 s of its own before it fails for time. Functions of one row can reach each
     other's results; those of other rows run in other processes. Raises
     ``GradingFailure(unsupported)`` where there is no sandbox.
     """
     found: dict[int, RuleResult] = {}
-    left_s = limits.deadline_s
-    late = f"not run: the sample's {limits.deadline_s:g} s were used up"
+    left_s = deadline_s
+    late = f"not run: the sample's {deadline_s:g} s were used up"
     while pending := [place for place in range(len(rules)) if place not in found]:
         if left_s <= 0:
             break
-        deadline_s = min(left_s, limits.check_deadline_s)
+        own_s = min(left_s, _CHECK_DEADLINE_S)
         result = await _sandbox.run(
             driver_source(),
             stdin=_payload(rules, pending, instruction, response),
-            deadline_s=deadline_s,
-            memory_mb=limits.memory_mb,
+            deadline_s=own_s,
+            memory_mb=_MEMORY_MB,
             output_limit_bytes=_OUTPUT_LIMIT,
         )
         left_s -= result.duration_s
@@ -198,7 +191,7 @@ async def run_checks(
             if place in pending and place not in found:
                 found[place] = _judged(what, value)
         if pending[0] not in found:
-            found[pending[0]] = _unfinished(result, deadline_s)
+            found[pending[0]] = _unfinished(result, own_s)
     return [found.get(at, RuleResult(None, ErrorKind.TIMEOUT, late)) for at in range(len(rules))]
 
 
@@ -352,7 +345,8 @@ class VerifParts:
         return ", ".join(said)
 
 
-class VerIFGrader(JudgeGrader):
+@dataclass(eq=False, repr=False, kw_only=True)
+class VerIFGrader(ParametricJudgeGrader):
     """The share of a prompt's rules that hold, times a judge's 0 or 1 for its other constraints.
 
     Fields: ``response``, the column ``field`` with ``{"checkers": ["[llm] Name: text", "[rule]
@@ -374,47 +368,27 @@ class VerIFGrader(JudgeGrader):
         field: The column of the constraints, a dotted path; where it is lacking, ``reference``.
         skip_rules: The rules go to the judge as text, and no code runs.
         ignore_rules: The rules are left out.
-        deadline_s: Wall-clock seconds for all functions of a sample.
-        check_deadline_s: Wall-clock seconds for each function.
-        memory_mb: Address space.
+        deadline_s: Wall-clock seconds for all functions of a sample; each has 5 s and 512 MB.
     """
 
     type_name = "verif"
     score_range = (0.0, 1.0)
 
-    def __init__(
-        self,
-        model: ChatModel,
-        field: str = "ground_truth",
-        skip_rules: bool = False,
-        ignore_rules: bool = False,
-        deadline_s: float = 30.0,
-        check_deadline_s: float = 5.0,
-        memory_mb: int = 512,
-        language: LanguageEnum | str = LanguageEnum.EN,
-        truncated: TruncationMode = "judge",
-        name: str = "",
-    ) -> None:
-        super().__init__(model, name, language=language)
-        for flag, value in {"skip_rules": skip_rules, "ignore_rules": ignore_rules}.items():
-            check_parameter(self.type_name, flag, value, bool)
-        if skip_rules and ignore_rules:
+    field: str = "ground_truth"
+    skip_rules: bool = False
+    ignore_rules: bool = False
+    deadline_s: Annotated[float, Between(0.1, 600)] = 30.0
+    view: View = dataclass_field(init=False, default="final")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.skip_rules and self.ignore_rules:
             raise ConfigError(
                 "verif: skip_rules gives the rules to the judge, but ignore_rules leaves them out. "
                 "Set one of them."
             )
-        limits = {"deadline_s": deadline_s, "check_deadline_s": check_deadline_s}
-        for limit, seconds in limits.items():
-            check_parameter(self.type_name, limit, seconds, Annotated[float, Between(0.1, 600)])
-        check_integer(self.type_name, "memory_mb", memory_mb, 64, 65536)
-        self.field, self.skip_rules, self.ignore_rules = field, skip_rules, ignore_rules
-        self.limits = CheckLimits(deadline_s, check_deadline_s, memory_mb)
-        self._showing = CandidateView("final", truncated)
         self._form = MarkedScoreForm(0, 1)
-        own = trim_shipped_prompt(
-            self.type_name, frozenset(("constraints", "query", "response"))
-        ).hash
-        self.fingerprint = sha256((own + driver_source()).encode()).hexdigest()
+        self.fingerprint = sha256((_template().hash + driver_source()).encode()).hexdigest()
 
     def check_machine(self) -> None:
         """What the judge needs is here, and a sandbox where rules are run."""
@@ -469,15 +443,13 @@ class VerIFGrader(JudgeGrader):
         async def rules() -> list[RuleResult]:
             if not constraints.rules:
                 return []
-            return await run_checks(constraints.rules, _text(query), response, self.limits)
+            return await run_checks(constraints.rules, _text(query), response, self.deadline_s)
 
         async def soft() -> JudgeOutcome | None:
             if not constraints.soft:
                 return None
             return await self._ask(
-                trim_shipped_prompt(
-                    self.type_name, frozenset(("constraints", "query", "response"))
-                ),
+                _template(),
                 {
                     "constraints": _lines(constraints.soft),
                     "query": query,
@@ -495,6 +467,10 @@ class VerIFGrader(JudgeGrader):
             told if isinstance(told, JudgeOutcome | GradingFailure) else None,
         )
         return parts.result(self.name, self.score_range)
+
+
+def _template() -> PromptTemplate:
+    return trim_shipped_prompt("verif", frozenset(("constraints", "query", "response")))
 
 
 def _query(shown: Mapping[str, Any]) -> Any:

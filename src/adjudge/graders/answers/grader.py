@@ -42,6 +42,7 @@ from adjudge.graders.base import (
     RuleGrader,
     UnitNumber,
     View,
+    is_nan,
     require_package,
     text_in_view,
 )
@@ -174,7 +175,7 @@ def _each(reference: Any) -> list[Any]:
 def _texts(reference: Any) -> list[str]:
     several = _each(reference)
     for one in several:
-        if not isinstance(one, str | int | float) or not str(one).strip():
+        if not isinstance(one, str | int | float) or not str(one).strip() or is_nan(one):
             raise_unusable_reference("text that is not empty", one)
     return [str(one) for one in several]
 
@@ -352,7 +353,7 @@ class AnswerGrader(ParametricRule):
     def _kind(self, row_type: Any, reference: Any) -> str:
         if self.answer_type != "auto":
             return self.answer_type
-        if row_type is None:
+        if row_type is None or is_nan(row_type):
             several = reference if isinstance(reference, list | tuple) else [reference]
             return "NUMBER" if several and all(map(_is_plain_number, several)) else "ANY"
         kind = row_type.strip().upper() if isinstance(row_type, str) else None
@@ -447,7 +448,7 @@ class AnswerGrader(ParametricRule):
 def _patterns(reference: Any) -> list[str]:
     patterns = reference if isinstance(reference, Sequence) else [reference]
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not patterns or not all(isinstance(one, str) and one for one in patterns):
+    if not patterns or not all(isinstance(one, str) and one.strip() for one in patterns):
         raise_unusable_reference("a pattern", reference)
     return patterns
 

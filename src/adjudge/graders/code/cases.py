@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.graders.base import is_nan
 from adjudge.graders.code.analysis import find_requirements, parse_python
 from adjudge.graders.code.blocks import find_names
 from adjudge.graders.code.values import encode_tree
@@ -170,7 +171,7 @@ def _text(item: Mapping[str, Any], key: str) -> str:
     value = item[key]
     if value is None and key == "input":
         return ""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or is_nan(value):
         raise _UnusableCase(f"{key} must be text, got {type(value).__name__}")
     return str(value)
 
@@ -201,6 +202,8 @@ def _functional(item: Mapping[str, Any], function: str) -> Case:
 
 def _solution(item: Mapping[str, Any], function: str) -> Case:
     request = _call([item["input"]], {}, function or "solution")
+    if is_nan(item["output"]):
+        raise _UnusableCase("output must be a value, got NaN")
     return Case("text", request, str(item["output"]))
 
 

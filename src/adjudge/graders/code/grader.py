@@ -11,7 +11,6 @@ from adjudge.errors import (
     LACKED,
     CandidateLimitExceeded,
     Cause,
-    ConfigError,
     ErrorKind,
     GradingFailure,
 )
@@ -19,10 +18,8 @@ from adjudge.graders.base import (
     NO_FINAL_TEXT,
     Between,
     ParametricRule,
-    View,
     text_in_view,
 )
-from adjudge.graders.code.analysis import parse_python
 from adjudge.graders.code.blocks import (
     PRELUDE,
     extract_python,
@@ -60,11 +57,9 @@ class SyntaxCheckGrader(ParametricRule):
     type_name = "code_syntax"
     score_range = (0.0, 1.0)
 
-    view: View = "final"
-
     async def aevaluate(self, response: str) -> GraderScore:
         """Judge one response."""
-        text = text_in_view(response, self.view)
+        text = text_in_view(response, "final")
         if text is None:
             return self._candidate_fault(NO_FINAL_TEXT, blocks=0)
         if len(text) > _MAX_CODE:
@@ -125,8 +120,6 @@ class CodeExecutionGrader(ParametricRule):
 
     Args:
         score: ``fraction``: the share; ``all``: 1 or 0, stopping at the first failure.
-        prelude: Statements for names that the code uses and lacks; default: the imports of
-            LeetCode's judge, ``""``: none.
         function: The name to call where row and case give none.
         deadline_s: Wall-clock seconds for all tests of a sample; waiting for a processor does not
             count.
@@ -140,19 +133,14 @@ class CodeExecutionGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     score: Literal["fraction", "all"] = "fraction"
-    prelude: str | None = None
     function: str = ""
     deadline_s: Annotated[float, Between(0.1, 3600)] = 30.0
     test_deadline_s: Annotated[float, Between(0.1, 3600)] = 5.0
     memory_mb: Annotated[int, Between(64, 1 << 20)] = 512
-    view: View = "final"
     untrusted_tests: UntrustedTests = "refuse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._prelude = PRELUDE if self.prelude is None else self.prelude
-        if isinstance(fault := parse_python(self._prelude), str):
-            raise ConfigError(f"{self.type_name}: prelude must be Python statements ({fault})")
         self.budget = CaseBudget(self.deadline_s, self.test_deadline_s, self.memory_mb)
 
     def check_machine(self) -> None:
@@ -168,13 +156,13 @@ class CodeExecutionGrader(ParametricRule):
             lacked = {LACKED: ["test_cases", "reference"]}
             raise GradingFailure(ErrorKind.INVALID_INPUT, "the sample has no test cases", lacked)
         cases = parse_cases(given, function or self.function, self.untrusted_tests)
-        text = text_in_view(response, self.view)
+        text = text_in_view(response, "final")
         if text is None:
             return self._none_passed(cases, NO_FINAL_TEXT)
         if len(text) > _MAX_CODE:
             return self._none_passed(cases, _TOO_LONG)
         try:
-            source = await extract_solution(text, self._prelude, called_names(cases))
+            source = await extract_solution(text, PRELUDE, called_names(cases))
             fault = await find_syntax_fault(source)
         except CandidateLimitExceeded as excess:
             return self._none_passed(cases, str(excess))

@@ -12,7 +12,6 @@ what it wants; :mod:`~adjudge.graders.instructions.grader` adds the instruction 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -34,11 +33,6 @@ MAX_WORD = 200
 
 _MAX_WORDS = 1000
 _RELATIONS = ("less than", "at least")
-
-
-def has_value(value: Any) -> bool:
-    """Whether an argument says anything: ``None`` and NaN (tables' word for it) do not."""
-    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def read_whole_number(value: Any) -> int:

@@ -15,16 +15,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from adjudge.engine.phases import WorkerPhase, enter_phase
 from adjudge.engine.processes import get_pool
 from adjudge.errors import CandidateLimitExceeded, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    Between,
     ParametricRule,
-    View,
+    is_nan,
     require_text,
     view_text,
 )
@@ -173,7 +172,7 @@ def _check(name: Any, values: Any, repaired: bool) -> InstructionCheck:
 
 
 def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
-    if not checks.has_value(value):
+    if value is None or is_nan(value):
         raise _refused(f"{name}: {key} is missing")
     try:
         return reader(value)
@@ -183,7 +182,8 @@ def _read(name: str, key: str, reader: ArgumentReader, value: Any) -> Any:
 
 def _list_of(column: str, value: Any) -> Sequence[Any]:
     if not isinstance(value, list | tuple) or len(value) > _MAX_INSTRUCTIONS:
-        raise _refused(f"{column} must be a list, got {type(value).__name__}")
+        found = len(value) if isinstance(value, list | tuple) else type(value).__name__
+        raise _refused(f"{column} must be a list of at most {_MAX_INSTRUCTIONS}, got {found}")
     return value
 
 
@@ -264,7 +264,7 @@ class IFEvalGrader(ParametricRule):
     published checkers, faults included; what is random there is fixed here. A blank response and an
     unclosed ``<think>`` follow nothing. No instruction: 1 with ``evaluable = false``.
 
-    A response of more than 20,000 characters that takes longer than ``deadline_s`` is 0 with
+    A response of more than 20,000 characters that takes longer than 20 processor seconds is 0 with
     ``cause = "candidate"``. Metadata: ``instructions``, ``followed``. Raises
     ``GradingFailure(invalid_input)`` for an unknown instruction and an unusable argument, and
     ``unsupported`` for a language without the extra ``full``.
@@ -273,7 +273,6 @@ class IFEvalGrader(ParametricRule):
         level: ``instruction``: the share followed; ``prompt``: 1 when all are followed, else 0.
         reading: ``strict``: the response as it is; ``loose``: also without asterisks, first line,
             last line.
-        deadline_s: Processor seconds in a worker process, for more than 20,000 characters.
 
     >>> grader = IFEvalGrader()
     >>> ids = ["punctuation:no_comma", "startend:quotation"]
@@ -285,12 +284,11 @@ class IFEvalGrader(ParametricRule):
     score_range = (0.0, 1.0)
 
     _INLINE_CHARS = 20_000
+    _DEADLINE_S = 20.0
     _repaired: ClassVar[bool] = False
 
     level: ScoreLevel = "instruction"
     reading: ReadingMode = "strict"
-    view: View = "final"
-    deadline_s: Annotated[float, Between(0.01, 600)] = 20.0
 
     def evaluate(self, response: str, instruction_id_list: Any, kwargs: Any) -> GraderScore:
         """Judge one response."""
@@ -321,7 +319,7 @@ class IFEvalGrader(ParametricRule):
                     },
                     default=int,
                 ),
-                deadline_s=self.deadline_s,
+                deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
             nothing = {"instructions": given["ids"], "followed": [False] * len(asked)}
@@ -330,7 +328,7 @@ class IFEvalGrader(ParametricRule):
 
     def _judged_text(self, response: str) -> str | None:
         """What is judged; white space that stood between thinking and answer belongs to neither."""
-        text = response if self.view == "full" else final_text(response)
+        text = final_text(response)
         return text if text is None or text == response else text.lstrip()
 
     def _unread(self, asked: list[tuple[str, InstructionCheck]]) -> GraderScore:
@@ -369,7 +367,7 @@ class RepairedIFEvalGrader(IFEvalGrader):
     _repaired: ClassVar[bool] = True
 
     def _judged_text(self, response: str) -> str | None:
-        text = view_text(response, self.view)
+        text = view_text(response, "final")
         return None if text is None else plain_text(text).strip()
 
 

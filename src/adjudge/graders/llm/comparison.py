@@ -27,6 +27,7 @@ from adjudge.graders.llm.judge_grader import (
     extract_query,
     get_group_name,
     is_blank,
+    missing_field_failure,
     parse_ending,
     require_text_field,
     resolve_template,
@@ -191,8 +192,9 @@ class PairwiseGrader(PairJudge):
     a tie, or verdicts that follow the position (``outcome = "inconsistent"`` in the metadata; Zheng
     et al. 2023, arXiv 2306.05685).
 
-    Equal texts are 0.5 and an empty or unended response loses, without a judge. If one of two
-    verdicts fails, the score is missing, with its interval in the metadata.
+    Equal texts are 0.5 and an empty or unended response loses, without a judge; an empty
+    ``reference`` is ``invalid_input``. If one of two verdicts fails, the score is missing, with its
+    interval in the metadata.
 
     Args:
         against: The field of the other response.
@@ -222,6 +224,8 @@ class PairwiseGrader(PairJudge):
         """Compare ``response`` with the field ``against``; see the class."""
         response = require_text_field(fields, "response", "a comparison")
         other = require_text_field(fields, self.against, "a comparison")
+        if self.against == "reference" and is_blank(other):  # a gap, not an answer of somebody
+            raise missing_field_failure((self.against,), fields)
         shown = self._showing.render(fields, self.language)
         second = self._showing.render({"response": other}, self.language)
         if (

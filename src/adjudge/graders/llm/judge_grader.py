@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import msgspec
 
 from adjudge.config import check_allowed
 from adjudge.errors import ASKED_AGAIN, LACKED, ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary
+from adjudge.graders.base import BaseGrader, View, check_parameters, docstring_summary, is_nan
 from adjudge.graders.llm.asking import ASK_ONCE, AskPolicy, sum_provenance
 from adjudge.graders.llm.reply_forms import (
     FreeTextForm,
@@ -66,16 +66,11 @@ _CUT = {
 }
 
 
-class CandidateView:
+class CandidateView(NamedTuple):
     """How rollouts are shown: ``view`` and ``truncated`` of a grader with a judge."""
 
-    def __init__(self, view: View = "final", truncated: TruncationMode = "judge") -> None:
-        for name, found, allowed in (
-            ("view", view, ("final", "full")),
-            ("truncated", truncated, ("judge", "mask")),
-        ):
-            check_allowed(name, found, allowed, "is not allowed")
-        self.view, self.truncated = view, truncated
+    view: View = "final"
+    truncated: TruncationMode = "judge"
 
     def render(
         self,
@@ -226,10 +221,12 @@ def count_opening_turns(turns: Transcript) -> int:
 
 
 def is_blank(value: Any) -> bool:
-    """Whether there is nothing to show: null, white space, an empty list or object."""
+    """Whether there is nothing to show: null, NaN, white space, an object or list without more."""
     if isinstance(value, str):
         return not value or value.isspace()
-    return value is None or (isinstance(value, list | tuple | dict) and not value)
+    if isinstance(value, list | tuple):
+        return all(map(is_blank, value))
+    return value is None or value == {} or is_nan(value)
 
 
 def first_present(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -465,7 +462,7 @@ class ParametricJudgeGrader(JudgeGrader):
     def __post_init__(self) -> None:
         super().__init__(self.model, self.name, mode=self.mode, language=self.language)
         self._showing = CandidateView(self.view, self.truncated)
-        check_parameters(self.name, self)
+        check_parameters(self)
 
 
 def require_text_field(fields: Mapping[str, Any], name: str, who: str = "") -> str:

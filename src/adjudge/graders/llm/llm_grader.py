@@ -11,7 +11,7 @@ import msgspec
 from adjudge import verdicts
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import GraderAnswer, View
+from adjudge.graders.base import GraderAnswer, View, check_parameter
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
     CandidateView,
@@ -103,6 +103,8 @@ class LLMGrader(JudgeGrader):
         )
         self.score_range = score_range
         self.fingerprint = self.template.hash
+        check_parameter("view", view, View)
+        check_parameter("truncated", truncated, TruncationMode)
         self._showing = CandidateView(view, truncated)
         self._reads_messages = not self.template.fields.isdisjoint(("messages", "query"))
         self._model_class, schema = _structure(structured_model)

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median, pstdev
-from typing import Any
+from typing import Annotated, Any
 
 from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     BaseGrader,
+    Between,
     GraderAnswer,
     GraderTraits,
-    check_choice,
-    check_integer,
+    check_parameter,
     is_listwise,
 )
 from adjudge.graders.binding import BoundGrader, GraderConfig
@@ -103,7 +103,7 @@ class MultiJudge(BaseGrader):
         self.score_range = first.score_range
         self.role = Role(first.role)
         self.reduce = self._reduction(reduce)
-        check_integer(self.name, "votes", votes, 1, _MOST_VOTES)
+        check_parameter("votes", votes, Annotated[int, Between(1, _MOST_VOTES)])
         self.votes, self.members = votes, list(graders.values())
         self._voters = [
             (vote, BoundGrader(label + f"/{vote + 1}" * (votes > 1), GraderConfig(grader)))
@@ -117,13 +117,14 @@ class MultiJudge(BaseGrader):
                 "Leave it out."
             )
         if quorum is not None:
-            check_integer(self.name, "quorum", quorum, 1, len(self._voters))
+            most = Between(1, len(self._voters))
+            check_parameter("quorum", quorum, Annotated[int, most])
         self.quorum = len(self._voters) if quorum is None else quorum
         self.fingerprint = ",".join(f"{label}:{one.fingerprint}" for label, one in graders.items())
 
     def _reduction(self, reduce: Reduce | None) -> Reduce:
         reduce = ("vote" if self.role is Role.GATE else "mean") if reduce is None else reduce
-        check_choice(self.name, "reduce", reduce, Reduce)
+        check_parameter("reduce", reduce, Reduce)
         if self.role is Role.GATE and reduce != "vote":
             raise ConfigError(
                 f"{self.name}: reduce: is not allowed for a gate (found {reduce!r}; "

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.graders.base import Between, check_integer, view_text
+from adjudge.graders.base import Between, check_parameter, view_text
 from adjudge.graders.llm.asking import AskPolicy
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
@@ -93,14 +94,13 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
     ``GradingFailure``: ``unsupported`` where the judge gives no log-probabilities or thinks first;
     ``unparsable`` where the reply does not begin with one point, or the coverage is too small. A
     server that holds replies to the points (feature ``choices``) needs only to list 0.9 of what the
-    points can have, unless you set ``min_coverage``.
+    points can have.
 
     Args:
         criterion: What is rated, in your words; by default how well the response serves the
             request.
         low: The lowest point, one digit.
         high: The highest point, one digit.
-        min_coverage: The least Σ p(s); by default 0.9.
         max_tokens: Sent with the call; 0: not sent.
         template: Your question, with ``{response}`` and ``{reply_form}``.
     """
@@ -111,15 +111,13 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
     criterion: str = ""
     low: Annotated[int, Between(0, 8)] = 1
     high: int = 5
-    min_coverage: Annotated[float | None, Between(0.01, 1)] = None
     max_tokens: Annotated[int, Between(0)] = 8
     template: TemplateInput = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(self.name, "high", self.high, self.low + 1, 9)
-        if not isinstance(self.criterion, str):
-            raise ConfigError(f"criterion: must be text (found {self.criterion!r})")
+        check_parameter("high", self.high, Annotated[int, Between(self.low + 1, 9)])
+        check_parameter("criterion", self.criterion, str)
         self.score_range = (float(self.low), float(self.high))
         self.criterion = self.criterion.strip() or _CRITERION[self.language]
         self.template = resolve_template(
@@ -182,17 +180,15 @@ class ExpectedScoreGrader(ParametricJudgeGrader):
             "coverage": found.coverage,
             "point": int(written),
         }
-        needed, covered, of = self.min_coverage, found.coverage, "probability"
+        covered, of = found.coverage, "probability"
         held = "choices" in self.model.features and "choices" not in reply.ignored
-        if needed is None:
-            needed = _LEAST_COVERAGE
-            if held and covered:
-                covered /= found.coverage + found.unlisted
-                of = "probability that its points can have, as far as the server lists it"
-        if covered < needed - _ROUNDING:
+        if held and covered:
+            covered /= found.coverage + found.unlisted
+            of = "probability that its points can have, as far as the server lists it"
+        if covered < _LEAST_COVERAGE - _ROUNDING:
             raise GradingFailure(
                 ErrorKind.UNPARSABLE,
-                f"the scale has {covered:.3f} of the {of}, needed is {needed}",
+                f"the scale has {covered:.3f} of the {of}, needed is {_LEAST_COVERAGE}",
                 metadata,
             )
         score = min(max(found.mean, float(self._points[0])), float(self._points[-1]))
@@ -274,6 +270,9 @@ class ScalarGrader(ParametricJudgeGrader):
 
     type_name = "scalar"
 
+    language: LanguageEnum = dataclass_field(
+        init=False, default=LanguageEnum.EN
+    )  # no words of ours
     score_range: ScoreRange | None = None
     activation: Activation = "none"
 

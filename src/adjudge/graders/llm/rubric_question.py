@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.config import check_allowed
 from adjudge.errors import LACKED, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.llm.judge_grader import (
     REPLY_FORM,
@@ -38,7 +37,7 @@ from adjudge.rubrics import (
     rubric_from,
     score_range,
 )
-from adjudge.rubrics.rubric import SCHEMES, Scheme
+from adjudge.rubrics.rubric import Scheme
 from adjudge.types import MISSING, ScoreRange, get_path
 
 ShowMode = Literal["auto", "response", "trajectory", "event"]
@@ -304,19 +303,17 @@ class RubricSource:
             raise ConfigError(
                 f"{' and '.join(named)}: each is a rubric, and one is needed. Give one of them."
             )
-        check_allowed("part", part, ("outcome", "events"), "is not allowed")
-        check_allowed("scheme", scheme, SCHEMES, "is not allowed")
         self.field, self.scheme, self.clip = field, scheme, clip
         self.fixed: SingleRubric | None = None
+        found, where = criteria, "criteria"
         if rubric is not None:
-            self.fixed = self._settled(_part(load_rubric(rubric), part), str(rubric))
+            found, where = load_rubric(rubric), str(rubric)
         elif rubric_id is not None:
-            bundle = find_bundle(rubric_id, rubric_dir)
-            self.fixed = self._settled(_part(bundle, part), f"rubric_id {rubric_id!r}")
-        elif criteria is not None:
-            is_rubric = isinstance(criteria, Rubric | GlobalRubric | RubricBundle)
-            parsed = criteria if is_rubric else parse_rubric(criteria, where="criteria")
-            self.fixed = self._settled(_part(parsed, part), "criteria")
+            found, where = find_bundle(rubric_id, rubric_dir), f"rubric_id {rubric_id!r}"
+        elif not isinstance(criteria, Rubric | GlobalRubric | RubricBundle | None):
+            found = parse_rubric(criteria, where=where)
+        if found is not None:
+            self.fixed = self._settled(_part(found, part), where)
 
     def of(self, fields: Mapping[str, Any]) -> SingleRubric:
         """The fixed rubric, else the sample's own.

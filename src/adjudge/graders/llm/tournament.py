@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.graders.base import Between, UnitNumber
+from adjudge.graders.base import Between
 from adjudge.graders.llm.asking import ask_all, describe_failure, join_failures, sum_costs
 from adjudge.graders.llm.comparison import (
     PairComparison,
@@ -69,7 +69,7 @@ def fit_bradley_terry(
 
 
 _EQUAL = 1e-9
-_MOST = 64
+_MOST = 32
 _ORDERS: Mapping[str, tuple[PairOrder, ...]] = {
     "both": ("as_given", "swapped"),
     "one": ("as_given",),
@@ -85,17 +85,13 @@ class TournamentGrader(PairJudge):
     a balanced design. A preference that does not survive the swap, and a tie, is half a win for
     each. Strengths within 1e-9 share a rank.
 
-    Failed comparisons are left out up to the share ``max_failed``, when every response was compared
-    and the comparisons connect all responses; else the grader fails. Where all failed comparisons
-    have one response in common, that one has failed (a suspect). A group of one is
-    ``invalid_input``.
+    Where comparisons failed, the grader fails; but where all of them have one response in common,
+    that one has failed (a suspect), and the others are ranked. A group of one, and more than 32
+    distinct responses, are ``invalid_input``.
 
     Args:
         orders: ``both`` orders of each pair, or ``one``: each response is first as often as second.
         pairs_per_response: How many others each response meets, at least 2; by default all.
-        max_group: The most distinct responses, at most 64.
-        max_failed: The share of comparisons that may fail.
-        prior: Of the strengths, from 0.01 to 10.
         ties: The judge may say that neither is better.
         seed: Of the pairs and orders.
         template: As in ``pairwise``.
@@ -106,18 +102,14 @@ class TournamentGrader(PairJudge):
     mode = GraderMode.LISTWISE
 
     pairs_per_response: Annotated[int | None, Between(2, _MOST)] = None
-    max_group: Annotated[int, Between(2, _MOST)] = 32
-    max_failed: UnitNumber = 0.0
-    prior: Annotated[float, Between(0.01, 10)] = 0.1
 
     async def aevaluate(self, draw: int = 0, **fields: Any) -> GraderRank:
         """Rank a group; see the class."""
         group = read_group(fields, self._showing, self.language, seed=self.seed, draw=draw)
         n = len(group.entrants.texts)
-        if n > self.max_group:
+        if n > _MOST:
             raise GradingFailure(
-                ErrorKind.INVALID_INPUT,
-                f"{n} distinct responses, max_group is {self.max_group} (at most {_MOST})",
+                ErrorKind.INVALID_INPUT, f"{n} distinct responses, at most {_MOST} are compared"
             )
         if n < 2:
             metadata = {"comparisons": 0}
@@ -126,11 +118,9 @@ class TournamentGrader(PairJudge):
         pairs = schedule_pairs(n, self.pairs_per_response)
         found = await ask_all(self._matches(group, pairs, draw))
         played = _Played.of(pairs, found)
-        suspect = None
-        if not played.suffice(n, self.max_failed):
-            suspect = played.find_suspect()
-            if suspect is None:
-                raise played.failure()
+        suspect = played.find_suspect() if played.failed else None
+        if played.failed and suspect is None:
+            raise played.failure()
         return self._ranked(group, played, suspect)
 
     def _matches(
@@ -158,7 +148,7 @@ class TournamentGrader(PairJudge):
         entrants = group.entrants
         ranked = [i for i in range(len(entrants.texts)) if i != suspect]
         rest = played.among(ranked)
-        strengths = fit_bradley_terry(rest.wins(ranked), len(ranked), prior=self.prior)
+        strengths = fit_bradley_terry(rest.wins(ranked), len(ranked))
         places = dict(zip(ranked, _places(strengths), strict=True))
         strength_of = dict(zip(ranked, strengths, strict=True))
         said = [one.consistent for _, one in rest.compared if one.consistent is not None]
@@ -201,13 +191,6 @@ class _Played(NamedTuple):
         return cls(
             [(pair, one) for pair, one in both if isinstance(one, PairComparison)],
             [(pair, one) for pair, one in both if isinstance(one, GradingFailure)],
-        )
-
-    def suffice(self, n: int, max_failed: float) -> bool:
-        """Whether few enough failed, and the others connect all ``n`` (so each was compared)."""
-        asked = len(self.compared) + len(self.failed)
-        return len(self.failed) <= max_failed * asked and _connected(
-            [pair for pair, _ in self.compared], n
         )
 
     def find_suspect(self) -> int | None:
@@ -285,19 +268,6 @@ def schedule_pairs(n: int, meetings: int | None = None) -> list[tuple[int, int]]
         distances = [1 + place * half // kept for place in range(kept)]
     pairs = [(i, (i + distance) % n) for distance in distances for i in range(n)]
     return pairs + [(i, i + n // 2) for i in range(n // 2)] * opposite
-
-
-def _connected(pairs: Sequence[tuple[int, int]], n: int) -> bool:
-    near: dict[int, set[int]] = {i: set() for i in range(n)}
-    for first, second in pairs:
-        near[first].add(second)
-        near[second].add(first)
-    reached, waiting = {0}, [0]
-    while waiting:
-        new = near[waiting.pop()] - reached
-        reached |= new
-        waiting += new
-    return len(reached) == n
 
 
 def _places(strengths: Sequence[float]) -> list[float]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adjudge.errors import ErrorKind
-from adjudge.graders.base import UnitNumber
 from adjudge.graders.llm.judge_grader import (
     JudgeOutcome,
     Transcript,
@@ -43,6 +42,7 @@ RATING_RANGE = (1, 5)
 _SCALE = NumberScale(*RATING_RANGE, integer=True)
 _ANY = NumberScale(integer=True)
 _LISTED = 40
+_RESOLVED = 0.8
 
 
 class RatedStep(NamedTuple):
@@ -259,16 +259,11 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
     Source: ``TrajectoryComprehensiveGrader`` of py-openjudge 0.2.4; here the rated steps must be
     the steps that there are. Steps that are missing, rated twice or do not exist, after one repair
     too, are ``incomplete``; the metadata has ``low``, ``high``, ``step_ratings`` and ``missing``.
-    Metadata: ``is_resolved``, ``dimensions``, ``step_evaluations``, ``step_ratings``.
-
-    Args:
-        resolved_threshold: The score from which ``is_resolved`` is true, from 0 to 1.
+    Metadata: ``is_resolved`` (from 0.8 on), ``dimensions``, ``step_evaluations``, ``step_ratings``.
     """
 
     type_name = "trajectory_comprehensive"
     score_range = (0.0, 1.0)
-
-    resolved_threshold: UnitNumber = 0.8
 
     def _frame(self, turns: int, steps: Sequence[int], *, cut: bool) -> str:
         places = ", ".join(map(str, steps))
@@ -282,7 +277,7 @@ class TrajectoryComprehensiveGrader(_TrajectoryGrader):
         rated: list[RatedStep] = told.verdict.value
         score = _score(rated)
         metadata = {
-            "is_resolved": score >= self.resolved_threshold,
+            "is_resolved": score >= _RESOLVED,
             "dimensions": {
                 name: _share(sum(one.ratings[name] for one in rated), len(rated))
                 for name in DIMENSIONS

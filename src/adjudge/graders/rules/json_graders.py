@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from adjudge.engine.processes import get_pool
 from adjudge.errors import LACKED, CandidateLimitExceeded, ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import (
     NO_FINAL_TEXT,
-    Between,
     ParametricRule,
     View,
     require_package,
@@ -45,13 +43,12 @@ class _JsonGrader(ParametricRule):
     """What all graders of this module share: how a response is read."""
 
     view: View
-    allow_fence: bool
     strict: bool
 
     def _read(self, response: Any, complaint: str = "not JSON: ") -> tuple[Any, GraderScore | None]:
         """The response's JSON value; beside it the score of a response that holds none."""
         try:
-            return read_response_json(response, self.view, self.allow_fence, self.strict), None
+            return read_response_json(response, self.view, self.strict), None
         except JsonTooLong as excess:
             return None, self._candidate_fault(str(excess))
         except InvalidJson as fault:
@@ -67,9 +64,8 @@ class JsonValidatorGrader(_JsonGrader):
     digits; more than 200,000 characters are 0 with ``cause = "candidate"``.
 
     Args:
-        allow_fence: The value may be in a Markdown code fence, marked ``json`` or unmarked.
-        strict: The text is one JSON value and nothing else; false: the value at the first ``{`` or
-            ``[`` counts.
+        strict: The text is one JSON value and nothing else; false: the value in the last code fence
+            that is marked ``json`` or unmarked, else that at the first ``{`` or ``[``.
 
     >>> JsonValidatorGrader().evaluate('{"a": 1}').score
     1.0
@@ -81,7 +77,6 @@ class JsonValidatorGrader(_JsonGrader):
     score_range = (0.0, 1.0)
 
     view: View = "final"
-    allow_fence: bool = False
     strict: bool = True
 
     def evaluate(self, response: str) -> GraderScore:
@@ -101,35 +96,29 @@ class JsonSchemaGrader(_JsonGrader):
 
     These score 0 with ``cause = "candidate"``: more than 200,000 characters; more than 10,000 for
     one ``pattern``; more than 5,000 members beside ``unevaluatedItems`` or
-    ``unevaluatedProperties``; more than 1,000 values that take longer than ``deadline_s``. Other
-    checks that take longer are ``timeout``.
+    ``unevaluatedProperties``; more than 1,000 values that take longer than 5 processor seconds.
+    Other checks that take longer are ``timeout``.
 
     Args:
         schema: The schema as a table; it wins over the row's.
-        schema_file: A JSON file that holds the schema.
-        allow_fence: As in ``json_valid``.
         strict: As in ``json_valid``.
-        deadline_s: Processor seconds in a worker process: rows' schemas, patterns, references,
-            texts over 5,000 characters.
     """
 
     type_name = "json_schema"
     score_range = (0.0, 1.0)
 
     _INLINE_CHARS = 5_000
+    _DEADLINE_S = 5.0
     _EXPLOSIVE = REFERENCE_KEYWORDS | {"pattern", "patternProperties"}
 
     schema: dict[str, Any] | None = None
-    schema_file: Path | None = None
     view: View = "final"
-    allow_fence: bool = False
     strict: bool = True
-    deadline_s: Annotated[float, Between(0.01, 600)] = 5.0
 
     def __post_init__(self) -> None:
         require_package(self.type_name, "jsonschema")
         super().__post_init__()
-        self.schema_text = self._configured(self.schema, self.schema_file)
+        self.schema_text = self._configured(self.schema)
         self.fingerprint = sha256(encode_exactly(self.schema_text)).hexdigest()
         self._inline = bool(self.schema_text) and not self._explosive(self.schema_text)
 
@@ -146,7 +135,7 @@ class JsonSchemaGrader(_JsonGrader):
             answer = await get_pool().call(
                 "adjudge.graders.rules.json_validation:validate_json",
                 payload,
-                deadline_s=self.deadline_s,
+                deadline_s=self._DEADLINE_S,
             )
         except CandidateLimitExceeded as excess:
             return self._candidate_fault(str(excess))
@@ -165,30 +154,22 @@ class JsonSchemaGrader(_JsonGrader):
         score = 0.0 if fault else 1.0
         return self._score(score, reason)
 
-    def _configured(self, schema: Any, schema_file: Path | None) -> str:
+    def _configured(self, schema: Any) -> str:
         """The configured schema as JSON text, '' for none; raises ``ConfigError`` if unusable."""
-        if schema is not None and schema_file is not None:
-            raise ConfigError(
-                f"{self.type_name}: schema and schema_file are both set. Set one of them."
-            )
+        if schema is None:
+            return ""
         try:
-            if schema_file is not None:
-                text = _schema_text(schema_file.read_text(encoding="utf-8"))
-            elif schema is not None:
-                text = _schema_text(schema)
-            else:
-                return ""
+            text = _schema_text(schema)
             compile_schema(text)
-        except (OSError, ValueError, GradingFailure) as fault:
-            what = "schema" if schema_file is None else f"schema_file {str(schema_file)!r}"
-            raise ConfigError(f"{self.type_name}: {what} cannot be used: {fault}") from None
+        except (ValueError, GradingFailure) as fault:
+            raise ConfigError(f"{self.type_name}: schema cannot be used: {fault}") from None
         return text
 
     def _explosive(self, schema_text: str) -> bool:
         return any(key in self._EXPLOSIVE for key in _keys(decode_strict_json(schema_text)))
 
 
-def read_response_json(response: Any, view: View, allow_fence: bool, strict: bool) -> Any:
+def read_response_json(response: Any, view: View, strict: bool) -> Any:
     """The JSON value that a response holds.
 
     Raises :class:`InvalidJson` when it holds none, :class:`JsonTooLong` beyond the limit.
@@ -199,22 +180,14 @@ def read_response_json(response: Any, view: View, allow_fence: bool, strict: boo
     if len(text) > MAX_CHARS:
         raise JsonTooLong
     if strict:
-        return decode_strict_json(_unfenced(text) if allow_fence else text)
-    fenced = _last_fence(text) if allow_fence else None
+        return decode_strict_json(text)
+    fenced = _last_fence(text)
     if fenced is not None:
         return decode_strict_json(fenced)
     starts = [start for start in (text.find("{"), text.find("[")) if start >= 0]
     if not starts:
         raise InvalidJson("no object or array")
     return decode_strict_json(text[min(starts) :], prefix=True)
-
-
-def _unfenced(text: str) -> str:
-    """What stands inside the one fence that ``text`` is, or ``text`` itself."""
-    head, newline, body = text.strip().partition("\n")
-    if newline and _opens(head) and body.endswith(_FENCE):
-        return body[: -len(_FENCE)]
-    return text
 
 
 def _last_fence(text: str) -> str | None:
@@ -226,16 +199,12 @@ def _last_fence(text: str) -> str | None:
         if not mark:
             mark, lines = (line, []) if line.lstrip().startswith(_FENCE) else ("", lines)
         elif line.strip() == _FENCE:
-            found = "\n".join(lines) if _opens(mark) else found
+            marked = mark.strip().lower() in (_FENCE, _FENCE + "json")
+            found = "\n".join(lines) if marked else found
             mark = ""
         else:
             lines.append(line)
     return found
-
-
-def _opens(line: str) -> bool:
-    line = line.strip().lower()
-    return line in (_FENCE, _FENCE + "json")
 
 
 def _schema_text(schema: Any) -> str:
@@ -271,11 +240,12 @@ _ANYWHERE = -1
 class JsonMatchGrader(_JsonGrader):
     """How far the JSON of the response equals the reference: 1 or 0, or the share of its leaves.
 
-    Fields: ``response`` and ``reference`` (JSON text or the value). What is not JSON scores 0; more
-    than 200,000 characters are 0 with ``cause = "candidate"``. The order of members is ignored, 1
-    equals 1.0, true differs from 1, a missing member differs from ``null``, and letters are
-    composed (Unicode's form C). Source: ``JsonMatchGrader`` of py-openjudge 0.2.4, where a missing
-    member equals ``null`` and true equals 1. Metadata of ``share``: ``matched``, ``leaves``.
+    Fields: ``response`` and ``reference`` (JSON text or the value; ``null`` as text). What is not
+    JSON scores 0; more than 200,000 characters are 0 with ``cause = "candidate"``. The order
+    of members is ignored, 1 equals 1.0, true differs from 1, a missing member differs from
+    ``null``, and letters are composed (Unicode's form C). Source: ``JsonMatchGrader`` of
+    py-openjudge 0.2.4, where a missing member equals ``null`` and true equals 1. Metadata of
+    ``share``: ``matched``, ``leaves``.
 
     Args:
         measure: ``exact``: 1 for equal values, else 0; ``share``: |A ∩ B| / |A ∪ B| over the
@@ -283,7 +253,6 @@ class JsonMatchGrader(_JsonGrader):
         strict_order: The order of lists counts; false: lists are compared as multisets.
         ignore_extra_keys: What the reference lacks costs nothing; ``share`` is then the recall. Not
             for ``exact`` with ``strict_order = false``.
-        allow_fence: As in ``json_valid``.
         strict: As in ``json_valid``.
 
     >>> JsonMatchGrader().evaluate('{"b": 2, "a": 1.0}', '{"a": 1, "b": 2}').score
@@ -299,7 +268,6 @@ class JsonMatchGrader(_JsonGrader):
     strict_order: bool = True
     ignore_extra_keys: bool = False
     view: View = "final"
-    allow_fence: bool = False
     strict: bool = True
 
     def __post_init__(self) -> None:
@@ -337,7 +305,13 @@ class JsonMatchGrader(_JsonGrader):
 
 
 def _reference_value(reference: Any) -> Any:
-    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none."""
+    """The reference as a JSON value; ``GradingFailure(invalid_input)`` when it is none.
+
+    A null is a gap of the table; the text ``null`` is the value.
+    """
+    if reference is None:
+        message = "the sample has no reference"
+        raise GradingFailure(ErrorKind.INVALID_INPUT, message, {LACKED: ["reference"]})
     fault = ""
     if isinstance(reference, str):
         try:

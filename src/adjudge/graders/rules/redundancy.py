@@ -11,6 +11,7 @@ from typing import Any
 from adjudge.graders.base import (
     ParametricRule,
     UnitNumber,
+    is_nan,
 )
 from adjudge.graders.rules.similarity import (
     SetSimilarity,
@@ -326,7 +327,7 @@ def _signatures(steps: Iterable[ToolStep]) -> list[str]:
 
 
 def _step_count(given: Any) -> int | None:
-    if given is None:
+    if given is None or is_nan(given):
         return None
     if isinstance(given, float) and given.is_integer():
         given = int(given)  # as written by a table that has missing values

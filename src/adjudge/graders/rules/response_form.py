@@ -16,7 +16,7 @@ from adjudge.graders.base import (
     ParametricRule,
     UnitNumber,
     View,
-    check_integer,
+    check_parameter,
     require_package,
     require_text,
     split_words,
@@ -314,7 +314,8 @@ class SoftOverlongPunishmentGrader(ParametricRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(self.type_name, "cache_length", self.cache_length, 1, self.max_length)
+        within = Annotated[int, Between(1, self.max_length)]
+        check_parameter("cache_length", self.cache_length, within)
 
     def evaluate(self, response: str | None = None, response_length: Any = None) -> GraderScore:
         """Penalise one response."""

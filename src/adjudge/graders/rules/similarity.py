@@ -125,7 +125,8 @@ class SimilarityGrader(ParametricRule):
     """Similarity of response and reference by one named metric; the best of several references.
 
     Fields: ``response`` and ``reference`` (text or a list of texts). Identical texts score 1. A
-    text in which the metric finds nothing scores 1 against another such text, else 0.
+    text in which the metric finds nothing scores 1 against another such text, else 0. An empty
+    reference is ``invalid_input``.
 
     * ``rouge_l``: F1 of the longest common subsequence of tokens (Lin 2004, β = 1, no stemming);
     * ``bleu``: sentence BLEU / 100 by sacrebleu (exponential smoothing, effective order);
@@ -190,10 +191,9 @@ class StringMatchGrader(ParametricRule):
     """1 when the response matches the reference text, else 0; ``overlap`` gives a share.
 
     Fields: ``response`` and ``reference`` (text, or a list: the best counts). White space at the
-    ends is ignored, and letters are composed (Unicode's form C). An empty response scores 0, but 1
-    for ``exact`` against an empty reference; in other modes an empty reference is
-    ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge 0.2.4, whose ``overlap`` also
-    drops stop words.
+    ends is ignored, and letters are composed (Unicode's form C). An empty response scores 0; an
+    empty reference is ``invalid_input``. Source: ``StringMatchGrader`` of py-openjudge
+    0.2.4, whose ``overlap`` also drops stop words.
 
     Args:
         match: ``exact``, ``prefix``, ``suffix`` and ``contains``: the response is, begins with,
@@ -216,8 +216,8 @@ class StringMatchGrader(ParametricRule):
     def evaluate(self, response: str, reference: Any) -> GraderScore:
         """Match one response against its reference or references."""
         targets = [self._prepared(target) for target in read_references(reference)]
-        if self.match != "exact" and not all(map(self._has_content, targets)):
-            raise GradingFailure(ErrorKind.INVALID_INPUT, f"empty reference under {self.match!r}")
+        if self.match == "overlap" and not all(map(split_words, targets)):
+            raise GradingFailure(ErrorKind.INVALID_INPUT, "the reference has no words")
         text = text_in_view(response, self.view)
         if text is None:
             return self._score(0.0, NO_FINAL_TEXT)
@@ -227,9 +227,6 @@ class StringMatchGrader(ParametricRule):
 
     def _prepared(self, text: str) -> str:
         return (text.casefold() if self.ignore_case else text).strip()
-
-    def _has_content(self, target: str) -> bool:
-        return bool(split_words(target)) if self.match == "overlap" else bool(target)
 
 
 def rouge_l(text: str, target: str) -> float:
