@@ -429,9 +429,9 @@ class RequestBatcher:
 
     def _forget(self, item: _Item) -> None:
         item.done = True
-        self._open.pop(item, None)
+        del self._open[item]
         self._waiting.pop(item, None)
-        if self._shared.get(item.prepared.key) is item:
+        if self.settings.use_cache and self._shared.get(item.prepared.key) is item:
             del self._shared[item.prepared.key]
 
     def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
@@ -440,8 +440,8 @@ class RequestBatcher:
             self._cache.clear()  # another judge: its scores are on another ruler
             self._version = version
         if self.settings.use_cache:
+            self._cache.pop(key, None)
             self._cache[key] = now + self.settings.cache_ttl, response
-            self._cache.move_to_end(key)
             if len(self._cache) > self.settings.cache_size:
                 self._cache.popitem(last=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from typing import Any
@@ -46,8 +45,11 @@ class ClientCounts:
         if not cached:
             self.latencies.add(seconds)
         # Place 0 holds those below 0, the last one those above 1.
-        place = math.floor(min(max(response.score, -1.0), 2.0) * _BINS) + 1
-        self.histogram[min(max(place, 0), _BINS + (response.score > 1))] += 1
+        if 0 <= response.score <= 1:
+            place = min(int(response.score * _BINS) + 1, _BINS)
+        else:
+            place = 0 if response.score < 0 else -1
+        self.histogram[place] += 1
 
     def failed(self, kind: str) -> None:
         """A request was not scored."""
