@@ -213,9 +213,10 @@ def _read_refusal(call: ChatCall, response: HttpResponse) -> ServiceReply:
 def read_item(body: bytes) -> _Anything:
     """The one response in ``body``; ``None`` for what is no JSON."""
     try:
-        return _decode_item(body)
+        found: _Anything = _decode_item(body)
     except (ValueError, RecursionError):
         return None
+    return found
 
 
 def read_response(item: ReplyItem) -> JudgeResponse:
@@ -368,6 +369,6 @@ def build_requests(
             )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [
-        build_request(*row[:4], dict(zip(fields, row[4:], strict=True)))
-        for row in zip(*given.values(), strict=True)
+        build_request(prompt, completion, answer, kind, dict(zip(fields, more, strict=True)))
+        for prompt, completion, answer, kind, *more in zip(*given.values(), strict=True)
     ]
