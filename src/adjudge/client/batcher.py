@@ -181,7 +181,7 @@ class RequestBatcher:
         self._version: str | None = None
         self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._shared: dict[bytes, _Item] = {}
-        self._waiting: OrderedDict[_Item, None] = OrderedDict()
+        self._waiting: dict[_Item, None] = {}
         self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._names = itertools.count(1)
