@@ -133,6 +133,7 @@ async def test_a_body_that_is_no_answer_fails_all_and_is_asked_again(body: bytes
     found = await answers(line, "a", "bb")
     assert [kind(one) for one in found] == ["server_error"] * 2
     assert len(service.posts) == 2
+    assert line.metrics()["circuit_breaker"]["failure_count"] == 2
 
 
 @in_virtual_time

@@ -111,7 +111,7 @@ _Anything = ReplyItem | list[Any] | str | int | float | bool | None
 
 
 class _BatchReply(msgspec.Struct):
-    responses: list[_Anything] = []
+    responses: list[_Anything] | None = None
     error: Any = None
 
 
@@ -158,12 +158,12 @@ class ServiceWire:
                 return ServiceReply(text="", items=[_decode_item(response.body)])
             found = _decode_batch(response.body)
         except (ValueError, RecursionError):
-            raise malformed_failure(
-                response, "its body is not what a judge service answers"
-            ) from None
+            found = _BatchReply()
         if found.error is not None:
             error = _to_error_info(found.error)
             raise GradingFailure(error.kind, error.message, dict(error.failure_metadata))
+        if found.responses is None:
+            raise malformed_failure(response, "its body is not what a judge service answers")
         return ServiceReply(text="", items=found.responses)
 
 
