@@ -202,18 +202,6 @@ async def test_one_request_that_the_service_refuses_does_not_take_the_others_alo
 
 
 @in_virtual_time
-async def test_a_full_queue_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service()
-    monkeypatch.setattr(batcher, "MAX_WAITING", 4)
-    line = line_to(service, max_batch_size=16)
-    found = await answers(line, *("x" * n for n in range(6)))
-    assert scores(found) == [0.0, 0.01, 0.02, 0.03, None, None]
-    assert kind(found[5]) == "rate_limited"
-    assert "request queue full" in str(found[5].failure)
-    assert "raise max_concurrent_requests" in str(found[5].failure)
-
-
-@in_virtual_time
 async def test_who_leaves_takes_a_batch_along_only_when_nobody_else_waits() -> None:
     service = Service()
     service.plan = lambda n: 1.0

@@ -43,14 +43,11 @@ from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.wire import JudgeResponse
 
-MAX_WAITING = 10_000
-"""Requests that may wait for their batch; more are refused."""
-
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
 
 _MAX_CONCURRENT_ASKS = 5_000
-"""Requests of one call that are under way at once; more would fill the queue by themselves."""
+"""Requests of one call that are under way at once: each has its ``timeout`` from then on."""
 
 _RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
 _SPLIT_STATUSES = (400, 413, 422)
@@ -247,14 +244,6 @@ class RequestBatcher:
                 self.counts.shared += 1
                 item.callers.append(caller)
                 return
-        if len(self._waiting) >= MAX_WAITING:
-            problem = (
-                f"request queue full: {MAX_WAITING} requests wait to be sent; raise "
-                "max_concurrent_requests or max_batch_size, or ask for fewer at once"
-            )
-            failure = GradingFailure(ErrorKind.RATE_LIMITED, problem, {"local": True})
-            self._settle(caller, RequestOutcome(failure=failure), call.started)
-            return
         item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
         if self.settings.use_cache:
             self._shared[key] = item
@@ -264,8 +253,8 @@ class RequestBatcher:
         """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
         for item in list(self._open):
             left = [caller for caller in item.callers if caller[0] is not call]
-            for _ in range(len(item.callers) - len(left)):
-                self.counts.failed(ErrorKind.CANCELLED)
+            if gone := len(item.callers) - len(left):
+                self.counts.failures[str(ErrorKind.CANCELLED)] += gone
             item.callers = left
             if not left:
                 self._forget(item)

@@ -39,7 +39,8 @@ class ClientCounts:
     ) -> None:
         """A request has its outcome."""
         if response is None or response.score is None:
-            self.failed(failure.kind if isinstance(failure, GradingFailure) else "bug")
+            kind = failure.kind if isinstance(failure, GradingFailure) else "bug"
+            self.failures[str(kind)] += 1
             return
         self.scored += 1
         if not cached:
@@ -50,10 +51,6 @@ class ClientCounts:
         else:
             place = 0 if response.score < 0 else -1
         self.histogram[place] += 1
-
-    def failed(self, kind: str) -> None:
-        """A request was not scored."""
-        self.failures[str(kind)] += 1
 
 
 def collect_metrics(
