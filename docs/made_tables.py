@@ -218,7 +218,6 @@ def render_client_settings() -> str:
                 meaning,
             )
             for name, (default, meaning) in settings.items()
-            if "(no config key)" not in meaning
         ),
     )
 
