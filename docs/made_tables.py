@@ -158,7 +158,10 @@ def render_formats() -> str:
 def _documented_settings(cls: type[Any]) -> dict[str, tuple[Any, str]]:
     """Default and meaning of each setting: those of the class, from the lines of its docstring."""
     if issubclass(cls, BaseModel):
-        defaults = {name: field.default for name, field in cls.model_fields.items()}
+        defaults = {
+            name: msgspec.NODEFAULT if field.is_required() else field.default
+            for name, field in cls.model_fields.items()
+        }
     else:
         defaults = {one.name: one.default for one in msgspec.structs.fields(cls)}
     text = " ".join((cls.__doc__ or "").split())
@@ -215,7 +218,6 @@ def render_client_settings() -> str:
                 meaning,
             )
             for name, (default, meaning) in settings.items()
-            if "(no config key)" not in meaning
         ),
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.helpers.virtual_service import Service, answers, kind, line_to
 
 from adjudge.client.batcher import RequestOutcome
-from adjudge.client.exchange import encode_request
+from adjudge.client.exchange import prepare_request
 from adjudge.engine.clock import run_virtual
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import HttpRequest, HttpResponse
@@ -65,7 +65,7 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
 )
 def test_what_json_would_write_as_something_else_is_not_sent(given: dict[str, Any]) -> None:
     with pytest.raises(GradingFailure, match="cannot be sent") as caught:
-        encode_request(JudgeRequest(**{"prompt": "p", "completion": "c", **given}))
+        prepare_request(JudgeRequest(**{"prompt": "p", "completion": "c", **given}))
     assert caught.value.kind is ErrorKind.INVALID_INPUT
 
 

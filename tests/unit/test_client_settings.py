@@ -94,19 +94,12 @@ def test_a_key_is_named_and_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         settings(api_key="${A}", api_key_env="B")
 
 
-def test_an_unset_optional_key_is_no_error() -> None:
-    assert settings(api_key="${JUDGE_MODEL_API_KEY}").key_required is False
-    assert settings(api_key=None).key_required is False
-    assert settings(api_key_env="MY_KEY").key_required is True
-
-
 @pytest.mark.parametrize(
     ("key", "config"),
     [
         ("max_batchsize", {"max_batchsize": 8}),
-        ("key_required", {"key_required": True}),
-        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, True, "many")],
-        *[("timeout", {"timeout": one}) for one in ("soon", -1, True)],
+        *[("max_batch_size", {"max_batch_size": one}) for one in (129, 0, 1.5, "many")],
+        *[("timeout", {"timeout": one}) for one in ("soon", -1)],
         ("batch_timeout", {"timeout": 0.02}),
         ("timeout", {"timeout": float("nan")}),
         ("use_cache", {"use_cache": "maybe"}),

@@ -179,7 +179,7 @@ def test_the_key_is_sent_and_stays_out_of_the_object(monkeypatch: pytest.MonkeyP
     async def check(place: Rendezvous) -> None:
         ours, line = client(place, api_key_env="SOME_KEY")
         await ours.judge(sample("a", size=1))
-        assert line.headers[0]["Authorization"] == "Bearer k3y"
+        assert line.headers[0]["authorization"] == "Bearer k3y"
         assert b"k3y" not in pickle.dumps(ours)
         assert pickle.loads(pickle.dumps(ours)).url == "http://judge:8888"
 

@@ -24,19 +24,11 @@ __all__ = [
     "create_judge_reward",
 ]
 
-_MODULE_OF = {
-    "BaseJudgeReward": "reward_system",
-    "JudgeRewardResult": "reward_system",
-    "JudgeRewardSystem": "reward_system",
-    "MultiCritiqueJudge": "reward_system",
-    "ServedGrader": "grader",
-    "create_judge_reward": "reward_system",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'adjudge.client' has no attribute {name!r}")
-    value = getattr(import_module(f"adjudge.client.{_MODULE_OF[name]}"), name)
+    home = "grader" if name == "ServedGrader" else "reward_system"
+    value = getattr(import_module(f"adjudge.client.{home}"), name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""Requests in batches on one event loop: several in flight, each response matched by its id.
+"""A client of one judge service: requests in batches, each response matched by its id.
 
 ::
 
@@ -20,11 +20,13 @@ import random
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from adjudge.client.exchange import (
     PreparedRequest,
+    ReplyItem,
     ServiceReply,
     ServiceWire,
     add_advice,
@@ -36,18 +38,87 @@ from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.base import Reply
+from adjudge.judges.endpoint.connections import Connection, EndpointKey, aclose_one, connect
 from adjudge.judges.endpoint.endpoint import Endpoint
 from adjudge.judges.endpoint.limits import full_jitter
 from adjudge.wire import JudgeResponse
 
-MAX_WAITING = 10_000
-"""Requests that may wait for their batch; more are refused."""
-
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
 
+_MAX_CONCURRENT_ASKS = 5_000
+"""Requests of one call that are under way at once: each has its ``timeout`` from then on."""
+
 _RETRY_BASE_S, _RETRY_CAP_S = 0.5, 10.0
 _SPLIT_STATUSES = (400, 413, 422)
+_client_numbers = itertools.count()
+
+
+class ServiceClient:
+    """Asks one judge service; every object has limits, breaker and cache of its own.
+
+    Configuration only, for any thread, loop and process: what belongs to an event loop is opened by
+    the first request on it, and closes with :meth:`aclose` or with the loop. A pickled client, and
+    one in a forked child, starts anew. ``breaker_waits``: requests wait for the end of an outage.
+    """
+
+    def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
+        self.settings = settings
+        self._breaker_waits = breaker_waits
+        self._closed = False
+        self._connections: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[Connection, RequestBatcher]
+        ] = WeakKeyDictionary()
+        self._endpoint_key = EndpointKey(
+            provider=f"judge-service-{next(_client_numbers)}",
+            base_urls=(settings.judge_url,),
+            key_env=settings.api_key_env,
+            settings=settings.endpoint(breaker_waits=breaker_waits),
+            owner="judge service",
+        )
+
+    def __getstate__(self) -> tuple[ClientSettings, bool]:
+        return self.settings, self._breaker_waits
+
+    def __setstate__(self, state: tuple[ClientSettings, bool]) -> None:
+        ServiceClient.__init__(self, state[0], breaker_waits=state[1])
+
+    async def ask(self, prepared: Sequence[PreparedRequest]) -> list[RequestOutcome]:
+        """One outcome per request, in order; runs on the running loop, whichever it is."""
+        batcher = await self.batcher()
+        outcomes: list[RequestOutcome] = []
+        for start in range(0, len(prepared), _MAX_CONCURRENT_ASKS):
+            outcomes += await batcher.ask(prepared[start : start + _MAX_CONCURRENT_ASKS])
+        return outcomes
+
+    async def batcher(self) -> RequestBatcher:
+        """The running loop's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
+        loop = asyncio.get_running_loop()
+        found = self._connections.get(loop)
+        if not self._closed and (found is None or found[0].closed):
+            connection = await connect(self._endpoint_key, None)
+            found = self._connections.get(loop)
+            if found is None or found[0] is not connection:
+                connection.models.add("judge service")
+                found = connection, RequestBatcher(self.settings, connection.endpoint)
+                self._connections[loop] = found
+        if self._closed or found is None:
+            raise RuntimeError("this client of a judge service is closed")
+        return found[1]
+
+    async def metrics(self) -> dict[str, Any]:
+        """The running loop's counts, also after :meth:`aclose`."""
+        found = self._connections.get(asyncio.get_running_loop())
+        batcher = await self.batcher() if found is None else found[1]
+        return batcher.metrics()
+
+    async def aclose(self) -> None:
+        """End what is under way on the running loop and close its connections, for good."""
+        self._closed = True
+        found = self._connections.get(asyncio.get_running_loop())
+        if found is not None:
+            await found[1].aclose()
+            await aclose_one(found[0])
 
 
 class RequestOutcome(msgspec.Struct, gc=False):
@@ -107,7 +178,7 @@ class RequestBatcher:
         self._version: str | None = None
         self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._shared: dict[bytes, _Item] = {}
-        self._waiting: OrderedDict[_Item, None] = OrderedDict()
+        self._waiting: dict[_Item, None] = {}
         self._batches: dict[asyncio.Task[None], Sequence[_Item]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._names = itertools.count(1)
@@ -173,14 +244,6 @@ class RequestBatcher:
                 self.counts.shared += 1
                 item.callers.append(caller)
                 return
-        if len(self._waiting) >= MAX_WAITING:
-            problem = (
-                f"request queue full: {MAX_WAITING} requests wait to be sent; raise "
-                "max_concurrent_requests or max_batch_size, or ask for fewer at once"
-            )
-            failure = GradingFailure(ErrorKind.RATE_LIMITED, problem, {"local": True})
-            self._settle(caller, RequestOutcome(failure=failure), call.started)
-            return
         item = _Item(f"r{next(self._names)}", prepared, started, [caller], call.started)
         if self.settings.use_cache:
             self._shared[key] = item
@@ -190,8 +253,8 @@ class RequestBatcher:
         """Nobody waits for a call any more; nor for a batch where nobody waits for its items."""
         for item in list(self._open):
             left = [caller for caller in item.callers if caller[0] is not call]
-            for _ in range(len(item.callers) - len(left)):
-                self.counts.failed(ErrorKind.CANCELLED)
+            if gone := len(item.callers) - len(left):
+                self.counts.failures[str(ErrorKind.CANCELLED)] += gone
             item.callers = left
             if not left:
                 self._forget(item)
@@ -225,13 +288,13 @@ class RequestBatcher:
     def _next_batch(self) -> list[_Item]:
         items: list[_Item] = []
         size = 0
-        while self._waiting and len(items) < self.settings.max_batch_size:
-            item = next(iter(self._waiting))
+        for item in itertools.islice(self._waiting, self.settings.max_batch_size):
             size += len(item.prepared.body)
             if items and size > MAX_BATCH_BYTES:
                 break
-            del self._waiting[item]
             items.append(item)
+        for item in items:
+            del self._waiting[item]
         return items
 
     async def _run(self, items: Sequence[_Item]) -> None:
@@ -256,7 +319,9 @@ class RequestBatcher:
         if not items:
             return
         wire = ServiceWire(self.settings, [(item.name, item.prepared.body) for item in items])
-        self.counts.sent(len(items))
+        self.counts.posts += 1
+        self.counts.travelled += len(items)
+        self.counts.batched += len(items) if len(items) > 1 else 0
         try:
             reply = await self.endpoint.ask(wire.call, wire)
         except GradingFailure as failure:
@@ -274,29 +339,28 @@ class RequestBatcher:
 
     def _match(self, items: Sequence[_Item], reply: Reply) -> None:
         """Give each item the one response that names it."""
-        raw = reply.responses if isinstance(reply, ServiceReply) else []
-        read = [response for one in raw if (response := read_response(one)) is not None]
-        if len(items) == len(raw) == len(read) == 1 and read[0].request_id is None:
+        came = reply.items if isinstance(reply, ServiceReply) else []
+        read = [one for one in came if isinstance(one, ReplyItem)]
+        if len(items) == len(came) == len(read) == 1 and read[0].request_id is None:
             read[0].request_id = items[0].name  # there is nothing else that it could be about
-        times = Counter([response.request_id for response in read])
-        found = {response.request_id: response for response in read}
+        named = [(one.request_id, one) for one in read if isinstance(one.request_id, str)]
+        times, found = Counter([name for name, _ in named]), dict(named)
         for item in items:
-            response = found.pop(item.name, None)
-            if response is None or times[item.name] > 1:
+            if times[item.name] == 1:
+                response = read_response(found[item.name])
+                failure = to_failure(response.error) if response.error is not None else None
+            else:
                 problem = f"has {times[item.name] or 'no'} responses with this request's request_id"
-                self._retry(
-                    item,
-                    GradingFailure(
-                        ErrorKind.SERVER_ERROR,
-                        f"the service's reply {problem} ({len(raw)} responses to {len(items)} "
-                        "requests)",
-                    ),
+                failure = GradingFailure(
+                    ErrorKind.SERVER_ERROR,
+                    f"the service's reply {problem} ({len(came)} responses to {len(items)} "
+                    "requests)",
                 )
-            elif response.error is not None:
-                self._retry(item, to_failure(response.error))
+            if failure is not None:
+                self._retry(item, failure)
             else:
                 self._end(item, response)
-        self.counts.strays += len(raw) - len(read) + sum(times[name] for name in found)
+        self.counts.strays += len(came) - sum(times[item.name] for item in items)
 
     def _retry(self, item: _Item, failure: GradingFailure) -> None:
         """The service answered, and this request has no score: ask again if it may pass."""
@@ -326,13 +390,16 @@ class RequestBatcher:
             return
         self._forget(item)
         now = self._loop.time()
-        response, failure = None, None
+        response: JudgeResponse | None = None
+        failure: Exception | None = None
         if isinstance(outcome, JudgeResponse):
             response = outcome
             response.request_id = None  # on the wire the request went by another name
             self._keep(item.prepared.key, response, now)
-        else:
+        elif isinstance(outcome, GradingFailure):
             failure = add_advice(outcome, self.settings)
+        else:
+            failure = outcome
         for n, caller in enumerate(item.callers):
             self._settle(caller, RequestOutcome(response, failure, shared=n > 0), now)
 
@@ -351,9 +418,9 @@ class RequestBatcher:
 
     def _forget(self, item: _Item) -> None:
         item.done = True
-        self._open.pop(item, None)
+        del self._open[item]
         self._waiting.pop(item, None)
-        if self._shared.get(item.prepared.key) is item:
+        if self.settings.use_cache and self._shared.get(item.prepared.key) is item:
             del self._shared[item.prepared.key]
 
     def _keep(self, key: bytes, response: JudgeResponse, now: float) -> None:
@@ -362,8 +429,8 @@ class RequestBatcher:
             self._cache.clear()  # another judge: its scores are on another ruler
             self._version = version
         if self.settings.use_cache:
+            self._cache.pop(key, None)
             self._cache[key] = now + self.settings.cache_ttl, response
-            self._cache.move_to_end(key)
             if len(self._cache) > self.settings.cache_size:
                 self._cache.popitem(last=False)
 

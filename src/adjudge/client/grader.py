@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.client.connection import ServiceClient
+from adjudge.client.batcher import ServiceClient
 from adjudge.client.exchange import prepare_request, read_key
 from adjudge.client.settings import ClientSettings
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -28,7 +28,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
+from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -139,7 +139,6 @@ class ServedGrader(BaseGrader):
         name: str = "",
     ) -> None:
         super().__init__(name, description="the score that a judge service gives")
-        key = {} if api_key_env in (None, JUDGE_KEY_VARIABLE) else {"api_key_env": api_key_env}
         settings = ClientSettings.from_config(
             {
                 "judge_url": url,
@@ -149,16 +148,16 @@ class ServedGrader(BaseGrader):
                 "max_concurrent_requests": max_concurrent_requests,
                 "use_cache": False,
                 "circuit_breaker_timeout": 5.0,
-                **key,
+                "api_key_env": api_key_env,
             }
         )
         # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
-        self._client = ServiceClient(msgspec.structs.replace(settings, breaker_waits=True))
+        self._client = ServiceClient(settings, breaker_waits=True)
 
     def check_machine(self) -> None:
         """The key is in the environment, where its variable is named."""
         try:
-            read_key(self._client.settings)
+            read_key(self._client.settings.api_key_env)
         except GradingFailure as failure:
             raise ConfigError(str(failure)) from None
 
@@ -172,16 +171,24 @@ class ServedGrader(BaseGrader):
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
             raise answer.failure or AssertionError("an answer without response or failure")
         version = (response.metadata or {}).get("model_version")
-        extras = {"model_version": version}
-        extras |= {name: getattr(response, name) for name in ("detailed_scores", "confidence")}
-        provenance = Provenance(
-            source="shared" if answer.shared else "live",
-            model=version if isinstance(version, str) else None,
-            latency_s=answer.latency,
+        metadata = {
+            "model_version": version,
+            "detailed_scores": response.detailed_scores,
+            "confidence": response.confidence,
+        }
+        return GraderScore(
+            self.name,
+            response.score,
+            response.explanation or "",
+            {name: value for name, value in metadata.items() if value is not None},
+            self.score_range,
+            self.role,
+            Provenance(
+                source="live",
+                model=version if isinstance(version, str) else None,
+                latency_s=answer.latency,
+            ),
         )
-        metadata = {name: value for name, value in extras.items() if value is not None}
-        own = self.score_range, self.role, provenance
-        return GraderScore(self.name, response.score, response.explanation or "", metadata, *own)
 
 
 def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:

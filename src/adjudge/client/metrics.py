@@ -28,14 +28,7 @@ class ClientCounts:
         self.posts = self.travelled = self.batched = self.strays = 0
         self.failures: Counter[str] = Counter()
         self.latencies = LatencyHistogram()
-        self.histogram = [0] * _BINS
-        self.below = self.above = 0
-
-    def sent(self, size: int) -> None:
-        """A batch of ``size`` requests is on its way."""
-        self.posts += 1
-        self.travelled += size
-        self.batched += size if size > 1 else 0
+        self.histogram = [0] * (_BINS + 2)
 
     def answered(
         self,
@@ -46,21 +39,18 @@ class ClientCounts:
     ) -> None:
         """A request has its outcome."""
         if response is None or response.score is None:
-            self.failed(failure.kind if isinstance(failure, GradingFailure) else "bug")
+            kind = failure.kind if isinstance(failure, GradingFailure) else "bug"
+            self.failures[str(kind)] += 1
             return
         self.scored += 1
         if not cached:
             self.latencies.add(seconds)
+        # Place 0 holds those below 0, the last one those above 1.
         if 0 <= response.score <= 1:
-            self.histogram[min(int(response.score * _BINS), _BINS - 1)] += 1
-        elif response.score < 0:
-            self.below += 1
+            place = min(int(response.score * _BINS) + 1, _BINS)
         else:
-            self.above += 1
-
-    def failed(self, kind: str) -> None:
-        """A request was not scored."""
-        self.failures[str(kind)] += 1
+            place = 0 if response.score < 0 else -1
+        self.histogram[place] += 1
 
 
 def collect_metrics(
@@ -75,7 +65,8 @@ def collect_metrics(
     scores, cached ones too, between its ``edges``, and outside. ``last_failure_time`` is in POSIX
     seconds.
     """
-    stats = endpoint.stats
+    stats, detector = endpoint.stats, endpoint.servers[0].detector
+    now, failed_at = asyncio.get_running_loop().time(), detector.failed_at
     total, errors = max(counts.requests, 1), sum(counts.failures.values())
     elapsed = max(time.monotonic() - counts.started, 1e-9)
     return {
@@ -102,20 +93,13 @@ def collect_metrics(
         "loop_lag_max": stats.loop_lag_max_s,
         "reward_histogram": {
             "edges": [edge / _BINS for edge in range(_BINS + 1)],
-            "counts": list(counts.histogram),
-            "below": counts.below,
-            "above": counts.above,
+            "counts": counts.histogram[1:-1],
+            "below": counts.histogram[0],
+            "above": counts.histogram[-1],
         },
-        "circuit_breaker": _breaker_metrics(endpoint),
-    }
-
-
-def _breaker_metrics(endpoint: Endpoint) -> dict[str, Any]:
-    now = asyncio.get_running_loop().time()
-    detector = endpoint.servers[0].detector
-    ago = None if detector.failed_at is None else now - detector.failed_at
-    return {
-        "state": detector.state(now).upper(),
-        "failure_count": detector.failures,
-        "last_failure_time": None if ago is None else time.time() - ago,
+        "circuit_breaker": {
+            "state": detector.state(now).upper(),
+            "failure_count": detector.failures,
+            "last_failure_time": failed_at and time.time() - now + failed_at,
+        },
     }

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from typing import Any
 
 import msgspec
 
-from adjudge.client.exchange import with_unicode_text
+from adjudge.client.exchange import (
+    ReplyItem,
+    make_post,
+    read_item,
+    read_response,
+    with_unicode_text,
+)
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import HttpRequest, HttpResponse, Transport
+from adjudge.judges.base import HttpResponse, Transport
+from adjudge.judges.wire.common import parse_retry_after
 from adjudge.judges.wire.transport import AiohttpTransport, normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, GroupRequest, JudgeResponse
 
 _MAX_PAUSE_S = 30.0
-_decoder = msgspec.json.Decoder(JudgeResponse)
 
 
 class GroupClient:
@@ -110,7 +115,7 @@ class GroupClient:
                 if (answer := _read_answer(response, request)) is not None:
                     return answer
                 failure = _retryable_failure(response)
-                pause = max(pause, _retry_after(response))
+                pause = max(pause, min(parse_retry_after(response.headers) or 0.0, _MAX_PAUSE_S))
             except GradingFailure as error:
                 if error.kind is not ErrorKind.CONNECTION:
                     raise
@@ -121,12 +126,9 @@ class GroupClient:
         raise AssertionError("max_attempts is at least 1")
 
     async def _post(self, body: bytes) -> HttpResponse:
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(self.api_key_env, "").strip():
-            headers["Authorization"] = f"Bearer {key}"
         if self._transport is None:
             self._transport = AiohttpTransport()
-        request = HttpRequest(path="/group_judge", headers=headers, body=body)
+        request = make_post("/group_judge", body, self.api_key_env)
         return await self._transport.post(self.url, request)
 
 
@@ -139,23 +141,19 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
         raise GradingFailure(ErrorKind.AUTH, "the judge service refused the key (api_key_env)")
     if response.status == 404:
         raise GradingFailure(ErrorKind.UNSUPPORTED, "this judge service has no /group_judge")
-    try:
-        answer = _decoder.decode(response.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    item = read_item(response.body)
+    if not isinstance(item, ReplyItem) or item.request_id not in (None, request.request_id):
         return None
     if request.aborted and response.status == 200:
+        return JudgeResponse(request_id=request.request_id)
+    answer = read_response(item)
+    if item.error is not None and response.status in (400, 413, 422):
         return answer
-    settled = answer.metadata is not None and "group" in answer.metadata
-    if settled or (answer.error is not None and response.status in (400, 413, 422)):
-        return answer
-    return None
+    is_settled = answer.metadata is not None and "group" in answer.metadata
+    has_outcome = (response.status == 200) if answer.error is None else item.error is not None
+    return answer if is_settled and has_outcome else None
 
 
 def _retryable_failure(response: HttpResponse) -> GradingFailure:
     kind = ErrorKind.RATE_LIMITED if response.status == 429 else ErrorKind.SERVER_ERROR
     return GradingFailure(kind, f"the judge service answered {response.status}")
-
-
-def _retry_after(response: HttpResponse) -> float:
-    text = response.headers.get("retry-after", "")
-    return min(float(text), _MAX_PAUSE_S) if text.isdigit() else 0.0

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -21,22 +19,22 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from adjudge.client.batcher import RequestOutcome
-from adjudge.client.connection import ServiceClient
+from adjudge.client.batcher import RequestOutcome, ServiceClient
 from adjudge.client.exchange import (
     PreparedRequest,
+    ReplyItem,
     RequestOrFailure,
     build_request,
     build_requests,
     prepare_request,
+    read_item,
     read_response,
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import run_all, run_blocking, run_on_engine
+from adjudge.engine.loop import on_engine, run_all, run_blocking, run_on_engine
 from adjudge.errors import (
-    PASSING_KINDS,
     ConfigError,
     ErrorKind,
     GradingFailure,
@@ -55,8 +53,7 @@ class JudgeRewardResult(msgspec.Struct, frozen=True):
     """One reward; ``score`` is ``None`` when the judge failed, and ``error`` says why.
 
     ``source``: ``judge``, ``rule_fallback`` (then ``error`` is why the judge was replaced) or
-    ``none``. ``latency`` in seconds, waiting for a batch included. ``json_response`` is the
-    service's response as plain data.
+    ``none``. ``latency`` in seconds, waiting for a batch included.
     """
 
     score: float | None
@@ -66,9 +63,15 @@ class JudgeRewardResult(msgspec.Struct, frozen=True):
     cached: bool = False
     explanation: str | None = None
     detailed_scores: dict[str, float | None] | None = None
-    json_response: dict[str, Any] | None = None
     error: str | None = None
     error_kind: ErrorKind | None = None
+    response: JudgeResponse | None = None
+
+    @property
+    def json_response(self) -> dict[str, Any] | None:
+        """The service's response as plain data."""
+        found: dict[str, Any] | None = msgspec.to_builtins(self.response)
+        return found
 
     def as_reward(self) -> dict[str, Any]:
         """As a mapping: ``reward`` and ``acc_reward`` (the same; ``None`` is missing).
@@ -120,62 +123,20 @@ _log = logging.getLogger("JudgeReward")
 _log.parent = logging.getLogger("adjudge")
 
 
-class FailureLog:
-    """Logs each outage of the service and its end, other failures by kind, and at DEBUG all.
-
-    An outage begins with a call without a score that failed for a reason that may pass, and ends
-    with the next score.
-    """
-
-    def __init__(self) -> None:
-        self._failures = LogLimiter()
-        self._outage: LogLimiter | None = None
-        self._replaced: Counter[str] = Counter()
-        """The rewards of the outage by source."""
-        self._scored_at = -math.inf
-
-    def log_call(self, results: Sequence[JudgeRewardResult], started: float) -> None:
-        """The rewards of one call, which began at ``started`` (of ``time.monotonic``)."""
-        if any(one.source == "judge" and not one.cached for one in results):
-            self._end_outage()
-            self._scored_at = time.monotonic()
-        is_debug = _log.isEnabledFor(logging.DEBUG)
-        for one in results:
-            if one.error is not None:
-                passes = one.source == "rule_fallback" or one.error_kind in PASSING_KINDS
-                self._warn(one, is_outage=passes and started >= self._scored_at)
-            if not is_debug:
-                continue
-            _log.debug(
-                "request %s: %s%s in %.1f ms%s",
-                one.request_id or "-",
-                one.source,
-                "" if one.error is None else f" ({one.error_kind})",
-                1000 * one.latency,
-                ", cached" if one.cached else "",
-            )
-
-    def _warn(self, failed: JudgeRewardResult, *, is_outage: bool) -> None:
-        limiter, key = self._failures, (failed.source, failed.error_kind)
-        if is_outage:
-            limiter = self._outage = self._outage or LogLimiter()
-            key = (failed.source, None)  # its kinds change while it lasts
-            self._replaced[failed.source] += 1
-        if count := limiter.count(key):
-            by_rule = failed.source == "rule_fallback"
-            what = "a rule gives the score" if by_rule else "the reward is missing"
-            _log.warning("%s (%s, %d ×): %s", what, failed.error_kind, count, failed.error)
-
-    def _end_outage(self) -> None:
-        if self._outage is not None:
-            by_rule, missing = self._replaced["rule_fallback"], self._replaced["none"]
-            _log.warning(
-                "the judge service answers again: a rule gave %d rewards meanwhile, %d are missing",
-                by_rule,
-                missing,
-            )
-            self._outage = None
-            self._replaced.clear()
+def _log_result(result: JudgeRewardResult, failures: LogLimiter) -> None:
+    """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
+    if result.error is not None and (n := failures.count((result.source, result.error_kind))):
+        by_rule = result.source == "rule_fallback"
+        what = "a rule gives the score" if by_rule else "the reward is missing"
+        _log.warning("%s (%s, %d ×): %s", what, result.error_kind, n, result.error)
+    _log.debug(
+        "request %s: %s%s in %.1f ms%s",
+        result.request_id or "-",
+        result.source,
+        "" if result.error is None else f" ({result.error_kind})",
+        1000 * result.latency,
+        ", cached" if result.cached else "",
+    )
 
 
 _MOST_FINAL = 8
@@ -208,7 +169,7 @@ class BaseJudgeReward:
             config if isinstance(config, ClientSettings) else ClientSettings.from_config(config)
         )
         self._client = ServiceClient(self.settings)
-        self._log = FailureLog()
+        self._failures = LogLimiter()
         self._final_in_row = 0
 
     def __repr__(self) -> str:
@@ -320,13 +281,14 @@ class BaseJudgeReward:
         a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. Raises
         ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
         """
-        answer = run_blocking(self._client.ask([prepare_request(request)]))[0]
-        if answer.response is None:
-            raise answer.failure or AssertionError("an answer without response or failure")
-        if answer.cached:
-            kept = {**(answer.response.metadata or {}), "cached": True}
-            return msgspec.structs.replace(answer.response, metadata=kept)
-        return answer.response
+        outcome = run_blocking(self._client.ask([prepare_request(request)]))[0]
+        if outcome.response is None:
+            raise outcome.failure or AssertionError("an outcome without response or failure")
+        # A copy: the response may be another caller's, too, and is kept.
+        response = msgspec.convert(msgspec.to_builtins(outcome.response), JudgeResponse)
+        if outcome.cached:
+            response.metadata = {**(response.metadata or {}), "cached": True}
+        return response
 
     # ── how it is done ───────────────────────────────────────────────────────────────────────
 
@@ -335,34 +297,29 @@ class BaseJudgeReward:
         return type(self)._request_judge is not BaseJudgeReward._request_judge  # noqa: SLF001
 
     def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
-        if not self._overridden:
-            return run_blocking(self._ask(_prepare_all(asked)))
-        started = time.monotonic()
+        if not self._overridden or on_engine():  # where it refuses: threads would wait for it
+            return run_blocking(self._ask([_prepare(one) for one in asked]))
         with ThreadPoolExecutor(self.settings.max_concurrent_requests) as threads:
             outcomes = list(threads.map(self._ask_override, asked))
-        return run_blocking(self._finish(asked, outcomes, started))
+        return run_blocking(self._finish(asked, outcomes))
 
     async def _acompute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         if self._overridden:
             return await asyncio.to_thread(self._compute, asked)
-        return await run_on_engine(self._ask(_prepare_all(asked)))
+        return await run_on_engine(self._ask([_prepare(one) for one in asked]))
 
     async def _ask(
         self, prepared: Sequence[PreparedRequest | GradingFailure]
     ) -> list[JudgeRewardResult]:
-        started = time.monotonic()
         sendable = [one for one in prepared if isinstance(one, PreparedRequest)]
         answers = iter(await self._client.ask(sendable))
-        requests: list[RequestOrFailure] = []
-        outcomes = []
-        for one in prepared:
-            if isinstance(one, PreparedRequest):
-                requests.append(one.request)
-                outcomes.append(next(answers))
-            else:
-                requests.append(one)
-                outcomes.append(RequestOutcome(failure=one))
-        return await self._finish(requests, outcomes, started)
+        return await self._finish(
+            [one.request if isinstance(one, PreparedRequest) else one for one in prepared],
+            [
+                next(answers) if isinstance(one, PreparedRequest) else RequestOutcome(failure=one)
+                for one in prepared
+            ],
+        )
 
     def _ask_override(self, asked: RequestOrFailure) -> RequestOutcome:
         started = time.monotonic()
@@ -380,10 +337,7 @@ class BaseJudgeReward:
         return outcome
 
     async def _finish(
-        self,
-        asked: Sequence[RequestOrFailure],
-        outcomes: Sequence[RequestOutcome],
-        started: float,
+        self, asked: Sequence[RequestOrFailure], outcomes: Sequence[RequestOutcome]
     ) -> list[JudgeRewardResult]:
         """Outcomes as results, with a rule in its place where that is wanted and allowed."""
         found = [self._result(*one) for one in zip(asked, outcomes, strict=True)]
@@ -391,30 +345,34 @@ class BaseJudgeReward:
             missing = [place for place, one in enumerate(found) if one.source == "none"]
             # Rules may take their time in processes of their own.
             await run_all(self._replace(found, n, asked[n], outcomes[n]) for n in missing)
-        self._log.log_call(found, started)
+        is_debug = _log.isEnabledFor(logging.DEBUG)
+        for result in found:
+            if is_debug or result.error is not None:
+                _log_result(result, self._failures)
         return found
 
     def _result(self, asked: RequestOrFailure, outcome: RequestOutcome) -> JudgeRewardResult:
         name = asked.request_id if isinstance(asked, JudgeRequest) else None
-        failure, response, latency = outcome.failure, outcome.response, outcome.latency
+        failure, response = outcome.failure, outcome.response
         if failure is None and response is not None:
             self._final_in_row = 0
+            details = response.detailed_scores
             return JudgeRewardResult(
                 response.score,
                 "judge",
                 name,
-                latency,
+                outcome.latency,
                 outcome.cached,
                 response.explanation,
-                response.detailed_scores,
-                msgspec.to_builtins(response),
+                None if details is None else {**details},  # the response is others' as well
+                response=response,
             )
         if not isinstance(failure, GradingFailure):
-            raise failure or AssertionError("an answer without response or failure")
+            raise failure or AssertionError("an outcome without response or failure")
         if failure.final:
             self._count_final(failure)
         return JudgeRewardResult(
-            None, "none", name, latency, error=str(failure), error_kind=failure.kind
+            None, "none", name, outcome.latency, error=str(failure), error_kind=failure.kind
         )
 
     async def _replace(
@@ -451,23 +409,20 @@ class BaseJudgeReward:
             raise JudgeUnavailable(message, failure.kind)
 
 
-def _prepare_all(asked: Sequence[RequestOrFailure]) -> list[PreparedRequest | GradingFailure]:
-    """Requests as bytes, in the caller's thread; what cannot be sent as its failure."""
-    found: list[PreparedRequest | GradingFailure] = []
-    for one in asked:
-        try:
-            found.append(one if isinstance(one, GradingFailure) else prepare_request(one))
-        except GradingFailure as failure:
-            found.append(failure)
-    return found
+def _prepare(asked: RequestOrFailure) -> PreparedRequest | GradingFailure:
+    """A request as bytes, in the caller's thread; what cannot be sent as its failure."""
+    try:
+        return asked if isinstance(asked, GradingFailure) else prepare_request(asked)
+    except GradingFailure as failure:
+        return failure
 
 
 def _override_response(found: Any) -> JudgeResponse:
     """What an override returned; ``TypeError`` for what is neither a response nor like one."""
     if isinstance(found, JudgeResponse | Mapping):
-        response = read_response(msgspec.json.encode(found))
-        if response is not None:
-            return response
+        item = read_item(msgspec.json.encode(found))
+        if isinstance(item, ReplyItem):
+            return read_response(item)
     kind = type(found).__name__
     raise TypeError(f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}")
 

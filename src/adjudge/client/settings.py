@@ -8,19 +8,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta
+from pydantic import ConfigDict, Field, field_validator
 
-from adjudge.config import check_keys, interpolate
+from adjudge.config import interpolate
+from adjudge.config_tables import ConfigTable, validate_model
 from adjudge.errors import ConfigError
 from adjudge.judges.endpoint.settings import EndpointSettings
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_BATCH
 
-JUDGE_URL_VARIABLE = "JUDGE_MODEL_URL"
-
 VARIABLES = {
-    "judge_url": JUDGE_URL_VARIABLE,
+    "judge_url": "JUDGE_MODEL_URL",
     "max_batch_size": "JUDGE_MAX_BATCH_SIZE",
     "max_concurrent_requests": "JUDGE_MAX_CONCURRENT",
     "batch_timeout": "JUDGE_BATCH_TIMEOUT",
@@ -32,12 +30,11 @@ _ONE_VARIABLE = re.compile(r"\s*\$\{([A-Za-z_][A-Za-z0-9_]*)\}\s*\Z")
 _WHERE = "config"
 
 
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ClientSettings(ConfigTable):
     """How the client asks; :meth:`from_config` reads a config and the environment.
 
     ``judge_url``: the service's address, without ``/judge``.
     ``api_key_env``: the variable that holds the key, read at every request.
-    ``key_required``: whether that variable was named, so that it must be set (no config key).
     ``use_cache``: whether equal requests get one score, those in flight included.
     ``cache_size``: how many scores are kept; the least recently used goes first.
     ``cache_ttl``: seconds that a score is kept.
@@ -50,69 +47,70 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``circuit_breaker_threshold``: failures in a row after which nothing is sent. Each send counts,
     retries too.
     ``circuit_breaker_timeout``: seconds until one request may test the service again.
-    ``breaker_waits``: whether requests wait meanwhile instead of failing at once (no config key).
     """
+
+    model_config = ConfigDict(strict=False)  # text is read as what it says: variables are text
 
     judge_url: str
     api_key_env: str = JUDGE_KEY_VARIABLE
-    key_required: bool = False
     use_cache: bool = True
-    cache_size: Annotated[int, Meta(ge=1, le=10_000_000)] = 5000
-    cache_ttl: Annotated[float, Meta(ge=0.001, le=1e9)] = 3600.0
-    max_batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] = 16
-    batch_timeout: Annotated[float, Meta(ge=0, le=60)] = 0.05
-    max_concurrent_requests: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    timeout: Annotated[float, Meta(ge=0.01, le=86_400)] = 30.0
+    cache_size: Annotated[int, Field(ge=1, le=10_000_000)] = 5000
+    cache_ttl: Annotated[float, Field(ge=0.001, le=1e9)] = 3600.0
+    max_batch_size: Annotated[int, Field(ge=1, le=MAX_BATCH)] = 16
+    batch_timeout: Annotated[float, Field(ge=0, le=60)] = 0.05
+    max_concurrent_requests: Annotated[int, Field(ge=1, le=10_000)] = 32
+    timeout: Annotated[float, Field(ge=0.01, le=86_400)] = 30.0
     fallback_to_rule: bool = False
-    max_retries: Annotated[int, Meta(ge=0, le=100)] = 3
-    circuit_breaker_threshold: Annotated[int, Meta(ge=1, le=1_000_000)] = 10
-    circuit_breaker_timeout: Annotated[float, Meta(ge=0.001, le=86_400)] = 60.0
-    breaker_waits: bool = False
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 3
+    circuit_breaker_threshold: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    circuit_breaker_timeout: Annotated[float, Field(ge=0.001, le=86_400)] = 60.0
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _check_variable(cls, name: str) -> str:
+        if not name.isidentifier():
+            raise ValueError(  # not shown: this may be the key itself
+                "must be the name of an environment variable (found something else)"
+            )
+        return name
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None = None) -> ClientSettings:
         """Settings from a config; what it leaves out, or sets to ``None``, from the environment.
 
-        ``${NAME}`` in a value is that environment variable. Raises
-        :class:`~adjudge.errors.ConfigError` naming the key, what was found and what is allowed;
-        a key's value is never shown.
+        ``${NAME}`` in a value is that environment variable; a config says ``api_key: ${NAME}`` for
+        ``api_key_env: NAME``. Raises :class:`~adjudge.errors.ConfigError` naming the key, what was
+        found and what is allowed; the judge's key is never shown.
         """
-        if config is None:
-            config = {}
-        if not isinstance(config, Mapping):
+        if not isinstance(config, Mapping | None):
             raise ConfigError(
                 f"{_WHERE}: must be a mapping of keys to values (found {type(config).__name__})"
             )
-        check_keys(config, _KEYS, f"{_WHERE}: ")
-        given = {name: value for name, value in config.items() if value is not None}
-        values = _read_key_settings(given.pop("api_key", None), given.pop("api_key_env", None))
-        for name, variable in VARIABLES.items():
-            if name not in given and (value := os.environ.get(variable)):
-                given[name] = value
-        for name, value in given.items():
-            values[name] = interpolate(value, _WHERE, name)
-        if "judge_url" not in values:
-            raise ConfigError(
-                f"{_WHERE}: judge_url: is missing. Give it, or set the environment variable "
-                f"{JUDGE_URL_VARIABLE}."
-            )
-        values["judge_url"] = _read_url(values["judge_url"])
-        try:  # text is read as what it says, since variables are text
-            settings = msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError as error:
-            problem, _, name = str(error).rstrip("`").partition(" - at `$.")
-            raise ConfigError(
-                f"{_WHERE}: {name}: {problem[0].lower()}{problem[1:]} (found {values[name]!r:.60})"
-            ) from None
-        if not settings.batch_timeout < settings.timeout:  # so is NaN
+        given = {name: value for name, value in (config or {}).items() if value is not None}
+        key = given.pop("api_key", "")
+        values = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
+        values = {name: value for name, value in values.items() if value}
+        values |= {name: interpolate(value, _WHERE, name) for name, value in given.items()}
+        if key != "" and key != os.environ.get(JUDGE_KEY_VARIABLE):  # else its reader filled it in
+            found = _ONE_VARIABLE.match(key) if isinstance(key, str) else None
+            if found is None or "api_key_env" in values:
+                raise ConfigError(
+                    f"{_WHERE}: api_key: a config must not contain a key, and name one of them at "
+                    "most. Use api_key_env: A_VARIABLE, or "
+                    f"api_key: ${{{JUDGE_KEY_VARIABLE}}}."
+                )
+            values["api_key_env"] = found[1]
+        if "judge_url" in values:
+            values["judge_url"] = _read_url(values["judge_url"])
+        settings = validate_model(cls, values, _WHERE)
+        if settings.batch_timeout >= settings.timeout:
             raise ConfigError(
                 f"{_WHERE}: batch_timeout: must be below timeout (found "
                 f"{settings.batch_timeout:g}; timeout is {settings.timeout:g})"
             )
         return settings
 
-    @property
-    def endpoint(self) -> EndpointSettings:
+    def endpoint(self, *, breaker_waits: bool = False) -> EndpointSettings:
         """The same for the line to the service, in its terms.
 
         Nothing is hedged: the service asks its judges twice where that pays, and a second copy of
@@ -128,38 +126,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             hedge=False,
             breaker_failures=self.circuit_breaker_threshold,
             breaker_cooldown_s=self.circuit_breaker_timeout,
-            breaker_waits=self.breaker_waits,
+            breaker_waits=breaker_waits,
             dedupe=False,
         )
-
-
-_KEYS = ["api_key", *ClientSettings.__struct_fields__]
-_KEYS.remove("key_required")
-_KEYS.remove("breaker_waits")
-
-
-def _read_key_settings(api_key: Any, api_key_env: Any) -> dict[str, Any]:
-    """Which variable holds the key; the key itself is neither kept nor shown."""
-    if api_key_env is not None:
-        if api_key is not None:
-            raise ConfigError(
-                f"{_WHERE}: api_key and api_key_env: both are given. Give one of them."
-            )
-        if not isinstance(api_key_env, str) or not api_key_env.isidentifier():
-            # Not shown: this may be the key itself.
-            raise ConfigError(f"{_WHERE}: api_key_env: must be the name of an environment variable")
-        return {"api_key_env": api_key_env, "key_required": True}
-    if api_key in (None, ""):
-        return {}
-    if isinstance(api_key, str):
-        if found := _ONE_VARIABLE.match(api_key):
-            return {"api_key_env": found[1]}
-        if api_key == os.environ.get(JUDGE_KEY_VARIABLE):  # filled in by whoever read the file
-            return {}
-    raise ConfigError(
-        f"{_WHERE}: api_key: a config must not contain a key. Use api_key_env: A_VARIABLE, or "
-        f"api_key: ${{{JUDGE_KEY_VARIABLE}}}."
-    )
 
 
 def _read_url(value: Any) -> str:

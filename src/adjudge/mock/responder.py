@@ -94,29 +94,28 @@ def _schedule(
 ) -> ScheduledResponse:
     """The response after ``wait`` seconds, or what a fault of the connection leaves of it."""
     whole = head + b"".join(pieces)
+    if fault is None:
+        return ScheduledResponse([(wait, whole)], is_intact=True)
     half = (wait, head + b"".join(pieces[:middle]))
-    name, value = ("", None) if fault is None else (fault.name, fault.value)
-    if name == "hang":
-        steps = [] if value is None else [(wait + value, whole)]
-        return ScheduledResponse(steps, "hang" if value is None else "keep")
-    if name == "drip":
-        gap = (value or 0.0) / max(1, len(pieces))
-        return ScheduledResponse([(wait, head), *((gap, piece) for piece in pieces)])
-    broken: Mapping[str, tuple[list[tuple[float, bytes]], ConnectionEnd]] = {
+    seconds = fault.value or 0.0
+    gap = seconds / max(1, len(pieces))
+    steps: dict[str, tuple[list[tuple[float, bytes]], ConnectionEnd]] = {
+        "hang": ([], "hang") if fault.value is None else ([(wait + seconds, whole)], "keep"),
+        "drip": ([(wait, head), *((gap, piece) for piece in pieces)], "keep"),
         "duplicate-response": ([(wait, whole * 2)], "keep"),
         "reset-before": ([(wait, b"")], "reset"),
         "reset": ([half, (_RESET_AFTER_S, b"")], "reset"),
         "close": ([half], "close"),
         "stall": ([half], "hang"),
     }
-    steps, end = broken.get(name, ([(wait, whole)], "keep"))
-    return ScheduledResponse(steps, end, is_intact=fault is None)
+    return ScheduledResponse(*steps.get(fault.name, ([(wait, whole)], "keep")))
 
 
 # As DashScope words it.
 _STREAM_ONLY_MESSAGE = (
     "This model only support stream mode, please enable the stream parameter to access the model."
 )
+_FAILED = "the engine failed"
 _HTML_PAGE = (
     b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad "
     b"Gateway</h1></center>\r\n<hr><center>mock</center>\r\n</body>\r\n</html>\r\n"
@@ -228,25 +227,33 @@ class Responder:
         name = "" if fault is None else fault.name
         drops = "drop-schema" in changed
         answer = MockAnswer(PROSE_REPLY) if drops else self._behaviour(request)
-        answer = _corrupt_answer(answer, name)
+        if fault is not None:
+            answer = _corrupt_answer(answer, name)
         reply = ChatReply(
             answer, request, number, self._settings.model, self._created, "wrong-id" in changed
         )
         extra = b"" if self._bucket is None else self._bucket.headers(api, 0.0)
         wait = self._latency.draw(number, self._stats.in_flight)
         if request.stream:
-            events = _corrupt_events(reply.events(api), name, api)
+            pieces = reply.events(api)
+            half = max(1, (len(pieces) - 3) // 2)  # never those that tell of the stream's end
+            events = _tear(pieces, half, name, [*pieces[:half], error_event(api, _FAILED)])
             lines = b"cache-control: no-cache\r\n%btransfer-encoding: chunked" % extra
             head = _format_head(200, b"text/event-stream", lines)
             pieces = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
-            middle = _first_half_size(events)
-            response = _schedule(head, [*pieces, b"0\r\n\r\n"], middle, fault, wait)
+            response = _schedule(head, [*pieces, b"0\r\n\r\n"], half, fault, wait)
         else:
-            body = _corrupt_body(reply.body(api), name, api)
-            head = _format_head(200, b"application/json", extra + b"content-length: %d" % len(body))
-            size = max(1, -(-len(body) // _PIECES))
+            body = reply.body(api)
+            size = len(body) if fault is None else max(1, -(-len(body) // _PIECES))
             pieces = [body[i : i + size] for i in range(0, len(body), size)]
-            response = _schedule(head, pieces, len(pieces) // 2, fault, wait)
+            half = len(pieces) // 2
+            pieces = _tear(pieces, half, name, [provider_error_body(api, 500, _FAILED)])
+            head = _format_head(
+                200,
+                b"application/json",
+                b"%bcontent-length: %d" % (extra, sum(map(len, pieces))),
+            )
+            response = _schedule(head, pieces, half, fault, wait)
         response.is_intact = response.is_intact and not changed
         return response
 
@@ -278,28 +285,15 @@ class Responder:
         return respond_at_once(status, body, extra)
 
 
-def _corrupt_body(body: bytes, name: str, api: Api) -> bytes:
-    if name == "error200":
-        return provider_error_body(api, 500, "the engine failed")
-    if name == "truncated":
-        return body[: len(body) // 2]
-    return body * 2 if name == "duplicate" else body
-
-
-def _first_half_size(events: list[bytes]) -> int:
-    """How many events make the first half of a stream; never those that tell of its end."""
-    return max(1, (len(events) - 3) // 2)
-
-
-def _corrupt_events(events: list[bytes], name: str, api: Api) -> list[bytes]:
-    half = _first_half_size(events)
-    if name == "error200":
-        return [*events[:half], error_event(api, "the engine failed")]
-    if name == "cut-stream":
-        return events[:half]
-    if name == "truncated":
-        return [*events[: half - 1], events[half - 1][: len(events[half - 1]) // 2]]
-    return events * 2 if name == "duplicate" else events
+def _tear(pieces: list[bytes], half: int, name: str, failed: list[bytes]) -> list[bytes]:
+    """The pieces of a body, or of a stream its events, after a fault that changes them."""
+    torn = {
+        "error200": failed,
+        "cut-stream": pieces[:half],
+        "truncated": [*pieces[: half - 1], pieces[half - 1][: len(pieces[half - 1]) // 2]],
+        "duplicate": pieces * 2,
+    }
+    return torn.get(name, pieces)
 
 
 def _corrupt_answer(answer: MockAnswer, name: str) -> MockAnswer:
