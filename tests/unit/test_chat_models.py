@@ -345,7 +345,7 @@ def test_literal_keys_are_refused_and_not_repeated(arguments: dict[str, Any]) ->
         ({"base_url": "http://u:p@h/v1"}, "user or password"),
         ({"base_url": []}, "at least one"),
         ({"base_url": "http://h/v1/chat/completions"}, "before /chat/completions"),
-        ({"features": ["jsonschema"]}, "unknown"),
+        ({"features": ["jsonschema"]}, "features"),
         ({"max_retries": 3}, "max_attempts"),
         ({"timeout": 3}, "deadline_s"),
         ({"messages": []}, "achat"),

@@ -28,7 +28,6 @@ from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
 from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
 from adjudge.judges.feature_checks import check_judge_features
-from adjudge.judges.table import build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 
@@ -418,11 +417,9 @@ def test_other_types_have_no_route() -> None:
 
 
 def check(server: Server) -> dict[str, tuple[str, str]]:
-    one = spec({"base_url": server.url})
-    table = one.judges["main"]
-    found = run_blocking(
-        check_judge_features(table, lambda variant: build_judge("main", variant, where="spec.toml"))
-    )
+    model = spec({"base_url": server.url}).build_judges()["main"]
+    assert isinstance(model, ClassifierModel)
+    found = run_blocking(check_judge_features(model))
     return {finding.feature: (finding.honoured, finding.note) for finding in found}
 
 

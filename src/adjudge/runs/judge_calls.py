@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.table import AddressedTable, parse_settings
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.table import AddressedTable
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
@@ -459,7 +460,7 @@ def estimate_times(
     for name, table in spec.judges.items():
         if name not in calls or not isinstance(table, AddressedTable):
             continue
-        limits = parse_settings(table.endpoint)
+        limits = table.endpoint or EndpointSettings()
         counted = calls[name] * share
         rates = {
             "requests_per_minute": (counted, limits.requests_per_minute),
