@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
@@ -370,7 +370,7 @@ class Wire(Protocol):
     the failure of a response with an error status.
     """
 
-    def request(self, call: ChatCall) -> HttpRequest:
+    def request(self, call: ChatCall) -> HttpRequest | Awaitable[HttpRequest]:
         """``call`` as the provider wants it. Never contains what a log must not (headers may)."""
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:

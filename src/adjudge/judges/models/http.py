@@ -12,7 +12,7 @@ import copy
 import logging
 import os
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -72,19 +72,17 @@ class _OwnWire:
 
     def __init__(self, cls: type[Any], key: str | None) -> None:
         self._name, self._key = _class_path(cls), key
-        self._wire: Wire = self._call(cls, key)
+        self._wire: Wire = self._call(object, cls, key)
 
     def request(self, call: ChatCall) -> HttpRequest:
-        found: HttpRequest = self._call(self._wire.request, call)
-        return found
+        return self._call(HttpRequest, self._wire.request, call)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
-        found: Reply = self._call(self._wire.reply, call, response)
-        return found
+        return self._call(Reply, self._wire.reply, call, response)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, wanted: type[Any], function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            made = function(*arguments)
         except GradingFailure as failure:
             raise GradingFailure(
                 failure.kind,
@@ -100,6 +98,10 @@ class _OwnWire:
                 f"the wire format {self._name} raised {type(error).__name__}",
                 {"at": f"{Path(where.filename).name}:{where.lineno} in {where.name}"},
             ) from None
+        if not isinstance(made, wanted):
+            expected, found = wanted.__name__, type(made).__name__
+            raise TypeError(f"the wire made no {expected} (found {found})")
+        return made
 
     def _quotes_key(self, value: Any) -> bool:
         return bool(self._key) and str(self._key) in repr(value)
@@ -114,7 +116,7 @@ class _OwnTemperature:
     def __init__(self, wire: Wire) -> None:
         self._wire, self.reply = wire, wire.reply
 
-    def request(self, call: ChatCall) -> HttpRequest:
+    def request(self, call: ChatCall) -> HttpRequest | Awaitable[HttpRequest]:
         sampling = {key: one for key, one in call.sampling.items() if key != "temperature"}
         return self._wire.request(msgspec.structs.replace(call, sampling=sampling))
 

@@ -163,7 +163,8 @@ _COMPLAINT = re.compile(
       | additional\ properties | property\ '[\w.]+'\ is\ unsupported
       | invalid\ json\ payload\ received\W+unknown\ name
       | (?:failed\ to\ initialize\ samplers\W+)?failed\ to\ parse\ grammar
-      | (?:failed\W+)?json\ schema\ error
+      | (?:unable\ to\ generate\ parser\ for\ this\ template\W+automatic\ parser\ generation\ )?
+            (?:failed\W+)?json\ schema\ error
       | type\W+\w+\W+loc\W+body\W+{_PARAMETER}
       | [\w\-/`\ ]{{0,60}}\ (?:support|accept|allow)\w*\W
             (?:(?:the|parameters?|field|to|request)\W+)*\W*{_PARAMETER}
