@@ -136,7 +136,11 @@ def test_recorded_and_scripted_judges(beside: Path) -> None:
         ("openai", {"cache_sampled": True}, "cache_sampled"),
         ("openai", {"script": "x"}, "script"),
         ("openai", {"features": ["choices"]}, "features"),
-        ("openai", {"temperature": 0.0, "extra_body": {"temperature": 1}}, "extra_body.temperature"),
+        (
+            "openai",
+            {"temperature": 0.0, "extra_body": {"temperature": 1}},
+            "extra_body.temperature",
+        ),
         ("openai", {"extra_body": {"model": "other"}}, "model"),
         ("openai", {"extra_body": {"extra_body": {}}}, "extra_body"),
         ("openai", {"api_key_env": ""}, "api_key_env"),

@@ -285,22 +285,19 @@ def test_a_table_becomes_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "complaint"),
+    ("keys", "key"),
     [
-        ({"task": "rank"}, "judges.main.task"),
-        ({"base_url": "http://a"}, "base_url: unknown key"),
-        ({"seed": 3}, "seed: unknown key"),
-        ({"task": "score", "temperature": 0.0}, "temperature: a scalar judge"),
-        ({"dtype": "float8"}, "found 'float8'"),
-        ({"extra_body": {"top_a": 1}}, "top_a: a local judge does not support it"),
-        ({"batch_size": 0}, "judges.main.batch_size"),
+        ({"task": "rank"}, "task"),
+        ({"base_url": "http://a"}, "base_url"),
+        ({"task": "score", "temperature": 0.0}, "temperature"),
+        ({"dtype": "float8"}, "dtype"),
+        ({"extra_body": {"top_a": 1}}, "extra_body.top_a"),
+        ({"batch_size": 0}, "batch_size"),
     ],
 )
-def test_a_wrong_table_is_refused(keys: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_wrong_table_is_refused(keys: dict[str, Any], key: str) -> None:
+    with refuses(f"judges.main.{key}", where="spec.toml"):
         table(**keys)
-    assert str(caught.value).startswith("spec.toml: judges.main")
-    assert complaint in str(caught.value)
 
 
 def test_keys_of_local_judges_are_no_keys_of_servers() -> None:

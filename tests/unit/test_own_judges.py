@@ -141,9 +141,11 @@ def test_the_other_keys_are_the_constructors() -> None:
     [
         ({"type": "own_judges:House", "url": "u", "temprature": 1.0}, "did you mean 'temperature'"),
         ({"type": "own_judges:House"}, "judges.main: url: is required by type 'House'"),
+        ({"type": "own_judges:House", "url": 3}, "judges.main: url: "),
+        ({"type": "own_judges:House", "url": "u", "temperature": "hot"}, "main: temperature: "),
         ({"type": "own_judges:Picky", "size": 1}, "Picky refuses its keys: size must be 3"),
         ({"type": "own_judges:Hasty"}, "Hasty cannot be made: KeyError: 'url'"),
-        ({"type": "own_judges:Misspelt"}, "features: Misspelt has an unknown name"),
+        ({"type": "own_judges:Misspelt"}, "features: has a name that is none of Misspelt"),
         ({"type": "own_judges:Line", "key": "k"}, "must be a class derived from ChatModel"),
         ({"type": "own_judges:Hause", "url": "u"}, "cannot be imported"),
         ({"type": "own_judges:House", "url": "u", "api_key": "sk-1"}, "Name the environment"),

@@ -276,6 +276,11 @@ class EmbeddedTable(_OpenAISampling, CalledTable):
         return model
 
 
+class _TemplateTable(ConfigTable):
+    chat_template_kwargs: dict[str, Any] = Field(default={})
+    """Further arguments of the chat template."""
+
+
 class LocalTable(_Sampling, JudgeTable):
     """A model of transformers in this process."""
 
@@ -284,6 +289,7 @@ class LocalTable(_Sampling, JudgeTable):
     model: Name
     tokenizer: None = None
     min_p: float | None = Field(default=None, ge=0, le=1)
+    extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
     task: LocalTask | None = None
     """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None

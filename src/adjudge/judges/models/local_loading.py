@@ -19,12 +19,12 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import LocalTask
+from adjudge.judges.base import LocalDtype, LocalTask
 from adjudge.judges.wire.common import TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
@@ -180,7 +180,7 @@ def apply_chat_template(
     return ids
 
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = get_args(LocalDtype)
 
 _BLOCKS, _BLOCK = 64, 4096
 _MODEL_FILE = re.compile(
@@ -290,7 +290,10 @@ def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> Loaded
     except ImportError as error:
         raise _missing_library(error) from None
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(resolve_device(wanted.device, gpus))
+    try:
+        device = torch.device(resolve_device(wanted.device, gpus))
+    except RuntimeError as error:
+        raise ConfigError(f"device: {error} (found {wanted.device!r})") from None
     dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     kind = (
         transformers.AutoModelForSequenceClassification
