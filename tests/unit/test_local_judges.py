@@ -15,10 +15,10 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import SerialThread
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
-from adjudge.judges.models import LocalChatModel, LocalScalarModel
+from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
 from adjudge.judges.models.local_inference import BatchQueue, batch_by_length
 from adjudge.judges.models.local_loading import (
     compute_model_digest,
