@@ -22,7 +22,7 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
@@ -389,31 +389,6 @@ def test_a_table(server: Server) -> None:
     assert isinstance(model, ClassifierModel)
     assert model.route == "classify"
     assert score(model) == -2.0
-
-
-@pytest.mark.parametrize(
-    ("table", "complaint"),
-    [
-        ({"temperature": 0.5}, "temperature: unknown key"),
-        ({"features": ["schema"]}, "features: unknown key"),
-        ({"route": "embed"}, "judges.main.route"),
-        ({"route": "sglang"}, "route: 'sglang' takes token ids. Set tokenizer"),
-        ({"route": "score", "tokenizer": "x"}, "tokenizer: is not used with route = 'score'"),
-    ],
-)
-def test_wrong_tables(table: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        spec(table).build_judges()
-    assert complaint in str(caught.value)
-
-
-def test_other_types_have_no_route() -> None:
-    data = {
-        "graders": [{"name": "a", "type": "answer"}],
-        "judges": {"main": {"type": "openai", "model": "m", "route": "score"}},
-    }
-    with refuses("spec.judges.main.route"):
-        RewardSpec.from_dict(data)
 
 
 def check(server: Server) -> dict[str, tuple[str, str]]:

@@ -284,31 +284,6 @@ def test_a_table_becomes_the_model(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(scalar)).spec == scalar.spec
 
 
-@pytest.mark.parametrize(
-    ("keys", "key"),
-    [
-        ({"task": "rank"}, "task"),
-        ({"base_url": "http://a"}, "base_url"),
-        ({"task": "score", "temperature": 0.0}, "temperature"),
-        ({"dtype": "float8"}, "dtype"),
-        ({"extra_body": {"top_a": 1}}, "extra_body.top_a"),
-        ({"batch_size": 0}, "batch_size"),
-    ],
-)
-def test_a_wrong_table_is_refused(keys: dict[str, Any], key: str) -> None:
-    with refuses(f"judges.main.{key}", where="spec.toml"):
-        table(**keys)
-
-
-def test_keys_of_local_judges_are_no_keys_of_servers() -> None:
-    data = {
-        "graders": [{"name": "a", "type": "answer"}],
-        "judges": {"main": {"type": "vllm", "model": "m", "task": "score"}},
-    }
-    with refuses("spec.judges.main.task"):
-        RewardSpec.from_dict(data)
-
-
 def test_a_models_digest_follows_its_weights(tmp_path: Path) -> None:
     assert compute_model_digest("some/name") == ""
     weights = tmp_path / "model.safetensors"

@@ -28,7 +28,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,9 @@ from adjudge.judges.call_log import begin_call, call_log
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
+
+if TYPE_CHECKING:
+    from adjudge.judges.endpoint.settings import Price
 
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
 
@@ -420,8 +423,17 @@ class ChatModel:
     features: frozenset[str] = frozenset()
     has_server: bool = False
     """Whether its calls go over the network and may cost money."""
+    price: Price | None = None
+    """What it costs, where that is known."""
+    preset: str = ""
+    """The kind of its server (:data:`PRESETS`)."""
     control_tokens: frozenset[str] = frozenset()
     """What its tokenizer takes for structure; broken up in what it judges. Empty: unknown."""
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """The addresses of its server."""
+        return ()
 
     @property
     def fingerprint(self) -> str:
@@ -447,6 +459,12 @@ class ChatModel:
         ``on_wait`` hears what is waited for. Raises :class:`~adjudge.errors.JudgeUnavailable`
         after ``seconds``.
         """
+
+    async def start(self) -> None:
+        """Make ready what the first call would wait for: a model in this process is loaded."""
+
+    async def aclose(self) -> None:
+        """Let go of what was made ready; the next call makes it ready again."""
 
     async def answer(self, call: ChatCall) -> Reply | str:
         """The reply to one call, complete, or its text (thinking is parted as ever).

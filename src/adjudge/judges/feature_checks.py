@@ -176,7 +176,7 @@ async def _check_seed(model: HttpChatModel) -> FeatureCheck:
     if model.kind == "anthropic":
         return FeatureCheck("seed", "not offered")
     sent = "seed" in model.sampling
-    how = {"seed": 7, "temperature": 1.0, "max_tokens": 64}
+    how: dict[str, Any] = {"seed": 7, "temperature": 1.0, "max_tokens": 64}
     try:
         texts = [(await model.achat(_WORDS_MESSAGES, **how)).text for _ in range(2)]
     except GradingFailure as failure:

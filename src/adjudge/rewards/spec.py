@@ -391,8 +391,8 @@ class RewardSpec(ConfigFile):
         for name, table in self.judges.items():
             if not (isinstance(table, AddressedTable) and table.price is None):
                 continue
-            own = table.endpoint and table.endpoint.budget_usd
-            if is_bounded or own is not None:
+            own_ceiling = table.endpoint and table.endpoint.budget_usd
+            if is_bounded or own_ceiling is not None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."

@@ -376,8 +376,11 @@ class Endpoint:
 
     async def _post(self, send: Send) -> Reply:
         send.left = True
-        self._stats.count_send(send.why)
-        call = send.call
+        call, stats = send.call, self._stats
+        stats.sends += 1
+        stats.retries += send.why == "retries"
+        stats.timeouts += send.why == "timeouts"
+        stats.hedges += send.hedge
         send.response = await self._transport.post(send.server.url, call.request)
         try:
             outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)

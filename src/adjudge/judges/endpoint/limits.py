@@ -380,11 +380,20 @@ class OutageDetector:
         self.is_up = True
         self.outages = 0
         """How often it went down."""
-        self._failures = 0
+        self.failures = 0
+        """Failures in a row; while it is down, those that showed it."""
+        self.failed_at: float | None = None
+        """When the server failed last."""
         self._threshold = failures
         self._first_cooldown = self._cooldown = cooldown_s
         self._probe_at = 0.0
         self._probing = False
+
+    def state(self, now: float) -> str:
+        """``closed`` (up), ``open``, or ``half_open``: a call may probe, or does."""
+        if self.is_up:
+            return "closed"
+        return "half_open" if self._probing or now >= self._probe_at else "open"
 
     def admits(self, now: float) -> bool:
         """Whether a call may be sent now (as the probe, if the server is down)."""
@@ -401,18 +410,19 @@ class OutageDetector:
             self.is_up, self._probing = True, False
             self._cooldown = self._first_cooldown
         if self.is_up:
-            self._failures = 0
+            self.failures = 0
 
     def failed(self, now: float, probe: bool = False) -> None:
         """The server failed, could not be reached or did not answer in time."""
+        self.failed_at = now
         if probe:
             self._probing = False
             longest = max(self._first_cooldown, _MAX_COOLDOWN_S)
             self._cooldown = min(2 * self._cooldown, longest)
             self._probe_at = now + self._cooldown
         elif self.is_up:
-            self._failures += 1
-            if self._failures >= self._threshold:
+            self.failures += 1
+            if self.failures >= self._threshold:
                 self.is_up = False
                 self.outages += 1
                 self._probe_at = now + self._cooldown

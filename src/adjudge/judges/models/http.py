@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
 
 _log = logging.getLogger("adjudge")
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -72,7 +73,7 @@ class _OwnWire:
 
     def __init__(self, cls: type[Any], key: str | None) -> None:
         self._name, self._key = _class_path(cls), key
-        self._wire: Wire = self._call(object, cls, key)
+        self._wire: Any = self._call(object, cls, key)
 
     def request(self, call: ChatCall) -> HttpRequest:
         return self._call(HttpRequest, self._wire.request, call)
@@ -80,7 +81,7 @@ class _OwnWire:
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
         return self._call(Reply, self._wire.reply, call, response)
 
-    def _call(self, wanted: type[Any], function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, wanted: type[_T], function: Callable[..., Any], *arguments: Any) -> _T:
         try:
             made = function(*arguments)
         except GradingFailure as failure:
