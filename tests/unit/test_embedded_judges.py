@@ -28,7 +28,7 @@ from adjudge.judges import (
     response_failure,
 )
 from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, find_ignored_features
-from adjudge.judges.endpoint.settings import SpendCeiling
+from adjudge.judges.endpoint.settings import Price, SpendCeiling
 from adjudge.judges.models import embedded
 from adjudge.judges.models.embedded import EmbeddedChatModel
 from adjudge.judges.models.model_files import (
@@ -114,7 +114,7 @@ def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
 def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
     """A table of type embedded has no key for one."""
     judges = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
-    assert judges["main"].price.input == 0.0  # type: ignore[attr-defined]
+    assert judges["main"].price == Price(input=0.0, output=0.0)
 
 
 def test_the_doctor_shows_no_address_and_no_key_of_it(gguf: Path) -> None:

@@ -202,7 +202,8 @@ class AddressedTable(CalledTable):
     base_url: str | list[str] | None = None
     """The address with ``/v1``, or a list of replicas; by default that of the type."""
     api_key_env: str | None = None
-    """The name of the environment variable with the key; a literal key is refused."""
+    """The name of the environment variable with the key; a literal key is refused. One that is
+    named here must have a value, but for servers of this machine."""
     trust_env: bool = True
     """Use the environment's proxies."""
     ca_file: Name | None = None

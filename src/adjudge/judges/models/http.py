@@ -190,11 +190,12 @@ class HttpChatModel(ChatModel):
             raise ConfigError(f"price.{error}") from None
         owner = f"type {known.name!r}"
         self.offered_features = known.offered_features
+        default: Iterable[str] = known.features & known.offered_features
         if wire is not None:
             owner, self.offered_features = _class_path(wire), ALL_FEATURES
-        own = known.features if wire is None else getattr(wire, "features", ())
-        own = own if features is None else features
-        self.features = check_features(own, owner, self.offered_features)
+            default = getattr(wire, "features", ())
+        asked = default if features is None else features
+        self.features = check_features(asked, owner, self.offered_features)
         if stream and not (self.streams and wire is None):
             raise ConfigError(f"stream: is not possible with {owner}. Leave it out.")
         self._preset = known
