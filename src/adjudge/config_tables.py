@@ -126,7 +126,7 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
-def check_value(kind: Any, value: Any, key: str) -> None:
+def check_setting(kind: Any, value: Any, key: str) -> None:
     """``value`` is of the type ``kind``; raises :class:`ConfigError` about ``key``.
 
     What pydantic has no schema for is not checked.

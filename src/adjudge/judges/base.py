@@ -28,7 +28,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -39,9 +39,6 @@ from adjudge.judges.call_log import begin_call, call_log
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.text import split_thinking
 from adjudge.types import Provenance, Usage
-
-if TYPE_CHECKING:
-    from adjudge.judges.endpoint.settings import Price
 
 ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stream_usage"})
 
@@ -423,8 +420,6 @@ class ChatModel:
     features: frozenset[str] = frozenset()
     has_server: bool = False
     """Whether its calls go over the network and may cost money."""
-    price: Price | None = None
-    """What it costs, where that is known."""
     preset: str = ""
     """The kind of its server (:data:`PRESETS`)."""
     control_tokens: frozenset[str] = frozenset()

@@ -7,19 +7,18 @@ import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
-    StringConstraints,
     field_validator,
     model_validator,
 )
 
 from adjudge.config import check_keys
-from adjudge.config_tables import ConfigTable, check_value
+from adjudge.config_tables import ConfigTable, check_setting
 from adjudge.errors import ConfigError
 from adjudge.extensions import check_extension_name, import_named, load_extension
 from adjudge.judges.base import (
@@ -65,9 +64,6 @@ NOT_ABOUT_REPLIES = frozenset(
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
 
 
-Name = Annotated[str, StringConstraints(min_length=1)]
-"""A name or a path, so not empty."""
-
 TableClass = type[ConfigTable]
 """Named, since ``type`` is a key of a judge's table."""
 
@@ -100,7 +96,7 @@ class JudgeTable(ConfigTable):
 
     type: str
     """The kind of server or model, or ``module:Class`` of your own."""
-    tokenizer: Name | None = None
+    tokenizer: str | None = Field(default=None, min_length=1)
     """The served model's tokenizer: its control tokens are broken up in judged text."""
 
     @model_validator(mode="wrap")
@@ -168,10 +164,10 @@ class CalledTable(JudgeTable):
 
     has_server = True
 
-    model: Name
+    model: str = Field(min_length=1)
     """The model's name at the server; for ``embedded`` and ``local`` a file, a folder or a known
     name."""
-    cache: Name | None = None
+    cache: str | None = Field(default=None, min_length=1)
     """A file that keeps the replies at temperature 0, beside the spec."""
     cache_sampled: bool = False
     """The cache keeps replies at other temperatures, too."""
@@ -206,7 +202,7 @@ class AddressedTable(CalledTable):
     named here must have a value, but for servers of this machine."""
     trust_env: bool = True
     """Use the environment's proxies."""
-    ca_file: Name | None = None
+    ca_file: str | None = Field(default=None, min_length=1)
     """A PEM file with the authority of the server's certificate, beside the spec or not."""
     headers: dict[str, str] = Field(default={})
     """Further headers: each name with the environment variable that has its value."""
@@ -287,7 +283,7 @@ class LocalTable(_Sampling, JudgeTable):
 
     is_unrecorded = True
 
-    model: Name
+    model: str = Field(min_length=1)
     tokenizer: None = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
@@ -316,8 +312,8 @@ class LocalTable(_Sampling, JudgeTable):
 class RecordedTable(_OpenAISampling, JudgeTable):
     """Replies that another judge's cache has."""
 
-    model: Name | None = None
-    cassette: Name
+    model: str | None = Field(default=None, min_length=1)
+    cassette: str = Field(min_length=1)
     """A cache that another judge filled; its replies are given again."""
     provider: str | None = None
     """Which provider's replies, where the cassette has several."""
@@ -338,7 +334,7 @@ class RecordedTable(_OpenAISampling, JudgeTable):
 class ScriptedTable(JudgeTable):
     """Stated replies."""
 
-    model: Name | None = None
+    model: str | None = Field(default=None, min_length=1)
     script: str | list[str] | dict[str, str] | None = None
     """One reply, a list with one for each draw (repeat), or a table by words of the question."""
     function: str | None = None
@@ -437,7 +433,7 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
     for parameter in by_name:
         key = parameter.name
         if key in options:
-            check_value(hints.get(key, Any), options[key], key)
+            check_setting(hints.get(key, Any), options[key], key)
         elif parameter.default is parameter.empty:
             raise ConfigError(f"{key}: is required by type {cls.__qualname__!r}")
     try:

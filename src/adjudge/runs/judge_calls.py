@@ -337,7 +337,8 @@ class _CallMeter(ChatModel):
         self._name = name
         self.model, self.features = model.model, model.features
         self._asked, self._prompts = asked, prompts
-        self._sampling, self._price = model.sampling, model.price
+        self._sampling = model.sampling
+        self._price: Price | None = getattr(model, "price", None)
         # Cassettes and scripts cost nothing.
         self._free = not model.has_server
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from adjudge.judges.models.local_loading import hash_file
+from adjudge.judges.models.local_loading import hash_model_file
 
 _MODEL_FILE = re.compile(
     r"(?:config|generation_config|adapter_|model|pytorch_model|tokenizer|special_tokens|added_tokens"
@@ -33,7 +33,7 @@ def hash_model_files(path: str) -> dict[str, str]:
     for file in sorted(folder.iterdir()):
         if _MODEL_FILE.match(file.name) and file.is_file():
             said = sha256()
-            hash_file(said, file)
+            hash_model_file(said, file)
             found[file.name] = said.hexdigest()[:16]
     return found
 

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import Field
 
-from adjudge.config_tables import check_value
+from adjudge.config_tables import check_setting
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -313,7 +313,7 @@ class EmbeddedChatModel(OpenAIChatModel):
     ) -> None:
         threads = usable_cpus() if threads is None else threads
         for name, value in (("slots", slots), ("max_length", max_length), ("threads", threads)):
-            check_value(Annotated[int, Field(ge=1)], value, name)
+            check_setting(Annotated[int, Field(ge=1)], value, name)
         for name in ("base_url", "api_key_env", "wire"):
             if options.get(name) is not None:
                 raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")

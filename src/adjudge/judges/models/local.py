@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field
 
-from adjudge.config_tables import check_value
+from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
@@ -94,9 +94,9 @@ class _LocalModel(ChatModel):
         batch_size: int = 16,
         **sampling: Any,
     ) -> None:
-        check_value(LocalDtype | None, dtype, "dtype")
-        check_value(Annotated[int, Field(ge=1)] | None, max_length, "max_length")
-        check_value(Annotated[int, Field(ge=1)], batch_size, "batch_size")
+        check_setting(LocalDtype | None, dtype, "dtype")
+        check_setting(Annotated[int, Field(ge=1)] | None, max_length, "max_length")
+        check_setting(Annotated[int, Field(ge=1)], batch_size, "batch_size")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
         if sampling and self.task == "score":

@@ -356,11 +356,11 @@ def compute_model_digest(path: str) -> str:
     said = sha256()
     for file in sorted(folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
-            hash_file(said, file)
+            hash_model_file(said, file)
     return said.hexdigest()
 
 
-def hash_file(said: Any, file: Path) -> None:
+def hash_model_file(said: Any, file: Path) -> None:
     """Add a file's name, size and samples to a digest."""
     size = file.stat().st_size
     said.update(f"{file.name}\0{size}\0".encode())
