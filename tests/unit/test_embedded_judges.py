@@ -113,7 +113,7 @@ def test_arguments_that_would_be_without_effect_are_refused(gguf: Path) -> None:
 
 def test_a_budget_asks_no_price_of_what_costs_nothing(gguf: Path) -> None:
     """A table of type embedded has no key for one."""
-    judges = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
+    judges: Any = _spec(gguf.parent, model="m.gguf").build_judges(budget=SpendCeiling(1.0))
     assert judges["main"].price == Price(input=0.0, output=0.0)
 
 
