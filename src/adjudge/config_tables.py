@@ -6,13 +6,21 @@ and every complaint names file, key, what was found and what is allowed.
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PrivateAttr,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 
 from adjudge.config import load_toml, unknown_key
 from adjudge.errors import ConfigError
@@ -39,6 +47,9 @@ class CheckedTable(ConfigTable):
             super().__init__(**given)
         except ValidationError as error:
             raise ConfigError(_explain_all(type(self), error, given)) from None
+
+    # As a table in another one it is read like any: its problems are problems of the whole file.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 class ConfigFile(ConfigTable):
@@ -115,6 +126,24 @@ def validate_model(model: type[_Model], data: dict[str, Any], where: str) -> _Mo
         raise ConfigError(_explain_all(model, error, data, f"{where}: ")) from None
 
 
+def check_setting(kind: Any, value: Any, key: str) -> None:
+    """``value`` is of the type ``kind``; raises :class:`ConfigError` about ``key``.
+
+    What pydantic has no schema for is not checked.
+    """
+    try:
+        adapter = TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:
+        return
+    try:
+        adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        with suppress(ValidationError, ValueError):  # as JSON: text names an enum, a list a tuple
+            adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
+            return
+        raise ConfigError(f"{key}: {error.errors()[0]['msg']} (found {repr(value)[:80]})") from None
+
+
 def _explain_all(
     model: type[BaseModel], error: ValidationError, data: Any, before: str = ""
 ) -> str:
@@ -145,6 +174,8 @@ def _keys_at(model: type[BaseModel], location: tuple[int | str, ...], data: Any)
     here: Any = model
     names = False  # whether the next part is a name of the user's, not a key
     for part in location:
+        if issubclass(here, ConfigTable) and not names and isinstance(data, Mapping):
+            here = here.table_for(data)
         with suppress(LookupError, TypeError):  # a part may name an alternative of a type
             data = data[part]
         if isinstance(part, int) or names:

@@ -22,13 +22,12 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders import ScalarGrader
 from adjudge.judges import ClassifierModel, EndpointSettings, ReplyCache
 from adjudge.judges.cassette.cache import CacheMode
 from adjudge.judges.endpoint.connections import aclose_all, start_call_counter
 from adjudge.judges.feature_checks import check_judge_features
-from adjudge.judges.table import build_judge
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderError, GraderScore
 
@@ -392,37 +391,10 @@ def test_a_table(server: Server) -> None:
     assert score(model) == -2.0
 
 
-@pytest.mark.parametrize(
-    ("table", "complaint"),
-    [
-        ({"temperature": 0.5}, "temperature: unknown key"),
-        ({"features": ["schema"]}, "features: unknown key"),
-        ({"route": "embed"}, "judges.main.route"),
-        ({"route": "sglang"}, "route: 'sglang' takes token ids. Set tokenizer"),
-        ({"route": "score", "tokenizer": "x"}, "tokenizer: is not used with route = 'score'"),
-    ],
-)
-def test_wrong_tables(table: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        spec(table).build_judges()
-    assert complaint in str(caught.value)
-
-
-def test_other_types_have_no_route() -> None:
-    data = {
-        "graders": [{"name": "a", "type": "answer"}],
-        "judges": {"main": {"type": "openai", "model": "m", "route": "score"}},
-    }
-    with refuses("spec.judges.main.route"):
-        RewardSpec.from_dict(data)
-
-
 def check(server: Server) -> dict[str, tuple[str, str]]:
-    one = spec({"base_url": server.url})
-    table = one.judges["main"]
-    found = run_blocking(
-        check_judge_features(table, lambda variant: build_judge("main", variant, where="spec.toml"))
-    )
+    model = spec({"base_url": server.url}).build_judges()["main"]
+    assert isinstance(model, ClassifierModel)
+    found = run_blocking(check_judge_features(model))
     return {finding.feature: (finding.honoured, finding.note) for finding in found}
 
 

@@ -15,7 +15,7 @@ from adjudge.errors import ConfigError
 from adjudge.graders.llm.llm_grader import LLMGrader
 from adjudge.judges import ReplyCache, ScriptedModel
 from adjudge.judges.base import ChatCall, Reply
-from adjudge.judges.models import LocalChatModel
+from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import read_control_tokens
 from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.prompts import ChatMessage, PromptTemplate, clean_text

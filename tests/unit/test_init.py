@@ -20,7 +20,7 @@ from adjudge.cli.main import app
 from adjudge.engine.loop import run_blocking
 from adjudge.judges import discovery
 from adjudge.judges.discovery import FoundJudge, find_judge
-from adjudge.judges.table import ServerTable
+from adjudge.judges.table import OpenAITable
 from adjudge.mock import start_mock
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -176,7 +176,7 @@ def test_a_servers_words_are_one_toml_string(name: str) -> None:
     judge = FoundJudge({"type": "vllm", "model": name}, "a server answers")
     Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml")).text)
     table = RewardSpec.load(Path("reward.toml")).judges["main"]
-    assert isinstance(table, ServerTable)
+    assert isinstance(table, OpenAITable)
     assert table.model == name
 
 

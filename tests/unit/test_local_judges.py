@@ -15,10 +15,10 @@ from tests.refusals import refuses
 
 from adjudge import GradingRunner
 from adjudge.engine.loop import SerialThread
-from adjudge.errors import Cause, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import Cause, ErrorKind, GradingFailure
 from adjudge.graders.llm.numeric_scores import ScalarGrader
 from adjudge.judges import OpenAIChatModel, Reply, ScriptedModel
-from adjudge.judges.models import LocalChatModel, LocalScalarModel
+from adjudge.judges.models.local import LocalChatModel, LocalScalarModel
 from adjudge.judges.models.local_inference import BatchQueue, batch_by_length
 from adjudge.judges.models.local_loading import (
     compute_model_digest,
@@ -282,34 +282,6 @@ def test_a_table_becomes_the_model(tmp_path: Path) -> None:
     assert scalar.model == str(tmp_path / "rm")
     assert scalar.spec.max_length == 512
     assert pickle.loads(pickle.dumps(scalar)).spec == scalar.spec
-
-
-@pytest.mark.parametrize(
-    ("keys", "complaint"),
-    [
-        ({"task": "rank"}, "judges.main.task"),
-        ({"base_url": "http://a"}, "base_url: unknown key"),
-        ({"seed": 3}, "seed: unknown key"),
-        ({"task": "score", "temperature": 0.0}, "temperature: a scalar judge"),
-        ({"dtype": "float8"}, "found 'float8'"),
-        ({"extra_body": {"top_a": 1}}, "top_a: a local judge does not support it"),
-        ({"batch_size": 0}, "judges.main.batch_size"),
-    ],
-)
-def test_a_wrong_table_is_refused(keys: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        table(**keys)
-    assert str(caught.value).startswith("spec.toml: judges.main")
-    assert complaint in str(caught.value)
-
-
-def test_keys_of_local_judges_are_no_keys_of_servers() -> None:
-    data = {
-        "graders": [{"name": "a", "type": "answer"}],
-        "judges": {"main": {"type": "vllm", "model": "m", "task": "score"}},
-    }
-    with refuses("spec.judges.main.task"):
-        RewardSpec.from_dict(data)
 
 
 def test_a_models_digest_follows_its_weights(tmp_path: Path) -> None:

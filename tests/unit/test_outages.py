@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.judges.endpoint.endpoint import Replica, pick_replica
-from adjudge.judges.endpoint.outages import OutageDetector
+from adjudge.judges.endpoint.limits import OutageDetector
 
 
 def test_only_failures_in_a_row_are_an_outage() -> None:

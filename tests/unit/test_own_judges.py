@@ -15,12 +15,14 @@ from adjudge import GraderError, GraderScore, GradingRunner, extensions
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatCall, ChatModel
+from adjudge.judges.feature_checks import check_judge_features
 from adjudge.judges.table import JudgeTable, build_judge
 from adjudge.rewards.spec import RewardSpec, compute_fingerprint
 
 OWN = """
 import asyncio
 from adjudge.errors import GradingFailure
+from adjudge.judges import OpenAIChatModel
 from adjudge.judges.base import ChatModel, HttpRequest, Reply
 
 class House(ChatModel):
@@ -84,6 +86,9 @@ class Unborn:
 
     request = reply = None
 
+class Mine(OpenAIChatModel):
+    pass
+
 class Hasty(ChatModel):
     def __init__(self):
         {}["url"]
@@ -141,9 +146,11 @@ def test_the_other_keys_are_the_constructors() -> None:
     [
         ({"type": "own_judges:House", "url": "u", "temprature": 1.0}, "did you mean 'temperature'"),
         ({"type": "own_judges:House"}, "judges.main: url: is required by type 'House'"),
+        ({"type": "own_judges:House", "url": 3}, "judges.main: url: "),
+        ({"type": "own_judges:House", "url": "u", "temperature": "hot"}, "main: temperature: "),
         ({"type": "own_judges:Picky", "size": 1}, "Picky refuses its keys: size must be 3"),
         ({"type": "own_judges:Hasty"}, "Hasty cannot be made: KeyError: 'url'"),
-        ({"type": "own_judges:Misspelt"}, "features: Misspelt has an unknown name"),
+        ({"type": "own_judges:Misspelt"}, "features: has a name that is none of Misspelt"),
         ({"type": "own_judges:Line", "key": "k"}, "must be a class derived from ChatModel"),
         ({"type": "own_judges:Hause", "url": "u"}, "cannot be imported"),
         ({"type": "own_judges:House", "url": "u", "api_key": "sk-1"}, "Name the environment"),
@@ -219,6 +226,13 @@ def test_what_must_be_a_coroutine_says_so() -> None:
     model = spec(type="own_judges:Blocking").build_judges()["main"]
     with pytest.raises(ConfigError, match="answer must be `async def` .found a function that"):
         model.chat([{"role": "user", "content": "?"}])
+
+
+def test_the_doctor_asks_an_own_class_that_has_a_server() -> None:
+    quick = {"base_url": "http://127.0.0.1:1/v1", "max_tokens": 3}
+    model: Any = spec(type="own_judges:Mine", model="m", **quick).build_judges()["main"]
+    (found,) = asyncio.run(check_judge_features(model))
+    assert (found.feature, found.honoured) == ("reply", "failed")
 
 
 def test_class_options_and_source_are_its_identity(beside: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import GradingFailure
 from adjudge.judges.base import ChatCall, HttpResponse, Reply
 from adjudge.judges.wire.anthropic import AnthropicWire
 from adjudge.types import Usage
@@ -277,7 +277,3 @@ def test_failures(body: Any, more: dict[str, Any], kind: str) -> None:
 def test_overload_carries_its_status_and_when_to_come_back() -> None:
     metadata = failure(b"", status=529).metadata
     assert metadata == {"status": 529, "headers": {"retry-after": "1"}}
-
-
-def test_kinds_are_members() -> None:
-    assert failure(b"", status=529).kind is ErrorKind.SERVER_ERROR

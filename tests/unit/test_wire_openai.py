@@ -10,7 +10,7 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, resolve_features
+from adjudge.judges.base import PRESETS, ChatCall, HttpResponse, Reply, check_features
 from adjudge.judges.wire.openai import OpenAIWire
 from adjudge.types import Usage
 
@@ -185,8 +185,7 @@ def test_nesting_without_end_is_invalid_input() -> None:
 
 def test_unknown_features_are_named() -> None:
     with refuses("features"):
-        resolve_features(PRESETS["openai"], ["logprob"])
-    assert resolve_features(PRESETS["openai"], []) == frozenset()
+        check_features(["logprob"], "a judge")
 
 
 # -- replies -------------------------------------------------------------------------------------

@@ -374,11 +374,6 @@ def test_the_environment_of_a_child_holds_no_secrets(
     assert ask(runner, pool, "os:getenv", "OPENAI_API_KEY") is None
 
 
-def test_a_pool_needs_a_child() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        WorkerPool(size=0)
-
-
 def test_every_loop_has_a_pool_of_its_own_and_takes_it_along() -> None:
     async def pool_and_pid() -> tuple[int, int]:
         assert get_pool() is get_pool()

@@ -65,7 +65,7 @@ def test_defaults_and_the_keys_that_the_judge_gets() -> None:
     judge: Any = spec.judges["judge"]
     assert judge.base_url == "http://127.0.0.1:1/v1"
     endpoint = judge.endpoint
-    assert (endpoint["deadline_s"], endpoint["max_concurrency"]) == (5.0, 7)
+    assert (endpoint.deadline_s, endpoint.max_concurrency) == (5.0, 7)
     assert resolve_run_file(made()).judge.sample_rate == 1.0
 
 

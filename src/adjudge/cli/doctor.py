@@ -28,7 +28,7 @@ from adjudge.installation import install_command
 from adjudge.judges.base import ChatModel
 from adjudge.judges.feature_checks import FeatureCheck, check_judge_features
 from adjudge.judges.models.http import HttpChatModel
-from adjudge.judges.table import JudgeTable, build_judge
+from adjudge.judges.table import JudgeTable
 from adjudge.report.elements import small
 from adjudge.report.table import Table, lost, styled
 from adjudge.rewards.spec import RewardSpec, check_graders, check_machine
@@ -50,7 +50,7 @@ def check_spec(path: Path, *, as_json: bool) -> None:
     graders = spec.build_graders(judges)
     check_graders(spec, graders)
     lacking = _missing_requirements(spec, graders)
-    found = {name: _check_one_judge(spec, name, judges[name], as_json=as_json) for name in judges}
+    found = {name: _check_one_judge(name, judges[name], as_json=as_json) for name in judges}
     if as_json:
         report = {
             "spec": str(path),
@@ -87,20 +87,13 @@ def _missing_requirements(spec: RewardSpec, graders: Mapping[str, Any]) -> list[
     return []
 
 
-def _check_one_judge(
-    spec: RewardSpec, name: str, model: ChatModel, *, as_json: bool
-) -> list[FeatureCheck]:
-    table = spec.judges[name]
+def _check_one_judge(name: str, model: ChatModel, *, as_json: bool) -> list[FeatureCheck]:
     if not isinstance(model, HttpChatModel):
         return []
-
-    def build(variant: JudgeTable) -> ChatModel:
-        return build_judge(name, variant, where=spec.where, folder=spec.source_folder)
-
     if as_json:
-        return run_blocking(check_judge_features(table, build))
+        return run_blocking(check_judge_features(model))
     with errors().status(f"asking {clean(name)}"):
-        return run_blocking(check_judge_features(table, build))
+        return run_blocking(check_judge_features(model))
 
 
 def _judge_report(model: ChatModel, findings: Sequence[FeatureCheck]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
@@ -46,6 +46,8 @@ ALL_FEATURES: frozenset[str] = frozenset({"schema", "choices", "logprobs", "stre
 LocalTask = Literal["chat", "score"]
 """What a model in this process does: replies, or gives a conversation one number."""
 
+LocalDtype = Literal["float32", "bfloat16", "float16"]
+"""What its weights are held as."""
 
 RouteName = Literal["classify", "pooling", "sglang", "score", "judge"]
 """How a classifier's server is asked for a score (:mod:`adjudge.judges.wire.classifier`)."""
@@ -75,6 +77,13 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     choices_field: Literal["structured_outputs", "regex", "grammar"] | None = None
     max_top_logprobs: int = 20
     max_reason: int | None = None
+
+    @property
+    def offered_features(self) -> frozenset[str]:
+        """What its format has a field for, whether its servers honour it or not."""
+        if self.api not in ("openai", "embedded"):
+            return self.features
+        return ALL_FEATURES if self.choices_field else ALL_FEATURES - {"choices"}
 
 
 PRESETS: dict[str, Preset] = {
@@ -171,16 +180,48 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def resolve_features(preset: Preset, features: Iterable[str] | None) -> frozenset[str]:
-    """What to send: ``features`` if given, else the preset's; ``ConfigError`` for unknown names."""
-    if features is None:
-        return preset.features
+def check_features(
+    features: Iterable[str], owner: str, offered: frozenset[str] = ALL_FEATURES
+) -> frozenset[str]:
+    """``features``, which ``owner`` must offer; raises :class:`ConfigError`."""
     wanted = frozenset([features] if isinstance(features, str) else features)
-    if unknown := sorted(wanted - ALL_FEATURES):
-        allowed = ", ".join(sorted(ALL_FEATURES))
-        found = ", ".join(map(repr, unknown))
-        raise ConfigError(f"features: has an unknown name (found {found}; allowed: {allowed})")
+    if unknown := sorted(wanted - offered):
+        found, allowed = ", ".join(map(repr, unknown)), ", ".join(sorted(offered)) or "none"
+        raise ConfigError(
+            f"features: has a name that is none of {owner} (found {found}; allowed: {allowed})"
+        )
     return wanted
+
+
+_ELSEWHERE = {
+    "api_key": "Name an environment variable in api_key_env; a model object never holds a key",
+    "timeout": "Use deadline_s of settings=EndpointSettings(…)",
+    "max_retries": "Use max_attempts of settings=EndpointSettings(…)",
+    "max_concurrency": "Use settings=EndpointSettings(…)",
+    "messages": "Pass messages to achat",
+    "schema": "Pass a schema to achat",
+    "choices": "Pass choices to achat",
+    "logprobs": "Ask achat for log-probabilities",
+    "draw": "Pass the number of the draw to achat",
+    "group": "Pass the group to achat",
+    "model": "It is set beside it",
+    "stream": "Set stream of the judge",
+    "extra_body": "It cannot be in itself",
+    "n": "Call achat with draw = 0, 1, …; several choices of one reply are not several draws",
+    "stream_options": "Leave it out: usage is always requested",
+}
+
+
+def flatten_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling as the request's fields: ``extra_body`` spread out, what is ``None`` left out."""
+    own = {name: value for name, value in sampling.items() if name != "extra_body"}
+    extra = sampling.get("extra_body") or {}
+    for name in (*own, *extra):
+        if name in _ELSEWHERE:
+            raise ConfigError(f"{name}: is not a sampling parameter. {_ELSEWHERE[name]}.")
+    if twice := sorted(own.keys() & extra.keys()):
+        raise ConfigError(f"extra_body.{twice[0]}: is set beside extra_body, too. Leave one out.")
+    return {name: value for name, value in {**own, **extra}.items() if value is not None}
 
 
 call_round: ContextVar[object | None] = ContextVar("asking_round", default=None)
@@ -329,7 +370,7 @@ class Wire(Protocol):
     the failure of a response with an error status.
     """
 
-    def request(self, call: ChatCall) -> HttpRequest:
+    def request(self, call: ChatCall) -> HttpRequest | Awaitable[HttpRequest]:
         """``call`` as the provider wants it. Never contains what a log must not (headers may)."""
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
@@ -379,8 +420,15 @@ class ChatModel:
     features: frozenset[str] = frozenset()
     has_server: bool = False
     """Whether its calls go over the network and may cost money."""
+    preset: str = ""
+    """The kind of its server (:data:`PRESETS`)."""
     control_tokens: frozenset[str] = frozenset()
     """What its tokenizer takes for structure; broken up in what it judges. Empty: unknown."""
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """The addresses of its server."""
+        return ()
 
     @property
     def fingerprint(self) -> str:
@@ -406,6 +454,12 @@ class ChatModel:
         ``on_wait`` hears what is waited for. Raises :class:`~adjudge.errors.JudgeUnavailable`
         after ``seconds``.
         """
+
+    async def start(self) -> None:
+        """Make ready what the first call would wait for: a model in this process is loaded."""
+
+    async def aclose(self) -> None:
+        """Let go of what was made ready; the next call makes it ready again."""
 
     async def answer(self, call: ChatCall) -> Reply | str:
         """The reply to one call, complete, or its text (thinking is parted as ever).

@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from adjudge.errors import ConfigError
 from adjudge.judges.base import PRESETS
-from adjudge.judges.wire.transport import normalize_url
+from adjudge.judges.wire.transport import read_url_from_environment
 
 LOCAL_SERVERS: Mapping[int, str] = {
     port: name
@@ -52,8 +51,8 @@ async def find_judge(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> FoundJudge 
     Raises :class:`~adjudge.errors.ConfigError` for an address that no spec may have, such as one
     with a password in it.
     """
-    if url := os.environ.get("OPENAI_BASE_URL", "").strip():
-        return await _find_at_url(_check_url(url))
+    if url := read_url_from_environment():
+        return await _find_at_url(url)
     async with asyncio.TaskGroup() as group:
         local = [group.create_task(_find_local(port)) for port in ports]
     if found := next(filter(None, (one.result() for one in local)), None):
@@ -71,15 +70,6 @@ def describe_search(ports: Sequence[int] = tuple(LOCAL_SERVERS)) -> str:
         return "OPENAI_BASE_URL alone, and its server did not list its models"
     keys = ", ".join(PRESETS[name].key_env for name in _MODEL_OF_KEY)
     return f"OPENAI_BASE_URL, {keys}; local ports {', '.join(map(str, ports))}"
-
-
-def _check_url(url: str) -> str:
-    if not url.isprintable():
-        raise ConfigError("OPENAI_BASE_URL: has characters that cannot be printed. Remove them.")
-    try:
-        return normalize_url(url)
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("base_url:", "OPENAI_BASE_URL:", 1)) from None
 
 
 async def _find_at_url(url: str) -> FoundJudge | None:

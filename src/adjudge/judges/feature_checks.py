@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, Reply
-from adjudge.judges.table import ClassifierTable, EmbeddedTable, JudgeTable, ServerTable
+from adjudge.judges.base import Reply
+from adjudge.judges.models.http import HttpChatModel
 
 FeatureStatus = Literal["yes", "no", "unclear", "failed", "not offered"]
 
-_CHOICES = ("alpha", "omega")
 _COLOUR_MESSAGES = [{"role": "user", "content": "Name a colour. Answer with one word."}]
 _WORDS_MESSAGES = [{"role": "user", "content": "Write eight random words."}]
 _SCHEMA = {
@@ -22,9 +21,6 @@ _SCHEMA = {
     "required": ["score"],
     "additionalProperties": False,
 }
-_TOKENS = 64
-
-ModelBuilder = Callable[[JudgeTable], ChatModel]
 
 
 class FeatureCheck(msgspec.Struct, frozen=True):
@@ -42,93 +38,76 @@ class FeatureCheck(msgspec.Struct, frozen=True):
     sent: bool | None = None
 
 
-async def check_judge_features(table: JudgeTable, build: ModelBuilder) -> list[FeatureCheck]:
+_ASKED: Mapping[str, tuple[dict[str, Any], Callable[[Reply], str], str]] = {
+    "schema": ({"schema": _SCHEMA}, lambda _: "the reply is JSON with its keys", ""),
+    "choices": (
+        {"choices": ("alpha", "omega")},
+        lambda _: "the reply is one of the list",
+        "replies are checked against the list instead",
+    ),
+    "logprobs": (
+        {"logprobs": True},
+        lambda reply: (
+            f"{max(len(token.top) for token in reply.logprobs or ())} alternatives a token"
+        ),
+        "no expected scores from this API",
+    ),
+}
+"""What is asked for, what its reply shows, and what follows where a format has no field for it."""
+
+
+async def check_judge_features(model: HttpChatModel) -> list[FeatureCheck]:
     """Seven small calls to a judge with a server; one where the first fails.
 
-    ``build`` makes the chat model of a table. Everything is asked for once, also what this kind of
-    server is not sent by default, so that the table's ``features`` can be set to what is true.
+    Everything is asked for once, also what this kind of server is not sent by default, so that the
+    table's ``features`` can be set to what is true. No cache answers.
     """
-    bare = table.model_copy(update={"cache": None, "cache_sampled": False})
-    if isinstance(table, ClassifierTable):
-        return await _check_classifier(build(bare))
-    if not isinstance(table, ServerTable | EmbeddedTable):
-        raise TypeError("unreachable: a judge with a server")
-    everything = bare.model_copy(update={"features": sorted(ALL_FEATURES)})
-    sent = PRESETS[table.type].features if table.features is None else frozenset(table.features)
-    model, full = build(bare), build(everything)
+    from adjudge.judges.models.classifier import ClassifierModel  # noqa: PLC0415  (few judges)
+
     try:
-        first = await model.achat(_COLOUR_MESSAGES)
+        if isinstance(model, ClassifierModel):
+            return await _check_classifier(model)
+        bare = model.variant(features=model.features, stream=model.stream)
+        first = await bare.achat(_COLOUR_MESSAGES)
     except GradingFailure as failure:
         return [_failed_check("reply", failure)]
     except ConfigError as error:  # a server in a child process that cannot be started
         return [FeatureCheck("reply", "failed", str(error))]
-    has_list = PRESETS[table.type].choices_field is not None
-    is_anthropic = table.type == "anthropic"
-    keys = table.read_given()
-    whole_only = is_anthropic or "wire" in keys
-    streaming = full if whole_only else build(everything.model_copy(update={"stream": True}))
-    return [
-        _check_reply(first),
-        FeatureCheck("usage", *_check_usage(first)),
-        await _check_feature(
-            "schema",
-            full,
-            sent="schema" in sent,
-            describe=lambda _: "the reply is JSON with its keys",
-            schema=_SCHEMA,
-        ),
-        await _check_feature(
-            "choices",
-            full,
-            sent="choices" in sent,
-            missing="" if has_list else "replies are checked against the list instead",
-            describe=lambda _: "the reply is one of the list",
-            choices=_CHOICES,
-        ),
-        await _check_feature(
-            "logprobs",
-            full,
-            sent="logprobs" in sent,
-            missing="no expected scores from this API" if is_anthropic else "",
-            describe=_describe_logprobs,
-            logprobs=True,
-        ),
-        await _check_feature(
-            "streaming",
-            streaming,
-            sent=bool(keys.get("stream")),
-            missing="this client asks it for whole replies only" if whole_only else "",
-            describe=lambda reply: f"joined, {'with' if reply.usage else 'without'} usage",
-        ),
-        await _check_seed(model, table),
-    ]
+    full = model.variant(features=model.offered_features, stream=model.stream)
+    found = [_check_reply(first), FeatureCheck("usage", *_check_usage(first))]
+    for feature, (asked, describe, missing) in _ASKED.items():
+        if feature in model.offered_features:
+            sent = feature in model.features
+            found.append(await _check_feature(feature, full, sent, describe, asked))
+        else:
+            found.append(FeatureCheck(feature, "not offered", missing))
+    if model.can_stream:
+        streaming = model.variant(features=model.offered_features, stream=True)
+        found.append(await _check_feature("streaming", streaming, model.stream, _describe_stream))
+    else:
+        asks_whole = "this client asks it for whole replies only"
+        found.append(FeatureCheck("streaming", "not offered", asks_whole))
+    return [*found, await _check_seed(bare)]
 
 
-async def _check_classifier(model: ChatModel) -> list[FeatureCheck]:
+async def _check_classifier(model: Any) -> list[FeatureCheck]:
     """What a scalar judge's server answers: its route, whether outputs are raw, whose template."""
-    from adjudge.judges.models.classifier import ClassifierModel  # noqa: PLC0415  (few judges)
-
-    if not isinstance(model, ClassifierModel):
-        raise TypeError("unreachable: a table of type classifier")
-    try:
-        found, (reply, again) = await model.inspect_server()
-    except GradingFailure as failure:
-        return [_failed_check("reply", failure)]
-    except ConfigError as error:
-        return [FeatureCheck("reply", "failed", str(error))]
+    found, (reply, again) = await model.variant().inspect_server()
     shown = " and ".join(f"{score:.4g}" for score in found.scores)
-    raw = f"two conversations scored {shown}"
     template = {"server": "applied by the server", "here": "applied here; token ids are sent"}
-    pair = "prompt and response go out as two texts"
     return [
         _check_reply(reply),
         FeatureCheck("usage", *_check_usage(reply)),
         FeatureCheck("route", "yes", found.facts["route"]),
-        FeatureCheck("raw output", "yes" if found.is_raw else "unclear", raw),
+        FeatureCheck(
+            "raw output",
+            "yes" if found.is_raw else "unclear",
+            f"two conversations scored {shown}",
+        ),
         FeatureCheck(
             "chat template",
             "yes" if found.template in template else "not offered",
-            template.get(found.template, pair),
+            template.get(found.template, "prompt and response go out as two texts"),
         ),
         FeatureCheck(
             "repeatable",
@@ -136,10 +115,6 @@ async def _check_classifier(model: ChatModel) -> list[FeatureCheck]:
             "one conversation, asked twice",
         ),
     ]
-
-
-def _describe_logprobs(reply: Reply) -> str:
-    return f"{max(len(token.top) for token in reply.logprobs or ())} alternatives a token"
 
 
 def _failed_check(feature: str, failure: GradingFailure, sent: bool | None = None) -> FeatureCheck:
@@ -163,21 +138,18 @@ def _check_usage(reply: Reply) -> tuple[FeatureStatus, str]:
     return "yes", f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
 
 
+def _describe_stream(reply: Reply) -> str:
+    return f"joined, {'with' if reply.usage else 'without'} usage"
+
+
 async def _check_feature(
     feature: str,
-    model: ChatModel,
-    *,
+    model: HttpChatModel,
     sent: bool,
     describe: Callable[[Reply], str],
-    missing: str = "",
-    **asked: Any,
+    asked: Mapping[str, Any] = {},
 ) -> FeatureCheck:
-    """A call for one feature; ``describe`` words the reply, ``missing`` why there is no such field.
-
-    ``asked`` are the call's arguments.
-    """
-    if missing:
-        return FeatureCheck(feature, "not offered", missing)
+    """A call for one feature with the arguments ``asked``; ``describe`` words the reply."""
     try:
         reply = await model.achat(_COLOUR_MESSAGES, **asked)
     except GradingFailure as failure:
@@ -200,17 +172,15 @@ def _read_feature(
     return "yes", describe(reply)
 
 
-async def _check_seed(model: ChatModel, table: ServerTable | EmbeddedTable) -> FeatureCheck:
-    if table.type == "anthropic":
+async def _check_seed(model: HttpChatModel) -> FeatureCheck:
+    if model.kind == "anthropic":
         return FeatureCheck("seed", "not offered")
-    sent = table.seed is not None
+    sent = "seed" in model.sampling
+    how: dict[str, Any] = {"seed": 7, "temperature": 1.0, "max_tokens": 64}
     try:
-        texts = [
-            (await model.achat(_WORDS_MESSAGES, seed=7, temperature=1.0, max_tokens=_TOKENS)).text
-            for _ in range(2)
-        ]
+        texts = [(await model.achat(_WORDS_MESSAGES, **how)).text for _ in range(2)]
     except GradingFailure as failure:
         return _failed_check("seed", failure, sent)
-    if texts[0] == texts[1]:
-        return FeatureCheck("seed", "yes", "two replies at temperature 1 are the same", sent)
-    return FeatureCheck("seed", "no", "two replies at temperature 1 differ", sent)
+    same = texts[0] == texts[1]
+    note = f"two replies at temperature 1 {'are the same' if same else 'differ'}"
+    return FeatureCheck("seed", "yes" if same else "no", note, sent)

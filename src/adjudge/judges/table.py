@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
@@ -16,14 +18,23 @@ from pydantic import (
 )
 
 from adjudge.config import check_keys
-from adjudge.config_tables import ConfigTable
+from adjudge.config_tables import ConfigTable, check_setting
 from adjudge.errors import ConfigError
 from adjudge.extensions import check_extension_name, import_named, load_extension
-from adjudge.judges.base import ALL_FEATURES, PRESETS, ChatModel, LocalTask, RouteName
+from adjudge.judges.base import (
+    PRESETS,
+    ChatModel,
+    LocalDtype,
+    LocalTask,
+    RouteName,
+    check_features,
+    flatten_sampling,
+)
+from adjudge.judges.endpoint.settings import EndpointSettings, Price
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
-    from adjudge.judges.endpoint.settings import EndpointSettings, SpendCeiling
+    from adjudge.judges.endpoint.settings import SpendCeiling
 
 JUDGE_GROUP, WIRE_GROUP = "adjudge.judges", "adjudge.wire_formats"
 """The entry-point groups of judges and wire formats that other packages offer."""
@@ -51,17 +62,6 @@ NOT_ABOUT_REPLIES = frozenset(
      "cache_sampled", "batch_size", "slots", "threads"}
 )  # fmt: skip
 """Keys that change how calls travel or what is kept of them, never what a judge is asked."""
-
-
-class _Price(ConfigTable):
-    """``price``: US dollars per million tokens."""
-
-    input: float = Field(ge=0, allow_inf_nan=False)
-    """For a million tokens of prompts."""
-    output: float = Field(ge=0, allow_inf_nan=False)
-    """For a million tokens of replies."""
-    cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """For a million prompt tokens that the server had in its cache; by default ``input``."""
 
 
 TableClass = type[ConfigTable]
@@ -96,7 +96,7 @@ class JudgeTable(ConfigTable):
 
     type: str
     """The kind of server or model, or ``module:Class`` of your own."""
-    tokenizer: str | None = None
+    tokenizer: str | None = Field(default=None, min_length=1)
     """The served model's tokenizer: its control tokens are broken up in judged text."""
 
     @model_validator(mode="wrap")
@@ -118,7 +118,7 @@ class JudgeTable(ConfigTable):
         kind = data.get("type")
         if cls is not JudgeTable or not isinstance(kind, str):
             return cls
-        return _TABLES.get(kind, ServerTable if kind in PRESETS else OwnTable)
+        return _TABLES.get(kind, OpenAITable if kind in PRESETS else OwnTable)
 
     def read_given(self, *left_out: str) -> dict[str, Any]:
         """The keys that are set, but ``type``, ``tokenizer`` and those that are ``left_out``."""
@@ -135,25 +135,28 @@ class JudgeTable(ConfigTable):
         )
 
 
-class _LocalSampling(ConfigTable):
+class _Sampling(ConfigTable):
     temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = None
-    min_p: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     extra_body: dict[str, Any] = Field(default={})
 
 
-class _Sampling(_LocalSampling):
+class _RemoteSampling(_Sampling):
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = None
     stop: str | list[str] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    reasoning_effort: str | None = None
     features: list[str] | None = None
     """What the server supports: ``schema``, ``choices``, ``logprobs``, ``stream_usage``; by default
     that of the type."""
+
+
+class _OpenAISampling(_RemoteSampling):
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    seed: int | None = None
+    presence_penalty: float | None = Field(default=None, allow_inf_nan=False)
+    frequency_penalty: float | None = Field(default=None, allow_inf_nan=False)
+    reasoning_effort: str | None = None
 
 
 class CalledTable(JudgeTable):
@@ -161,14 +164,14 @@ class CalledTable(JudgeTable):
 
     has_server = True
 
-    model: str
+    model: str = Field(min_length=1)
     """The model's name at the server; for ``embedded`` and ``local`` a file, a folder or a known
     name."""
-    cache: str | None = None
+    cache: str | None = Field(default=None, min_length=1)
     """A file that keeps the replies at temperature 0, beside the spec."""
     cache_sampled: bool = False
     """The cache keeps replies at other temperatures, too."""
-    endpoint: dict[str, Any] = Field(default={})
+    endpoint: EndpointSettings | None = None
     """Limits, time limits and retries."""
 
     @model_validator(mode="after")
@@ -181,7 +184,7 @@ class CalledTable(JudgeTable):
         kept = None if self.cache is None else how.folder / self.cache
         return self.read_given("model", "cache", "cache_sampled", "endpoint") | {
             "preset": self.type,
-            "settings": parse_settings(self.endpoint) if self.endpoint else None,
+            "settings": self.endpoint,
             "cache": kept if how.cache is None else how.cache,
             "budget": how.budget,
         }
@@ -190,15 +193,16 @@ class CalledTable(JudgeTable):
 class AddressedTable(CalledTable):
     """What all tables have whose calls go to an address, and may cost money."""
 
-    price: _Price | None = None
+    price: Price | None = None
     """US dollars per million tokens: ``input``, ``output``, ``cached_input``. A budget needs it."""
     base_url: str | list[str] | None = None
     """The address with ``/v1``, or a list of replicas; by default that of the type."""
     api_key_env: str | None = None
-    """The name of the environment variable with the key; a literal key is refused."""
+    """The name of the environment variable with the key; a literal key is refused. One that is
+    named here must have a value, but for servers of this machine."""
     trust_env: bool = True
     """Use the environment's proxies."""
-    ca_file: str | None = None
+    ca_file: str | None = Field(default=None, min_length=1)
     """A PEM file with the authority of the server's certificate, beside the spec or not."""
     headers: dict[str, str] = Field(default={})
     """Further headers: each name with the environment variable that has its value."""
@@ -208,13 +212,11 @@ class AddressedTable(CalledTable):
         return super()._arguments(how) | {"ca_file": authority}
 
 
-class ServerTable(_Sampling, AddressedTable):
-    """A chat model behind an address."""
+class AnthropicTable(_RemoteSampling, AddressedTable):
+    """A chat model behind an address; the Messages API knows these parameters."""
 
     wire: str | None = None
     """``module:Class`` of your own request format."""
-    stream: bool = False
-    """Ask for streams; models that only stream are recognised without it."""
 
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
@@ -225,6 +227,13 @@ class ServerTable(_Sampling, AddressedTable):
             )
         model: ChatModel = self._load_class(how)(self.model, **arguments)
         return model
+
+
+class OpenAITable(_OpenAISampling, AnthropicTable):
+    """A chat model behind an address of an API like OpenAI's."""
+
+    stream: bool = False
+    """Ask for streams; models that only stream are recognised without it."""
 
 
 class ClassifierTable(AddressedTable):
@@ -243,7 +252,7 @@ class ClassifierTable(AddressedTable):
         return model
 
 
-class EmbeddedTable(_Sampling, CalledTable):
+class EmbeddedTable(_OpenAISampling, CalledTable):
     """A model of llama.cpp that adjudge starts."""
 
     max_length: int | None = Field(default=None, ge=1)
@@ -256,25 +265,33 @@ class EmbeddedTable(_Sampling, CalledTable):
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
         cls, arguments = self._load_class(how), self._arguments(how)
-        if self.endpoint:
+        if self.endpoint is not None:
             defaults = cls.endpoint_defaults(self.slots or cls.slots)
-            arguments["settings"] = parse_settings({**defaults, **self.endpoint})
+            given = self.endpoint.model_dump(exclude_unset=True)
+            arguments["settings"] = EndpointSettings(**{**defaults, **given})
         model: ChatModel = cls(how.locate(self.model), **arguments)
         return model
 
 
-class LocalTable(_LocalSampling, JudgeTable):
+class _TemplateTable(ConfigTable):
+    chat_template_kwargs: dict[str, Any] = Field(default={})
+    """Further arguments of the chat template."""
+
+
+class LocalTable(_Sampling, JudgeTable):
     """A model of transformers in this process."""
 
     is_unrecorded = True
 
-    model: str
+    model: str = Field(min_length=1)
     tokenizer: None = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    extra_body: _TemplateTable = _TemplateTable()  # type: ignore[assignment]  # nothing else
     task: LocalTask | None = None
     """``chat``: a model that replies (default); ``score``: a scalar judge."""
     device: str | None = None
     """As torch names it, such as ``cuda:1``; by default the GPU of ``LOCAL_RANK``, else the CPU."""
-    dtype: str | None = None
+    dtype: LocalDtype | None = None
     """``float32``, ``bfloat16`` or ``float16``; by default ``bfloat16`` on a GPU, else
     ``float32``."""
     max_length: int | None = Field(default=None, ge=1)
@@ -292,22 +309,23 @@ class LocalTable(_LocalSampling, JudgeTable):
         return cls(how.locate(self.model), **self.read_given("model", "task"))
 
 
-class RecordedTable(_Sampling, JudgeTable):
+class RecordedTable(_OpenAISampling, JudgeTable):
     """Replies that another judge's cache has."""
 
-    model: str | None = None
-    cassette: str
+    model: str | None = Field(default=None, min_length=1)
+    cassette: str = Field(min_length=1)
     """A cache that another judge filled; its replies are given again."""
     provider: str | None = None
     """Which provider's replies, where the cassette has several."""
 
     def build(self, how: _JudgeContext) -> ChatModel:
         """The chat model that it means."""
+        sampling = flatten_sampling(self.read_given("model", "cassette", "provider", "features"))
         model: ChatModel = self._load_class(how)(
             how.folder / self.cassette,
             self.model,
             provider=self.provider,
-            sampling=self.read_given("model", "cassette", "provider", "features") or None,
+            sampling=sampling or None,
             features=self.features,
         )
         return model
@@ -316,7 +334,7 @@ class RecordedTable(_Sampling, JudgeTable):
 class ScriptedTable(JudgeTable):
     """Stated replies."""
 
-    model: str | None = None
+    model: str | None = Field(default=None, min_length=1)
     script: str | list[str] | dict[str, str] | None = None
     """One reply, a list with one for each draw (repeat), or a table by words of the question."""
     function: str | None = None
@@ -333,6 +351,8 @@ class ScriptedTable(JudgeTable):
         script: Any = self.script
         if self.function is not None:
             script = import_named(self.function, how.folder, where="function")
+            if not callable(script):
+                raise ConfigError(f"function: must be a function (found {self.function!r})")
         model: ChatModel = self._load_class(how)(script, model=self.model or how.name)
         return model
 
@@ -358,13 +378,14 @@ class OwnTable(JudgeTable):
 
 
 _TABLES: Mapping[str, type[JudgeTable]] = {
+    "anthropic": AnthropicTable,
     "embedded": EmbeddedTable,
     "classifier": ClassifierTable,
     "local": LocalTable,
     "recorded": RecordedTable,
     "scripted": ScriptedTable,
 }
-JUDGE_TABLES: tuple[type[JudgeTable], ...] = (ServerTable, *_TABLES.values())
+JUDGE_TABLES: tuple[type[JudgeTable], ...] = (OpenAITable, *_TABLES.values())
 """The classes of tables of the types that ship."""
 
 
@@ -406,9 +427,15 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
     by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         check_keys(options, ["type", "tokenizer", *(p.name for p in by_name)], "")
+    hints: dict[str, Any] = {}
+    with suppress(NameError, TypeError):  # names that only a type checker knows
+        hints = typing.get_type_hints(cls.__init__)
     for parameter in by_name:
-        if parameter.default is parameter.empty and parameter.name not in options:
-            raise ConfigError(f"{parameter.name}: is required by type {cls.__qualname__!r}")
+        key = parameter.name
+        if key in options:
+            check_setting(hints.get(key, Any), options[key], key)
+        elif parameter.default is parameter.empty:
+            raise ConfigError(f"{key}: is required by type {cls.__qualname__!r}")
     try:
         model = cls(**options)
     except (TypeError, ValueError) as error:
@@ -419,20 +446,5 @@ def _build_custom(name: str, type_name: str, cls: Any, options: Mapping[str, Any
         ) from error
     if not model.model:
         model.model = name
-    if unknown := sorted(set(model.features) - ALL_FEATURES):
-        raise ConfigError(
-            f"features: {cls.__qualname__} has an unknown name "
-            f"(found {', '.join(map(repr, unknown))}; allowed: {', '.join(sorted(ALL_FEATURES))})"
-        )
+    check_features(model.features or (), cls.__qualname__)
     return model
-
-
-def parse_settings(given: Mapping[str, Any]) -> EndpointSettings:
-    """The settings of a table ``endpoint``; raises :class:`ConfigError`."""
-    from adjudge.judges.endpoint.settings import EndpointSettings  # noqa: PLC0415
-
-    try:
-        return EndpointSettings(**given)
-    except ConfigError as error:
-        lines = [f"endpoint.{line}" for line in str(error).splitlines()]
-        raise ConfigError("\n".join(lines)) from None

@@ -389,7 +389,8 @@ class RewardSpec(ConfigFile):
         for name, table in self.judges.items():
             if not (isinstance(table, AddressedTable) and table.price is None):
                 continue
-            if is_bounded or table.endpoint.get("budget_usd") is not None:
+            own_ceiling = table.endpoint and table.endpoint.budget_usd
+            if is_bounded or own_ceiling is not None:
                 raise ConfigError(
                     f"{self._where}: judges.{name}.price: is required with a budget. "
                     "Give US dollars per million tokens: input, output."

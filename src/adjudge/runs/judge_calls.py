@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.judges.base import ChatModel, Reply
-from adjudge.judges.table import AddressedTable, parse_settings
+from adjudge.judges.endpoint.settings import EndpointSettings
+from adjudge.judges.table import AddressedTable
 from adjudge.report.elements import Element
 from adjudge.report.page import Section
 from adjudge.report.table import Table, lost, numeric
@@ -286,7 +287,7 @@ class _CallMeter(ChatModel):
         self._name = name
         self.model, self.features = model.model, model.features
         self._asked = asked
-        self._sampling: Mapping[str, Any] = getattr(model, "sampling", {})
+        self._sampling = model.sampling
         self._price: Price | None = getattr(model, "price", None)
         # Cassettes and scripts cost nothing.
         self._free = not model.has_server
@@ -394,7 +395,7 @@ def estimate_times(
     for name, table in spec.judges.items():
         if name not in calls or not isinstance(table, AddressedTable):
             continue
-        limits = parse_settings(table.endpoint)
+        limits = table.endpoint or EndpointSettings()
         counted = calls[name]
         rates = {
             "requests_per_minute": (counted, limits.requests_per_minute),

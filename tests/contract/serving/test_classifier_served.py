@@ -18,8 +18,8 @@ transformers: Any = pytest.importorskip("transformers", reason=f"transformers is
 
 from adjudge.errors import ErrorKind, GradingFailure  # noqa: E402  (after what it needs)
 from adjudge.judges import ClassifierModel  # noqa: E402
-from adjudge.judges.models import LocalScalarModel  # noqa: E402
 from adjudge.judges.models.classifier import TemplateEncoder  # noqa: E402
+from adjudge.judges.models.local import LocalScalarModel  # noqa: E402
 
 SPEC = """
 [[graders]]

@@ -12,7 +12,7 @@ import tokenizers
 import transformers
 
 from adjudge.errors import ConfigError
-from adjudge.judges.models import LocalChatModel
+from adjudge.judges.models.local import LocalChatModel
 from adjudge.judges.models.local_loading import (
     get_control_tokens,
     get_special_tokens,

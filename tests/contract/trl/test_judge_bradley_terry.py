@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="trl is not installed here; run `make test-trl
 from adjudge.datasets.rows import Preference
 from adjudge.errors import ConfigError, RunFolderError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation, read_card
-from adjudge.judges.models import LocalScalarModel
+from adjudge.judges.models.local import LocalScalarModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.service.backends import SpecBackend
 from adjudge.wire import JudgeRequest

@@ -29,7 +29,7 @@ import transformers
 from adjudge.datasets.rows import Comparison, Rating
 from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
-from adjudge.judges.models import LocalScalarModel
+from adjudge.judges.models.local import LocalScalarModel
 from adjudge.service.server import start_service
 from adjudge.stats.agreement import calibrate_scores
 from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card

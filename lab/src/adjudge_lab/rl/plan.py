@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, ErrorKind
 from adjudge.hosts import is_loopback
-from adjudge.judges.models.local_loading import describe_hub_problem
 from adjudge.rewards.batch_grader import BatchGrader
 from adjudge.rewards.spec import MissingSettings
 from adjudge.runner.progress import format_duration
@@ -26,6 +25,7 @@ from adjudge.types import GraderError
 from adjudge_lab.environments.tasks import DatasetTask, Task, read_dataset
 from adjudge_lab.rl.backend_checks import UnsupportedSetting, find_unsupported_settings
 from adjudge_lab.rl.episodes import draw_training_seeds, find_environment_problem
+from adjudge_lab.rl.model_source import describe_hub_problem
 from adjudge_lab.rl.policy import needs_hub
 from adjudge_lab.rl.rewards import (
     INSTRUCTION_TOKENS,

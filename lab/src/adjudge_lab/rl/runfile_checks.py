@@ -15,7 +15,7 @@ from adjudge.config import load_toml, suggest_name, unknown_key
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.extensions import check_extension_name
 from adjudge.judges.endpoint.settings import EndpointSettings
-from adjudge.judges.table import JUDGE_TABLES, SHIPPED_JUDGES, parse_settings
+from adjudge.judges.table import JUDGE_TABLES, SHIPPED_JUDGES
 from adjudge.mock.behaviours import BEHAVIOURS
 from adjudge.mock.server import serve
 from adjudge.rewards.spec import RewardSpec
@@ -187,9 +187,9 @@ def _check_judge_keys(run: RunFile) -> None:
         if key not in known and key != "api_key":  # of which the reader of judges has more to say
             run.refuse(f"judge.{key}", unknown_key(key, sorted({*own, *known})))
     try:
-        parse_settings(run.judge.endpoint)
+        EndpointSettings(**run.judge.endpoint)
     except ConfigError as error:
-        raise ConfigError(f"{run.where}: judge.{error}") from None
+        raise ConfigError(f"{run.where}: judge.endpoint.{error}") from None
     for ours, theirs in _ENDPOINT_LIMITS.items():
         if ours in run.training.model_fields_set and theirs in run.judge.endpoint:
             run.refuse(f"judge.endpoint.{theirs}", f"is training.{ours}. Leave one of the two out.")

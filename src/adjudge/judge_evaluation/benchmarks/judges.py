@@ -39,7 +39,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
 from adjudge.judge_evaluation.benchmarks.readers import is_judgebench_recording, read_recorded_judge
 from adjudge.judge_evaluation.benchmarks.statistics import ScoreScale
 from adjudge.judges.base import ChatModel
-from adjudge.judges.models import LocalScalarModel
+from adjudge.judges.models.local import LocalScalarModel
 from adjudge.rewards.spec import GraderEntry, RewardSpec, check_machine, is_trained_judge
 from adjudge.runner import GraderConfig
 from adjudge.runner.journal import Journal

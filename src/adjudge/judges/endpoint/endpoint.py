@@ -37,7 +37,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,14 +47,16 @@ from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Tran
 from adjudge.judges.call_log import find_error_kind
 from adjudge.judges.cassette.encoding import encode_reply_form
 from adjudge.judges.endpoint.limits import (
+    RETRYABLE_KINDS,
+    UNHEALTHY_KINDS,
     AdaptiveLimit,
     HedgeBudget,
     LatencyDigest,
+    OutageDetector,
     Reservation,
     SendCost,
     full_jitter,
 )
-from adjudge.judges.endpoint.outages import RETRYABLE_KINDS, UNHEALTHY_KINDS, OutageDetector
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
 from adjudge.judges.endpoint.stats import EndpointStats
 from adjudge.judges.wire.common import hide_key, parse_retry_after
@@ -63,8 +65,6 @@ from adjudge.types import Provenance
 
 if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
-
-_T = TypeVar("_T")
 
 _MAX_HEDGES = 2
 _BUSY = 0.9
@@ -221,8 +221,7 @@ class Endpoint:
 
         An equal call in flight (same request, same ``draw``, same wishes for the reply's form,
         temperature 0) is joined and shares its outcome. ``keep=False``: the cache is neither asked
-        nor told (what finds out about a server). A wire that has ``prepare`` is prepared before its
-        first request, which a reply from the cache does not need.
+        nor told (what finds out about a server).
 
         Raises ``GradingFailure``: ``timeout`` (the deadline passed), ``circuit_open`` (it passed
         while the server was down), ``budget`` (the spend ceiling, or no price under one), or the
@@ -249,7 +248,9 @@ class Endpoint:
             return kept
         try:
             reserved = self._cost.estimate(chat_call, price)
-            request = await _prepare(chat_call, wire)
+            request = wire.request(chat_call)
+            if not isinstance(request, HttpRequest):  # where the wire must find out something first
+                request = await request
             join = self._deduplication_key(chat_call, request)
         except GradingFailure as failure:
             if cache is not None and key is not None:
@@ -375,12 +376,14 @@ class Endpoint:
 
     async def _post(self, send: Send) -> Reply:
         send.left = True
-        self._stats.count_send(send.why)
-        call = send.call
+        call, stats = send.call, self._stats
+        stats.sends += 1
+        stats.retries += send.why == "retries"
+        stats.timeouts += send.why == "timeouts"
+        stats.hedges += send.hedge
         send.response = await self._transport.post(send.server.url, call.request)
         try:
-            reply = _check_made(call.wire.reply(call.chat_call, send.response), Reply)
-            outcome = hide_key(reply, call.request)
+            outcome = hide_key(call.wire.reply(call.chat_call, send.response), call.request)
         except GradingFailure as failure:
             outcome = hide_key(failure, call.request)
         if isinstance(outcome, GradingFailure):
@@ -525,11 +528,8 @@ class Endpoint:
             self._end(call, None)
         elif not call.sends:
             call.timeouts += 1
-            self._send_again(call, "timeouts")
-
-    def _send_again(self, call: Call, why: str) -> None:
-        call.why = why
-        self._first.append(call)
+            call.why = "timeouts"
+            self._first.append(call)
 
     def _cancel(self, send: Send, reason: str) -> None:
         if not send.dropped and send.task is not None:
@@ -576,7 +576,8 @@ class Endpoint:
         while self._retries and self._retries[0][0] <= now:
             call = heapq.heappop(self._retries)[2]
             if call in self._open:
-                self._send_again(call, "retries")
+                call.why = "retries"
+                self._first.append(call)
         for call in list(itertools.takewhile(lambda call: call.deadline <= now, self._open)):
             self._expire(call, now)
         cold_s = self._settings.deadline_s / 4
@@ -668,17 +669,3 @@ def pick_replica(
 def _rendezvous_weight(group: str, url: str) -> bytes:
     """Python's own hash differs between processes; the ranks of one run should agree."""
     return hashlib.blake2b(encode_exactly(f"{url}\n{group}"), digest_size=8).digest()
-
-
-async def _prepare(chat_call: ChatCall, wire: Wire) -> HttpRequest:
-    if (prepare := getattr(wire, "prepare", None)) is not None:
-        await prepare()
-    return _check_made(wire.request(chat_call), HttpRequest)
-
-
-def _check_made(made: object, wanted: type[_T]) -> _T:
-    """What a wire made, which may be a user's own."""
-    if isinstance(made, wanted):
-        return made
-    expected, found = wanted.__name__, type(made).__name__
-    raise TypeError(f"the wire made no {expected} (found {found})")

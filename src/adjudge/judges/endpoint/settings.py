@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 from pydantic import Field
 
 from adjudge.config_tables import CheckedTable
@@ -73,7 +72,7 @@ BYTES_PER_TOKEN = 3
 """On the safe side: English has about 4, CJK text about 3 bytes of UTF-8 a token."""
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class Price(CheckedTable):
     """US dollars per million tokens; ``cached_input`` (default: ``input``) for cache reads.
 
     >>> price = Price(input=1.0, output=4.0, cached_input=0.1)
@@ -81,9 +80,12 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     1.55
     """
 
-    input: float
-    output: float
-    cached_input: float | None = None
+    input: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of prompts."""
+    output: float = Field(ge=0, allow_inf_nan=False)
+    """For a million tokens of replies."""
+    cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """For a million prompt tokens that the server had in its cache; by default ``input``."""
 
     def cost(self, usage: Usage) -> float:
         """Dollars for ``usage``, whose ``input_tokens`` include its ``cached_tokens``."""

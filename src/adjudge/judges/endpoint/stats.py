@@ -97,12 +97,6 @@ class EndpointStats(msgspec.Struct, kw_only=True):
         """One send failed."""
         self.send_failures[kind] = self.send_failures.get(kind, 0) + 1
 
-    def count_send(self, why: str) -> None:
-        """One more send: the first of a call (``sends``), or of ``retries timeouts hedges``."""
-        self.sends += 1
-        if why != "sends":
-            setattr(self, why, getattr(self, why) + 1)
-
     def spent(self, usage: Usage, cost: float | None) -> None:
         """A reply reported ``usage``, worth ``cost`` dollars."""
         self.input_tokens += usage.input_tokens

@@ -40,7 +40,7 @@ from adjudge.judges.models.local_loading import (
     get_special_tokens,
     read_tokenizer,
 )
-from adjudge.judges.wire.classifier import ROUTES, ClassifierRoute, ClassifierWire
+from adjudge.judges.wire.classifier import ROUTES, UNSENT, ClassifierRoute, ClassifierWire
 from adjudge.judges.wire.common import TextTurns
 from adjudge.judges.wire.transport import normalize_url
 
@@ -88,41 +88,37 @@ class _RoutedWire:
 
     def __init__(self, model: ClassifierModel, key: str | None) -> None:
         self._model, self._key = model, key
-        self._wire: ClassifierWire | None = None
-        self._search: asyncio.Task[ScalarRoute] | None = None
+        self._search: asyncio.Task[tuple[ScalarRoute, ClassifierWire]] | None = None
         self.connection: Connection | None = None
-        self.found: ScalarRoute | None = None
 
-    async def prepare(self) -> None:
-        """Ask the server for its route, once for all calls that wait."""
-        if self._wire is not None:
-            return
-        if self.connection is None:
-            raise RuntimeError("unreachable: set when the model connects")
+    async def find(self) -> tuple[ScalarRoute, ClassifierWire]:
+        """The server's route and its wire; one search for all calls that wait."""
         if self._search is None:
-            search = self._model.find_route(self.connection.endpoint, self._key)
-            self._search = asyncio.ensure_future(search)
+            self._search = asyncio.ensure_future(self._find())
+        search = self._search
         try:
-            found = await asyncio.shield(self._search)
+            return await asyncio.shield(search)
         except GradingFailure as failure:  # each caller adds to its own metadata
-            self._search = None
+            if self._search is search:
+                self._search = None
             raise GradingFailure(failure.kind, str(failure), dict(failure.metadata)) from None
         except ConfigError as error:
             raise ConfigError(str(error)) from None
-        self.found = found
-        self.connection.classifiers[self._model.model] = found.facts
-        self._wire = self._model.build_wire(ROUTES[found.route], self._key)
 
-    def request(self, call: ChatCall) -> HttpRequest:
-        return self._ready().request(call)
+    async def _find(self) -> tuple[ScalarRoute, ClassifierWire]:
+        if self.connection is None:
+            raise RuntimeError("unreachable: set when the model connects")
+        found = await self._model.find_route(self.connection.endpoint, self._key)
+        self.connection.classifiers[self._model.model] = found.facts
+        return found, self._model.build_wire(ROUTES[found.route], self._key)
+
+    async def request(self, call: ChatCall) -> HttpRequest:
+        return (await self.find())[1].request(call)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
-        return self._ready().reply(call, response)
-
-    def _ready(self) -> ClassifierWire:
-        if self._wire is None:
-            raise RuntimeError("unreachable: prepared before the request")
-        return self._wire
+        if self._search is None:
+            raise RuntimeError("unreachable: found before the request")
+        return self._search.result()[1].reply(call, response)
 
 
 class ClassifierModel(HttpChatModel):
@@ -168,6 +164,11 @@ class ClassifierModel(HttpChatModel):
                     "out."
                 )
         super().__init__(model, **options)
+        for name in UNSENT:
+            if name in self.sampling:
+                raise ConfigError(
+                    f"extra_body.{name}: is not sent to a scalar judge. Leave it out."
+                )
         self.route = route
         self._encoder = None if tokenizer is None else TemplateEncoder(tokenizer)
         # Not sent. No chance has a say in a score, so it is kept, and equal calls in flight share
@@ -213,12 +214,9 @@ class ClassifierModel(HttpChatModel):
         line = await self._connect(self._key())
         if not isinstance(line.plain, _RoutedWire):
             raise ConfigError("wire: a classifier with a wire of its own has no route")
-        await line.plain.prepare()
-        if line.plain.found is None:
-            raise RuntimeError("unreachable: prepared")
-        prompt, response = PROBE_CONVERSATIONS[0]
-        replies = [await self.achat(probe_messages(prompt, response), draw=draw) for draw in (0, 1)]
-        return line.plain.found, replies
+        found, _ = await line.plain.find()
+        messages = probe_messages(*PROBE_CONVERSATIONS[0])
+        return found, [await self.achat(messages, draw=draw) for draw in (0, 1)]
 
     def build_wire(
         self, route: ClassifierRoute, key: str | None, *, raw: bool = True

@@ -17,19 +17,22 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 import threading
-from collections import deque
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
+from pydantic import Field
 
+from adjudge.config_tables import check_setting
 from adjudge.engine.processes import usable_cpus
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
@@ -45,8 +48,7 @@ from adjudge.text import printable
 START_DEADLINE_S = 600.0
 """For reading the model's file; a server that takes longer is ended."""
 
-_LOG_LINES = 200
-_QUOTED_LINES, _QUOTED = 3, 400
+_READ_BYTES, _QUOTED_LINES, _QUOTED = 20_000, 3, 400
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class ServerSettings:
 
 
 class _Server:
-    """A child process, and the thread that starts it and reads what it prints until it ends.
+    """A child process, and the thread that starts it and waits for its end.
 
     The thread lives as long as the child: Linux ends a child with the *thread* that started it,
     where the child asks for that.
@@ -75,77 +77,60 @@ class _Server:
         self.key = secrets.token_hex(16)
         self.url: Future[str] = Future()
         """The address; fails with ``ConfigError`` where the server does not start."""
-        self._ended = False
         self._settings = settings
-        self._log: deque[str] = deque(maxlen=_LOG_LINES)
-        self._process: subprocess.Popen[str] | None = None
-        self._stopped = False
-        self._late = False
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (as long as somebody may quote it)
+        weakref.finalize(self, self._log.close)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = self._late = False
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="adjudge-llama-server", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            self._serve()
+            problem = self._serve()
         except Exception as error:  # noqa: BLE001  (who waits for the address must hear of it)
-            if not self.url.done():
-                self.url.set_exception(
-                    ConfigError(f"model: llama.cpp's server cannot be started: {error}")
-                )
-        finally:
-            self._ended = True
             self._kill()
-            self._close_pipes()
+            problem = f"model: llama.cpp's server cannot be started: {error}"
+        if not self.url.done():
+            self.url.set_exception(ConfigError(problem))
 
     @property
     def ended(self) -> bool:
         """Whether it answers no more; the next call needs another."""
         process = self._process
-        return self._ended or (process is not None and process.poll() is not None)
+        ended = process is not None and process.poll() is not None
+        return ended or (self.url.done() and self.url.exception() is not None)
 
-    def _serve(self) -> None:
-        # A word that no file's metadata can have, since llama.cpp prints those.
-        marker = secrets.token_hex(8)
+    def _serve(self) -> str:
+        """Run it to its end; why it did not start, if it did not."""
         with self._lock:
             if self._stopped:
                 raise RuntimeError("it was stopped")
             # A session of its own: a terminal's Ctrl-C goes to the parent alone. The file is run by
             # its path, and nothing of the current folder is imported.
-            process = self._process = subprocess.Popen(  # noqa: S603  (our own file)
+            self._process = subprocess.Popen(  # noqa: S603  (our own file)
                 [sys.executable, "-P", llama_server.__file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
+                stderr=self._log,
                 start_new_session=True,
             )
-        stdin, stdout = process.stdin, process.stdout
-        if stdin is None or stdout is None:
-            raise RuntimeError("unreachable: both are pipes")
-        about = {
-            **self._settings.__dict__,
-            "key": self.key,
-            "marker": marker,
-            "parent": os.getpid(),
-        }
-        with suppress(BrokenPipeError):
-            stdin.write(json.dumps(about) + "\n")
-            stdin.flush()
+        about = {**self._settings.__dict__, "key": self.key, "parent": os.getpid()}
         timer = threading.Timer(START_DEADLINE_S, self._end_late)
         timer.daemon = True
         timer.start()
-        for line in stdout:
-            before, found, address = line.partition(marker)
-            if found and not self.url.done():
-                timer.cancel()
-                self._accept(address.strip())
-            else:
-                self._log.append(before.rstrip("\n"))
-        timer.cancel()
-        status = process.wait()
-        if not self.url.done():
-            self.url.set_exception(ConfigError(self._describe_failed_start(status)))
+        with self._process as process:
+            if process.stdin is None or process.stdout is None:
+                raise RuntimeError("unreachable: both are pipes")
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(about).encode() + b"\n")
+                process.stdin.flush()
+            address = process.stdout.readline().decode().strip()
+            timer.cancel()
+            if address:
+                self._accept(address)
+            status = process.wait()
+        return self._describe_failed_start(status)
 
     def _accept(self, address: str) -> None:
         url = address if "://" in address else f"http://{address}"
@@ -176,7 +161,9 @@ class _Server:
 
     def _quote_log(self) -> str:
         """What the child said of errors, or last; escaped and short."""
-        lines = [line for line in self._log if line.strip()]
+        size = os.fstat(self._log.fileno()).st_size
+        end = os.pread(self._log.fileno(), _READ_BYTES, max(0, size - _READ_BYTES))
+        lines = [line for line in end.decode("utf-8", "replace").splitlines() if line.strip()]
         errors = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
         chosen = list(dict.fromkeys(errors))[:_QUOTED_LINES] or lines[-_QUOTED_LINES:]
         words = printable("; ".join(" ".join(line.split()) for line in chosen))
@@ -194,13 +181,6 @@ class _Server:
         if self._process is not None:
             self._process.kill()  # nothing, where it has ended
             self._process.wait()
-
-    def _close_pipes(self) -> None:
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                with suppress(OSError):  # what was not read of what was written
-                    if pipe is not None:
-                        pipe.close()
 
     def forget(self) -> None:
         """In a forked child: the process is the parent's, whose end this copy must not hide."""
@@ -234,9 +214,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _find_server(settings: ServerSettings) -> _Server:
     """The process's one server for ``settings``, started if there is none or it has ended."""
-    server = _servers.get(settings)
-    if server is not None and not server.ended:
-        return server
     with _lock:
         server = _servers.get(settings)
         if server is None or server.ended:
@@ -336,8 +313,7 @@ class EmbeddedChatModel(OpenAIChatModel):
     ) -> None:
         threads = usable_cpus() if threads is None else threads
         for name, value in (("slots", slots), ("max_length", max_length), ("threads", threads)):
-            if value < 1:
-                raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
+            check_setting(Annotated[int, Field(ge=1)], value, name)
         for name in ("base_url", "api_key_env", "wire"):
             if options.get(name) is not None:
                 raise ConfigError(f"{name}: an embedded judge has none. Leave it out.")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import os
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,7 @@ from adjudge.engine.loop import on_engine, run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeUnavailable
 from adjudge.hosts import is_loopback
 from adjudge.judges.base import (
+    ALL_FEATURES,
     PRESETS,
     ChatCall,
     ChatModel,
@@ -34,8 +36,9 @@ from adjudge.judges.base import (
     Reply,
     Transport,
     Wire,
+    check_features,
     digest_source,
-    resolve_features,
+    flatten_sampling,
 )
 from adjudge.judges.endpoint.connections import Connection, EndpointKey, connect, open_cache
 from adjudge.judges.endpoint.settings import EndpointSettings, Price, SpendCeiling
@@ -44,6 +47,7 @@ from adjudge.judges.wire.transport import (
     load_authority,
     normalize_url,
     read_headers,
+    read_url_from_environment,
 )
 from adjudge.prompts.fence import PROCESS_KEY
 
@@ -51,21 +55,7 @@ if TYPE_CHECKING:
     from adjudge.judges.cassette.cache import ReplyCache
 
 _log = logging.getLogger("adjudge")
-
-_ELSEWHERE = {
-    "api_key": "Name an environment variable in api_key_env; a model object never holds a key",
-    "timeout": "Use deadline_s of settings=EndpointSettings(…)",
-    "max_retries": "Use max_attempts of settings=EndpointSettings(…)",
-    "max_concurrency": "Use settings=EndpointSettings(…)",
-    "messages": "Pass messages to achat",
-    "schema": "Pass a schema to achat",
-    "choices": "Pass choices to achat",
-    "logprobs": "Ask achat for log-probabilities",
-    "draw": "Pass the number of the draw to achat",
-    "group": "Pass the group to achat",
-    "n": "Call achat with draw = 0, 1, …; several choices of one reply are not several draws",
-    "stream_options": "Leave it out: usage is always requested",
-}
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -83,19 +73,17 @@ class _OwnWire:
 
     def __init__(self, cls: type[Any], key: str | None) -> None:
         self._name, self._key = _class_path(cls), key
-        self._wire: Wire = self._call(cls, key)
+        self._wire: Any = self._call(object, cls, key)
 
     def request(self, call: ChatCall) -> HttpRequest:
-        found: HttpRequest = self._call(self._wire.request, call)
-        return found
+        return self._call(HttpRequest, self._wire.request, call)
 
     def reply(self, call: ChatCall, response: HttpResponse) -> Reply:
-        found: Reply = self._call(self._wire.reply, call, response)
-        return found
+        return self._call(Reply, self._wire.reply, call, response)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, wanted: type[_T], function: Callable[..., Any], *arguments: Any) -> _T:
         try:
-            return function(*arguments)
+            made = function(*arguments)
         except GradingFailure as failure:
             raise GradingFailure(
                 failure.kind,
@@ -111,6 +99,10 @@ class _OwnWire:
                 f"the wire format {self._name} raised {type(error).__name__}",
                 {"at": f"{Path(where.filename).name}:{where.lineno} in {where.name}"},
             ) from None
+        if not isinstance(made, wanted):
+            expected, found = wanted.__name__, type(made).__name__
+            raise TypeError(f"the wire made no {expected} (found {found})")
+        return made
 
     def _quotes_key(self, value: Any) -> bool:
         return bool(self._key) and str(self._key) in repr(value)
@@ -125,7 +117,7 @@ class _OwnTemperature:
     def __init__(self, wire: Wire) -> None:
         self._wire, self.reply = wire, wire.reply
 
-    def request(self, call: ChatCall) -> HttpRequest:
+    def request(self, call: ChatCall) -> HttpRequest | Awaitable[HttpRequest]:
         sampling = {key: one for key, one in call.sampling.items() if key != "temperature"}
         return self._wire.request(msgspec.structs.replace(call, sampling=sampling))
 
@@ -136,8 +128,9 @@ class HttpChatModel(ChatModel):
     ``model``: its name at the server. ``preset``: what is known about the server; sets the
     address, the key's variable and what is sent (:mod:`adjudge.judges.base`). ``api_key_env``: name
     of the environment variable with the key, read at every call; by default the provider's own
-    (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that is
-    not there is an error at the first call (``GradingFailure(auth)``), and none for local servers.
+    (``OPENAI_API_KEY``, ``VLLM_API_KEY``, …), so that no server gets another's key. A key that a
+    provider needs, or whose variable is named here, and that is not there is an error at the first
+    call (``GradingFailure(auth)``), and none for local servers.
     ``base_url``: the address, or a list of replicas; default ``OPENAI_BASE_URL`` (for ``openai``,
     ``vllm``, ``sglang``, ``llamacpp`` and ``ollama``), else the preset's. ``stream``: ask for
     streams; models that only stream are found out by themselves. ``features``: what this model
@@ -187,20 +180,26 @@ class HttpChatModel(ChatModel):
         if not env.isidentifier():
             # Not shown: this may be the key itself.
             raise ConfigError("api_key_env: must be the name of an environment variable")
-        if stream and (wire is not None or not self.streams):
-            format_name = "a wire of your own" if wire is not None else f"type {known.name!r}"
-            raise ConfigError(f"stream: is not possible with {format_name}. Leave it out.")
         self.model = model
         self.preset = known.name
         self.stream = stream
-        self.sampling = _flatten_sampling(sampling)
-        self.price = _parse_price(price)
-        if wire is not None and features is None:
-            features = getattr(wire, "features", ())
-        self.features = resolve_features(known, features)
-        if wire is None and known.choices_field is None:
-            self.features -= {"choices"}  # there is no field to send them in
+        self.sampling = flatten_sampling(sampling)
+        try:
+            self.price = Price(**price) if isinstance(price, Mapping) else price
+        except ConfigError as error:
+            raise ConfigError(f"price.{error}") from None
+        owner = f"type {known.name!r}"
+        self.offered_features = known.offered_features
+        default: Iterable[str] = known.features & known.offered_features
+        if wire is not None:
+            owner, self.offered_features = _class_path(wire), ALL_FEATURES
+            default = getattr(wire, "features", ())
+        asked = default if features is None else features
+        self.features = check_features(asked, owner, self.offered_features)
+        if stream and not (self.streams and wire is None):
+            raise ConfigError(f"stream: is not possible with {owner}. Leave it out.")
         self._preset = known
+        self._needs_key = known.needs_key or api_key_env is not None
         self._own_wire = wire
         urls = self._resolve_urls(known, base_url)
         # Replies of a provider's own address are kept under its name, whoever recorded them;
@@ -283,13 +282,28 @@ class HttpChatModel(ChatModel):
         self, preset: Preset, base_url: str | Sequence[str] | None
     ) -> tuple[str, ...]:
         if base_url is None and preset.url_from_env:
-            base_url = os.environ.get("OPENAI_BASE_URL") or None
+            base_url = read_url_from_environment()
         if base_url is None:
             base_url = preset.base_url
         urls = [base_url] if isinstance(base_url, str) else list(base_url)
         if not urls:
             raise ConfigError("base_url: must have at least one address (found an empty list)")
         return tuple(dict.fromkeys(self._normalize(url) for url in urls))
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether it can be asked for streams: its format has them, and is no wire of one's own."""
+        return self.streams and self._own_wire is None
+
+    def variant(
+        self, *, features: frozenset[str] | None = None, stream: bool | None = None
+    ) -> Self:
+        """The same judge with other features or streams, which keeps no replies."""
+        other = copy.copy(self)
+        other.features = self.features if features is None else features
+        other.stream = self.stream if stream is None else stream
+        other._endpoint_key = replace(self._endpoint_key, cache=None)  # noqa: SLF001  (a copy)
+        return other
 
     async def answer(self, call: ChatCall) -> Reply:
         """Send a call on the engine's loop.
@@ -300,7 +314,7 @@ class HttpChatModel(ChatModel):
 
     def merge_sampling(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model's own sampling as fields of the request, and the call's."""
-        return {**self.sampling, **_flatten_sampling(sampling)}
+        return {**self.sampling, **flatten_sampling(sampling)}
 
     async def ask(self, call: ChatCall) -> Reply:
         """Send a call on the running loop, whichever it is; :meth:`answer` does on the engine's.
@@ -345,7 +359,7 @@ class HttpChatModel(ChatModel):
         if self._own_wire is not None:
             line = LoopBinding(key, connection, _OwnWire(self._own_wire, key), None)
         else:
-            streaming = None if self.stream or not self.streams else self._wire(key, stream=True)
+            streaming = None if self.stream or not self.can_stream else self._wire(key, stream=True)
             line = LoopBinding(key, connection, self._wire(key, stream=self.stream), streaming)
         self._lines[asyncio.get_running_loop()] = line
         return line
@@ -378,7 +392,7 @@ class HttpChatModel(ChatModel):
             if key.isascii() and key.isprintable():
                 return key
             problem = "has characters that no key has"
-        elif self._preset.needs_key and not self._local():
+        elif self._needs_key and not self._local():
             problem = "is not set"
         else:
             return None
@@ -433,28 +447,6 @@ async def wait_for_server(
 
 def _class_path(cls: type[Any]) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
-
-
-def _flatten_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Sampling as the request's fields: ``extra_body`` spread out, what is ``None`` left out."""
-    fields = {**sampling, **(sampling.get("extra_body") or {})}
-    fields.pop("extra_body", None)
-    for name in fields:
-        if name in _ELSEWHERE:
-            raise ConfigError(f"{name}: is not a sampling parameter. {_ELSEWHERE[name]}.")
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _parse_price(price: Price | Mapping[str, float] | None) -> Price | None:
-    if price is None or isinstance(price, Price):
-        return price
-    try:
-        return msgspec.convert(dict(price), Price)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise ConfigError(
-            "price: must be US dollars per million tokens: input, output and, if they differ, "
-            f"cached_input (found: {error})"
-        ) from None
 
 
 class OpenAIChatModel(HttpChatModel):

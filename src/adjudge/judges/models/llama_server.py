@@ -1,8 +1,8 @@
 """The child process of an embedded judge: llama.cpp's own server, on a loopback port.
 
-Run as a program, by its path, with one JSON object on its standard input. It prints the address
-after the object's ``marker``. It ends when its standard input closes and, on Linux, with the thread
-that started it, so it never outlives its parent.
+Run as a program, by its path, with one JSON object on its standard input. It prints one line, its
+address; all else goes to standard error. It ends when its standard input closes and, on Linux, with
+the thread that started it, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ def main() -> None:
     """Serve the model that the first line of standard input describes until that is closed."""
     settings = json.loads(sys.stdin.readline())
     _end_with_parent(settings["parent"])
+    answer = os.dup(1)
+    os.dup2(2, 1)  # llama.cpp and its libraries may print whatever they like
     # Threads that wait for one another must not spin: on a busy machine they hold up who works.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import xllamacpp  # noqa: PLC0415  (what this process is for)
@@ -35,7 +37,7 @@ def main() -> None:
     params.endpoint_slots = False
     params.cache_ram_mib = 0
     server = xllamacpp.Server(params)
-    os.write(1, f"\n{settings['marker']}{server.listening_address}\n".encode())
+    os.write(answer, f"{server.listening_address}\n".encode())
     sys.stdin.read()
     os._exit(0)  # its threads may hold a reply that nobody reads
 

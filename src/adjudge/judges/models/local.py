@@ -9,24 +9,25 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from pydantic import Field
 
-from adjudge.config import check_allowed
+from adjudge.config_tables import check_setting
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import (
     ChatCall,
     ChatModel,
+    LocalDtype,
     LocalTask,
     Reply,
     check_scored_conversation,
     find_ignored_features,
 )
 from adjudge.judges.models import local_inference
-from adjudge.judges.models.local_inference import BatchQueue
+from adjudge.judges.models.local_inference import BatchQueue, LocalSampling
 from adjudge.judges.models.local_loading import (
-    DTYPES,
     LoadedModel,
     LocalModelSpec,
     check_device,
@@ -93,11 +94,9 @@ class _LocalModel(ChatModel):
         batch_size: int = 16,
         **sampling: Any,
     ) -> None:
-        if dtype is not None:
-            check_allowed("dtype", dtype, DTYPES)
-        for name, value in (("max_length", max_length), ("batch_size", batch_size)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}: must be at least 1 (found {value!r})")
+        check_setting(LocalDtype | None, dtype, "dtype")
+        check_setting(Annotated[int, Field(ge=1)] | None, max_length, "max_length")
+        check_setting(Annotated[int, Field(ge=1)], batch_size, "batch_size")
         self.model = str(model)
         self.spec = LocalModelSpec(self.model, self.task, device, dtype, max_length, batch_size)
         if sampling and self.task == "score":
@@ -176,9 +175,11 @@ class LocalChatModel(_LocalModel):
     async def answer(self, call: ChatCall) -> Reply:
         """The generated reply; ``ConfigError`` for a model that cannot be loaded."""
         began = time.perf_counter()
-        how, template = _parse_sampling(call.sampling)
         question = local_inference.ChatQuestion(
-            call.messages, how, tuple(call.choices or ()), call.logprobs, template
+            call.messages,
+            _parse_sampling(call.sampling),
+            tuple(call.choices or ()),
+            call.logprobs,
         )
         said: local_inference.ChatAnswer = await self._ask(question)
         text, reasoning = split_thinking(said.text)
@@ -232,24 +233,12 @@ class LocalScalarModel(_LocalModel):
         return found.score
 
 
-def _parse_sampling(
-    sampling: Mapping[str, Any],
-) -> tuple[local_inference.LocalSampling, dict[str, Any]]:
-    """Sampling, and the chat template's arguments; ``GradingFailure`` for what is not honoured."""
+def _parse_sampling(sampling: Mapping[str, Any]) -> LocalSampling:
+    """What is given of ``sampling``; ``GradingFailure`` for what is not honoured."""
     given = {name: value for name, value in sampling.items() if value is not None}
-    extra = dict(given.pop("extra_body", {}))
-    template = dict(extra.pop("chat_template_kwargs", {}))
-    if "max_completion_tokens" in given:
-        given.setdefault("max_tokens", given.pop("max_completion_tokens"))
-    known = local_inference.LocalSampling.__struct_fields__
-    for name in (*extra, *given):
-        if name not in known:
-            raise GradingFailure(
-                ErrorKind.UNSUPPORTED,
-                f"{name}: a local judge does not support it (allowed: {', '.join(known)}, and "
-                "extra_body.chat_template_kwargs)",
-            )
     try:
-        return msgspec.convert(given, local_inference.LocalSampling), template
+        return msgspec.convert(given, LocalSampling)
     except msgspec.ValidationError as error:
-        raise GradingFailure(ErrorKind.UNSUPPORTED, f"sampling: {error}") from None
+        raise GradingFailure(
+            ErrorKind.UNSUPPORTED, f"sampling: a local judge does not support it: {error}"
+        ) from None

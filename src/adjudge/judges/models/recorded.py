@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from adjudge.errors import ConfigError
-from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, resolve_features
+from adjudge.judges.base import PRESETS, ChatCall, ChatModel, Reply, check_features
 from adjudge.judges.cassette.cache import CacheReport, ReplyCache
 
 
@@ -68,7 +68,8 @@ class RecordedModel(ChatModel):
         # An embedded judge's name is followed by the digest of its model.
         name = "embedded" if self.provider.startswith("embedded ") else self.provider
         # One that is known by its address only may have been sent no choices.
-        self.features = resolve_features(PRESETS.get(name, PRESETS["openai"]), features)
+        default = PRESETS.get(name, PRESETS["openai"]).features
+        self.features = default if features is None else check_features(features, "a judge")
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"control_tokens": self.control_tokens}

@@ -69,7 +69,7 @@ ROUTES: dict[str, ClassifierRoute] = {
 }
 """By name, in the order in which a server is asked for them."""
 
-_UNSENT = ("temperature", "max_tokens", "tokenizer", "route")
+UNSENT = ("temperature", "max_tokens", "tokenizer", "route")
 """What the model notes for cassettes and limits."""
 
 
@@ -141,7 +141,7 @@ class ClassifierWire:
     def request(self, call: ChatCall) -> HttpRequest:
         """The POST for ``call``; ``GradingFailure`` for a conversation that cannot be sent."""
         body: dict[str, Any] = {
-            name: value for name, value in call.sampling.items() if name not in _UNSENT
+            name: value for name, value in call.sampling.items() if name not in UNSENT
         }
         if self.route.name != "judge":
             body["model"] = call.model

@@ -285,6 +285,19 @@ def normalize_url(url: str) -> str:
     return url.strip().rstrip("/")
 
 
+def read_url_from_environment() -> str | None:
+    """The address in ``OPENAI_BASE_URL``; ``None`` where that is not set, or blank."""
+    url = os.environ.get("OPENAI_BASE_URL", "").strip()
+    if not url:
+        return None
+    if not url.isprintable():
+        raise ConfigError("OPENAI_BASE_URL: has characters that cannot be printed. Remove them.")
+    try:
+        return normalize_url(url)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("base_url:", "OPENAI_BASE_URL:", 1)) from None
+
+
 def _redact_url(url: yarl.URL) -> str:
     """Scheme, host and path only: nothing secret."""
     return repr(f"{url.scheme}://{url.host or ''}{url.path}"[:120])

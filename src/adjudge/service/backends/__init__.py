@@ -210,8 +210,7 @@ class SpecBackend:
     async def start(self) -> None:
         """Load the judges that are models of this machine; raises :class:`ConfigError`."""
         for judge in self._judges.values():
-            if (start := getattr(judge, "start", None)) is not None:
-                await start()
+            await judge.start()
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
@@ -261,8 +260,7 @@ class SpecBackend:
     async def aclose(self) -> None:
         """Close connections and caches, and let go of models."""
         for judge in self._judges.values():
-            if (close := getattr(judge, "aclose", None)) is not None:
-                await close()
+            await judge.aclose()
         if any(table.has_server for table in self.spec.judges.values()):
             await aclose_all()
 

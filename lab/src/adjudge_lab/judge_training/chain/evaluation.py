@@ -37,7 +37,7 @@ from adjudge.judge_evaluation.benchmarks.judges import (
 )
 from adjudge.judge_evaluation.benchmarks.readers import pair_item, read_benchmark
 from adjudge.judge_evaluation.benchmarks.scoring import BenchmarkReport, score_benchmark
-from adjudge.judges.models import LocalChatModel
+from adjudge.judges.models.local import LocalChatModel
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats.predictions import within_group_concordance
 from adjudge.types import GraderScore
