@@ -156,7 +156,7 @@ def score_benchmark(
 
 def _youden(rows: _Judged, seed: int) -> Estimate | None:
     """J over single answers; ``None`` where the judge's scores are not of two levels."""
-    groups = []
+    groups: dict[str, list[tuple[bool, float]]] = {}
     for item, judgement in rows:
         right = (
             [item.label == "A", item.label == "B"]
@@ -164,14 +164,17 @@ def _youden(rows: _Judged, seed: int) -> Estimate | None:
             else [place < item.correct for place in range(len(item.answers))]
         )
         pairs = zip(right, judgement.scores, strict=False)
-        groups.append([(ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)])
-    levels = {score for group in groups for _, score in group}
+        together = item.cluster or item.id if isinstance(item, PairItem) else item.id
+        groups.setdefault(f"{item.subset}/{together}", []).extend(
+            (ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)
+        )
+    levels = {score for group in groups.values() for _, score in group}
     if levels and levels.issubset((0.0, 1.0)):
         levels = {0.0, 1.0}
     if len(levels) != 2:
         return None
     top = max(levels)
-    passed = [[(ok, score == top) for ok, score in group] for group in groups if group]
+    passed = [[(ok, score == top) for ok, score in group] for group in groups.values() if group]
     return estimate_youden(passed, seed=seed)
 
 
