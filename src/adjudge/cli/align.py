@@ -125,8 +125,8 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
         )
     if joined.replaced:
         errors().print(
-            f"[yellow]{joined.replaced:,} labels were replaced[/] by a later one of the same author "
-            "about the same sample; the column author tells people apart."
+            f"[yellow]{joined.replaced:,} labels were replaced[/] by later ones of the same author "
+            "about the same; the column author tells people apart."
         )
 
 
