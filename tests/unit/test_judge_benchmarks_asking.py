@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.benchmark_samples import is_right_sample_answer, write_sample
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.graders.llm.numeric_scores import ScalarGrader
-from adjudge.judge_evaluation.benchmarks.benchmark_data import is_right_sample_answer, write_sample
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkKind,

@@ -404,7 +404,6 @@ def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
         "kind": benchmark.kind,
         "title": benchmark.title or benchmark.kind,
         "official": OFFICIAL_SCORES[benchmark.kind],
-        "local": material.local,
         "files": material.files,
         "items": len(benchmark.items),
         "subsets": counts,
