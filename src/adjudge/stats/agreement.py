@@ -1,12 +1,12 @@
 """How numbers agree: two judges' with each other, and one's with what was right.
 
-Pearson, Spearman, Kendall and kappa, with intervals; and how far stated probabilities hold.
+Pearson, Spearman and Kendall, the last with intervals; and how far stated probabilities hold.
 
-Kendall's τ-b and Spearman's ρ over samples of several groups compare samples of different groups,
-so they are no sums over groups. Their numerators and denominators are homogeneous functions of the
-samples' weights, and each sample's share below is the derivative by its weight: a weighted sum of
-shares is the first-order change of the whole under resampling (the Hájek projection of a
-U-statistic, as in :mod:`adjudge.stats.predictions`).
+Kendall's τ-b over samples of several groups compares samples of different groups, so it is no sum
+over groups. Its numerator and denominator are homogeneous functions of the samples' weights, and
+each sample's share below is the derivative by its weight: a weighted sum of shares is the
+first-order change of the whole under resampling (the Hájek projection of a U-statistic, as in
+:mod:`adjudge.stats.predictions`).
 
 Source: Kendall, Biometrika 33 (1945), for τ-b; van der Vaart, Asymptotic Statistics, §11-12.
 """
@@ -19,7 +19,6 @@ from typing import Any
 
 from adjudge.stats import Estimate, z_scores
 from adjudge.stats.bootstrap import (
-    Statistic,
     bootstrap_groups,
 )
 from adjudge.stats.estimates import NO_VALUE, np
@@ -86,90 +85,26 @@ def concordance_shares(x: Sequence[float], y: Sequence[float]) -> Any:
     return np.stack([twice - untied_y, (len(x) - equal)[places], untied_y], axis=1)
 
 
-def spearman_shares(x: Sequence[float], y: Sequence[float]) -> Any:
-    """Per sample: its share in Σ rs, Σ r² and Σ s² of centred mid-ranks r, s (doubled).
-
-    An array (samples, 3). The shares sum to three times the whole: each of the three is of third
-    degree in the weights.
-
-    >>> (spearman_shares([1, 2, 3], [1, 3, 2]).sum(axis=0) / 3).tolist()
-    [4.0, 8.0, 8.0]
-    """
-    r, s = doubled_ranks(x).astype(float), doubled_ranks(y).astype(float)
-    columns = (
-        r * s + _weights_above_less_below(x, s) + _weights_above_less_below(y, r),
-        r * r + 2 * _weights_above_less_below(x, r),
-        s * s + 2 * _weights_above_less_below(y, s),
-    )
-    return np.stack(columns, axis=1)
-
-
-def _weights_above_less_below(values: Sequence[float], weights: Any) -> Any:
-    """Per value: the weights of those above it less the weights of those below it."""
-    _, places = np.unique(np.asarray(values, dtype=float), return_inverse=True)
-    sums = np.bincount(places, weights)
-    return (sums.sum() - 2 * np.cumsum(sums) + sums)[places]
-
-
 PairedScores = tuple[Sequence[float], Sequence[float]]
 """What two judges say of the same samples, one a sample."""
 
 _MAX_LEVELS = 20
 
 
-def estimate_agreement(groups: Sequence[PairedScores], *, seed: int = 0) -> dict[str, Estimate]:
-    """``pearson``, ``spearman``, ``kendall`` and ``kappa`` over all samples; intervals by group.
-
-    ``kappa`` is quadratic-weighted, 1 − Σ(x−y)²/n ÷ its expectation were they independent (Cohen,
-    Psychol. Bull. 70, 1968), for few levels in ranges that overlap by half. Nothing has a value
-    where one of the two does not vary.
-    """
+def estimate_kendall(groups: Sequence[PairedScores], *, seed: int = 0) -> Estimate:
+    """τ-b over all samples, with its interval by group; no value where one does not vary."""
     x, y = (np.concatenate([np.empty(0), *(pair[side] for pair in groups)]) for side in (0, 1))
     if not len(x) or x.min() == x.max() or y.min() == y.max():
-        return dict.fromkeys(("pearson", "spearman", "kendall", "kappa"), Estimate(why=NO_VALUE))
+        return Estimate(why=NO_VALUE)
     sizes = np.cumsum([0, *(len(pair[0]) for pair in groups)])[:-1]
-
-    def estimate(columns: Any, statistic: Statistic) -> Estimate:
-        return bootstrap_groups(np.add.reduceat(columns, sizes).tolist(), statistic, seed=seed)
-
-    def linearised(shares: Any, degree: int) -> Estimate:
-        """The ratio whose parts have these shares: from sums to the first-order change."""
-        whole = shares.sum(axis=0) / degree
-        known = (whole / whole[1] * (degree - 1)).tolist()
-        return estimate(
-            shares / whole[1],
-            lambda sums: correlation(*(own - of for own, of in zip(sums, known, strict=True))),
-        )
-
-    scale = np.abs(np.concatenate([x, y]) / 2 - x.mean() / 2).max() * 2
-    same = [(side - x.mean()) / scale for side in (x, y)]
-    return {
-        "pearson": estimate(_moments(standardise(x), standardise(y)), _pearson_of_moments),
-        "spearman": linearised(spearman_shares(x, y), 3),
-        "kendall": linearised(concordance_shares(x, y), 2),
-        "kappa": estimate(_moments(*same), _kappa_of_moments)
-        if have_same_scale(x, y)
-        else Estimate(why="not the same few levels"),
-    }
-
-
-def _moments(x: Any, y: Any) -> Any:
-    return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y], axis=1)
-
-
-def _central(sums: Sequence[float]) -> tuple[float, float, float, float]:
-    n, x, y, xx, yy, xy = sums
-    return xy / n - x * y / n**2, xx / n - (x / n) ** 2, yy / n - (y / n) ** 2, (x - y) / n
-
-
-def _pearson_of_moments(sums: Sequence[float]) -> float | None:
-    return correlation(*_central(sums)[:3])
-
-
-def _kappa_of_moments(sums: Sequence[float]) -> float | None:
-    product, of_x, of_y, apart = _central(sums)
-    expected = of_x + of_y + apart**2
-    return 2 * product / expected if expected > 1e-18 else None
+    shares = concordance_shares(x, y)
+    whole = shares.sum(axis=0) / 2
+    known = (whole / whole[1]).tolist()
+    return bootstrap_groups(
+        np.add.reduceat(shares / whole[1], sizes).tolist(),
+        lambda sums: correlation(*(own - of for own, of in zip(sums, known, strict=True))),
+        seed=seed,
+    )
 
 
 def have_same_scale(x: Any, y: Any) -> bool:
@@ -182,26 +117,16 @@ def have_same_scale(x: Any, y: Any) -> bool:
 def estimate_within_agreement(
     groups: Sequence[PairedScores], *, seed: int = 0
 ) -> dict[str, Estimate]:
-    """``pearson``, ``spearman``, ``kendall`` inside groups, pooled; intervals by group.
+    """``kendall`` inside groups, pooled; intervals by group.
 
     And ``advantage_pearson``: of the z-scores that GRPO trains on.
     """
-    spreads = [
-        max((max(pair[at]) / 2 - min(pair[at]) / 2 for pair in groups), default=0.0) or 1.0
-        for at in (0, 1)
-    ]
 
     def pooled(rows: Iterable[Any]) -> Estimate:
         sums = [tuple(map(float, row)) for row in rows]
         return bootstrap_groups(sums, lambda totals: correlation(*totals), seed=seed)
 
-    def linear(pair: PairedScores) -> Any:
-        x, y = (np.asarray(side, float) / by for side, by in zip(pair, spreads, strict=True))
-        return _products(x - x.mean(), y - y.mean())
-
     return {
-        "pearson": pooled(map(linear, groups)),
-        "spearman": pooled(_products(doubled_ranks(x), doubled_ranks(y)) for x, y in groups),
         "kendall": pooled(concordance_shares(x, y).sum(axis=0) for x, y in groups),
         "advantage_pearson": pooled(
             _products(*map(np.asarray, map(z_scores, pair))) for pair in groups
