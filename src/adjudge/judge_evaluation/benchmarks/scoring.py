@@ -32,7 +32,6 @@ from adjudge.judge_evaluation.benchmarks.protocols import (
     TWO_ORDER_SUM,
     OrderCounts,
     count_orders,
-    kappa_between_orders,
     pair_stratum,
     rewardbench2_stratum,
     split_present_subsets,
@@ -74,14 +73,13 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
     """One subset, or all of them: the score, its interval, and where it comes from.
 
     ``interval`` is that of ``accuracy_of_answered``. ``failures`` counts what is missing by kind.
-    ``orders`` and ``kappa`` (between the orders) are for pairs.
+    ``orders`` is for pairs.
     """
 
     share: ScoreShare
     interval: Estimate
     failures: dict[str, int] = {}
     orders: OrderCounts | None = None
-    kappa: float | None = None
 
 
 class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +139,6 @@ def score_benchmark(
             interval=Estimate(why=why) if why else overall_interval,
             failures=count_missing_kinds(judgement for _, judgement in every),
             orders=count_orders(pairs) if pairs else None,
-            kappa=kappa_between_orders(pairs) if pairs else None,
         ),
         subsets=subsets,
         why=why,
@@ -258,7 +255,6 @@ def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> Subse
         interval=interval,
         failures=count_missing_kinds(judgement for _, judgement in rows),
         orders=count_orders(rows) if pairs else None,
-        kappa=kappa_between_orders(rows) if pairs else None,
     )
 
 
@@ -454,7 +450,7 @@ def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:
         "missing": share.missing,
         "failures": dict(one.failures),
         "own": _script_score(one, benchmark),
-        "orders": None if one.orders is None else _orders_entry(one.orders, one.kappa),
+        "orders": msgspec.to_builtins(one.orders),
     }
 
 
@@ -465,14 +461,3 @@ def _script_score(one: SubsetReport, benchmark: Benchmark) -> float | None:
     if benchmark.kind == "judgebench":
         return one.orders.two_order_score
     return one.orders.averaged_accuracy
-
-
-def _orders_entry(orders: OrderCounts, kappa: float | None) -> dict[str, Any]:
-    counts: dict[str, Any] = msgspec.to_builtins(orders)
-    return {
-        **counts,
-        "agreeing": orders.agreeing,
-        "consistency": orders.consistency,
-        "position_p": orders.position_p,
-        "kappa": kappa,
-    }
