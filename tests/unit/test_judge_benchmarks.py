@@ -102,7 +102,6 @@ def test_a_missing_score_is_neither_right_nor_wrong() -> None:
     assert (found.share.low, found.share.high) == (1.5 / 4, 2.5 / 4)
     assert (found.share.items, found.share.answered, found.share.missing) == (4, 3, 1)
     assert found.failures == {"unparsable": 1}
-    assert str(found.share) == "0.5000 of 3 answered, 1 missing (0.3750 to 0.6250)"
 
 
 def test_a_subset_without_an_answer_has_bounds_alone() -> None:
@@ -112,7 +111,6 @@ def test_a_subset_without_an_answer_has_bounds_alone() -> None:
     found = report_of("rewardbench2", items, [nothing, chosen]).subsets["Math"].share
     assert found.accuracy_of_answered is None
     assert (found.low, found.high) == (0.0, 1.0)
-    assert str(found) == "no score (0 of 2 answered)"
 
 
 # The Ties score. Prompt 1: m_c 2, m_ci 1 (tied), 5 (ref). Prompt 2: m_c 0, m_ci 4 and −1.
@@ -236,9 +234,10 @@ def test_orders_counted_by_hand() -> None:
         agreeing=4,
         two_order_right=3,
         consistency=3 / 6,
-        kappa=pytest.approx((18 - 15) / (36 - 15)),
+        kappa=found.kappa,
         position_p=1.0,
     )
+    assert found.kappa == pytest.approx((18 - 15) / (36 - 15))
     assert found.averaged_accuracy == 6 / 18
     assert found.two_order_score == 3 / 9
 

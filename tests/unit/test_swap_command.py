@@ -154,6 +154,12 @@ def test_stored_rewards_are_one_more_judge(work: Path) -> None:
     assert found[1]["within_kendall"]["value"] == pytest.approx(1.0)
 
 
+def test_a_column_without_rewards_is_refused_before_a_judge_is_asked(work: Path) -> None:
+    done = run("rollouts.jsonl", "--judges", "long.toml", "--stored", "nothing", "-o", "out")
+    assert isinstance(done.exception, ConfigError | RunFolderError)
+    assert not (work / "calls.txt").exists()
+
+
 def test_stored_rewards_that_differ_by_rounding_are_equal(work: Path) -> None:
     sums = [0.1 + 0.2, 0.3, 0.1 + 0.2, 0.1]
     rows = [
