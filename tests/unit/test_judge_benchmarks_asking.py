@@ -241,9 +241,9 @@ def test_a_pairwise_grader_keeps_its_own_rules() -> None:
         ("<think>so</think>x", "x", "tie"),
     ):
         assert asyncio.run(judge.compare(prompt, a, b)) == verdict
-    failed = asyncio.run(judge.compare(prompt, "x", "y"))
-    assert isinstance(failed, GraderError)
-    assert failed.kind is ErrorKind.UNPARSABLE
+    with pytest.raises(GradingFailure) as failed:
+        asyncio.run(judge.compare(prompt, "x", "y"))
+    assert failed.value.kind is ErrorKind.UNPARSABLE
 
 
 def test_a_scalar_judge_sees_the_conversation(tmp_path: Path) -> None:
