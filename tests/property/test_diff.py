@@ -22,7 +22,7 @@ SAMPLES = st.lists(
     max_size=40,
 )
 CHANGES = [("reward", "change"), ("missing", "change"), ("graders", "judge", "change")]
-SHARED = ("pearson", "within_kendall", "sign_flips", "best_changes", "advantage_pearson")
+SHARED = ("kendall", "within_kendall", "sign_flips", "best_changes", "advantage_pearson")
 
 
 def write(folder: Path, rows: list[dict[str, Any]]) -> DiffRun:

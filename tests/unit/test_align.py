@@ -185,7 +185,7 @@ def test_a_judge_that_failed_everywhere_does_not_pass(run: Path, tmp_path: Path)
     file = run / "rewards.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     for row in rows:
-        row["reward_info"]["down_score"] = None
+        row["reward_info"] |= {"down_score": None, "compared_score": 0.5}
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     log = LabelLog(run)
     log.append(*(label(i, grader="correct", score=float(i % 3 == 0)) for i in range(20)),
@@ -305,3 +305,66 @@ def test_a_graded_sample_is_found_by_its_index_whatever_its_step(tmp_path: Path)
     records = RunRecords(tmp_path)
     first = join_labels(read_label_files([tmp_path / "labels.jsonl"]), records).joined
     assert [one.record.index for one in first] == [1]
+
+
+def write_rewards(folder: Path, rewards: list[float], **more: Any) -> Path:
+    folder.mkdir()
+    rows = [
+        {"index": i, "key": f"key{i}", "group": f"g{i // 2}", "reward": one,
+         "reward_info": {"a_score": one}, **more}
+        for i, one in enumerate(rewards)
+    ]  # fmt: skip
+    (folder / "rewards.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.mark.parametrize("said", ["score", "verdict"])
+def test_scores_that_differ_by_rounding_are_equal(tmp_path: Path, said: str) -> None:
+    folder = write_rewards(tmp_path / "a", [(0.1 + 0.2, 0.3, 1.0)[i % 3] for i in range(30)])
+    rows = [
+        {"index": i, said: (0.3, 0.3, 1.0)[i % 3] if said == "score" else "right"}
+        for i in range(30)
+    ]
+    found = measured(folder, write_table(tmp_path / "l.csv", rows))["reward"].whole
+    assert (found.accuracy.value, found.kappa.value, found.youden.value) == (1.0, 1.0, 1.0)
+    passed = measured(folder, tmp_path / "l.csv", thresholds={"reward": 0.1 + 0.2})
+    assert passed["reward"].whole.accuracy.value == 1.0
+
+
+def test_a_label_of_one_of_several_equal_samples_is_refused(tmp_path: Path) -> None:
+    folder = write_rewards(tmp_path / "a", [0.1, 0.9], key="same")
+    file = write_table(tmp_path / "l.csv", [{"key": "same", "score": 0.9}])
+    with refuses("key"):
+        measured(folder, file)
+    write_table(file, [{"key": "same", "index": 1, "score": 0.9}])
+    assert measured(folder, file)["reward"].whole.accuracy.value == 1.0
+    alike = write_rewards(tmp_path / "b", [0.9, 0.9], key="same")
+    write_table(file, [{"key": "same", "score": 0.9}])
+    assert measured(alike, file)["reward"].whole.accuracy.value == 1.0
+
+
+def test_a_grader_that_the_run_does_not_have_is_refused(run: Path, tmp_path: Path) -> None:
+    rows = [{"index": 1, "grader": "corect", "score": 1}]
+    with refuses("grader"):
+        measured(run, write_table(tmp_path / "l.csv", rows))
+
+
+def test_labels_that_another_one_replaces_are_counted(run: Path, tmp_path: Path) -> None:
+    rows = [{"index": i, "score": score} for score in (0, 1) for i in range(5)]
+    file = write_table(tmp_path / "l.csv", rows)
+    assert join_labels(read_label_files([file]), RunRecords(run)).replaced == 5
+    done = CliRunner().invoke(app, ["align", str(run), "-l", str(file), "-o", str(tmp_path / "o")])
+    assert "5 labels were replaced" in done.output
+
+
+def test_youdens_j_of_few_right_answers_is_not_sure(tmp_path: Path) -> None:
+    good = [i < 5 for i in range(100)]
+    passed = [ok or i % 9 == 0 for i, ok in enumerate(good)]
+    folder = write_rewards(tmp_path / "a", [float(one) for one in passed])
+    rows = [{"index": i, "score": float(ok)} for i, ok in enumerate(good)]
+    file = write_table(tmp_path / "l.csv", rows)
+    found = measured(folder, file)["reward"].whole.youden
+    # All five good ones pass: that is 48 % or more of such answers, not 100 %.
+    assert found.value == pytest.approx(1 - 11 / 95)
+    assert found.low is not None
+    assert found.low < 0.6

@@ -419,3 +419,16 @@ def test_what_rounding_makes_differ_is_no_change() -> None:
     assert differ_by_rounding(0.1 + 0.2, 0.3)
     assert differ_by_rounding(1.0, 0.9999999999999998)
     assert not differ_by_rounding(0.988, 0.987)
+
+
+@pytest.mark.parametrize("last", [{}, {"reward": None}, {"reward": float("nan")}])
+def test_a_reward_that_a_dump_does_not_have_is_missing_by_name(
+    tmp_path: Path, last: dict[str, Any]
+) -> None:
+    rows = [{"prompt": "q", "response": f"a{at}", "reward": at / 4} for at in range(4)]
+    for name, more in (("a", {"reward": 1.0}), ("b", last)):
+        own = [*rows, {"prompt": "q", "response": "last", **more}]
+        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in own))
+    runs = [DiffRun(tmp_path / name) for name in "ab"]
+    missing = summarise_diff(PairedRuns(*runs))["missing"]
+    assert (missing["only_b"], missing["kinds_b"]) == (1, {"not_stored": 1})

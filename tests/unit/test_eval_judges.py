@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.unit.helpers.benchmark_judges import Knower
+from tests.unit.helpers.benchmark_samples import sample_rows, write_sample
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
 from adjudge.errors import ErrorKind
-from adjudge.judge_evaluation.benchmarks.benchmark_data import sample_rows, write_sample
 from adjudge.judge_evaluation.benchmarks.items import BENCHMARK_KINDS, BenchmarkKind
 from adjudge.runs.records import RunRecords
 from adjudge.runs.view.run_reader import RunReader
@@ -47,6 +47,8 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(f"{name}.toml").write_text(SPEC.format(more=more))
     for name, reply in (("second", '{"better": "B"}'), ("mumble", "who knows")):
         Path(f"{name}.toml").write_text(PAIRS.format(reply=reply))
+    for kind in BENCHMARK_KINDS:
+        write_sample(Path(f"{kind}.jsonl"), kind)
 
 
 def command(*arguments: str) -> Result:
@@ -69,8 +71,7 @@ def refused(*arguments: str) -> str:
 
 @pytest.mark.parametrize("kind", BENCHMARK_KINDS)
 def test_a_judge_that_knows_all_scores_one(kind: BenchmarkKind) -> None:
-    summary = done("good.toml", "--benchmark", kind, "--data", "local")
-    assert summary["benchmark"]["local"]
+    summary = done("good.toml", "--data", f"{kind}.jsonl")
     [judge] = summary["judges"]
     best = (5 + 1.01) / 6 if kind == "rewardbench2" else 1.0
     assert judge["overall"]["score"] == pytest.approx(best)
@@ -79,7 +80,6 @@ def test_a_judge_that_knows_all_scores_one(kind: BenchmarkKind) -> None:
     rows = Path("out/judgements.jsonl").read_text().splitlines()
     assert len(rows) == summary["benchmark"]["items"]
     html = Path("out/report.html").read_text()
-    assert "LOCAL SAMPLE" in html
     assert "<script" not in html
 
 
@@ -103,17 +103,17 @@ def test_youdens_j_of_a_judge_that_scores_0_or_1(
 ) -> None:
     """Each answer by itself: a judge that is always against the label has J = −1, and says so."""
     Path("turned.toml").write_text(SPEC.format(more=f"turned = {turned}"))
-    found = done("turned.toml", "--benchmark", kind, "--data", "local")["judges"][0]["youden"]
+    found = done("turned.toml", "--data", f"{kind}.jsonl")["judges"][0]["youden"]
     assert found["value"] == j
     assert found["low"] <= j <= found["high"]
-    shown = command("turned.toml", "--benchmark", kind, "--data", "local", "-o", "out").stdout
+    shown = command("turned.toml", "--data", f"{kind}.jsonl", "-o", "out").stdout
     assert ("trains the wrong way" in " ".join(shown.split())) == (j < 0)
     assert ("trains the wrong way" in Path("out/report.html").read_text()) == (j < 0)
 
 
 def test_failures_stand_beside_the_score_and_are_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Knower, "down", ErrorKind.UNPARSABLE)
-    summary = done("part.toml", "--benchmark", "llmbar", "--data", "local")
+    summary = done("part.toml", "--data", "llmbar.jsonl")
     overall = summary["judges"][0]["overall"]
     assert overall["score"] == 1.0
     assert overall["missing"] > 10
@@ -124,7 +124,7 @@ def test_failures_stand_beside_the_score_and_are_no_choice(monkeypatch: pytest.M
     assert overall["failures"]["unparsable"] >= overall["missing"]
     assert "unparsable" in Path("out/report.html").read_text()
     assert "<b>away" not in Path("out/report.html").read_text()
-    shown = command("part.toml", "--benchmark", "llmbar", "--data", "local", "-o", "out")
+    shown = command("part.toml", "--data", "llmbar.jsonl", "-o", "out")
     assert f"the first unparsable: {summary['judges'][0]['first_failures']['unparsable']}" in (
         " ".join(shown.stdout.split())
     )
@@ -132,7 +132,7 @@ def test_failures_stand_beside_the_score_and_are_no_choice(monkeypatch: pytest.M
 
 def test_a_resumed_run_asks_only_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Knower, "down", ErrorKind.TIMEOUT)
-    asked = ("part.toml", "--benchmark", "judgebench", "--data", "local")
+    asked = ("part.toml", "--data", "judgebench.jsonl")
     first = done(*asked)
     failed = first["judges"][0]["overall"]["failures"]["timeout"]
     assert len(Knower.asked) == first["judges"][0]["questions"]
@@ -150,10 +150,10 @@ def test_a_resumed_run_asks_only_what_failed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
-    local = ("--benchmark", "llmbar", "--data", "local", "-o", "out")
+    local = ("--data", "llmbar.jsonl", "-o", "out")
     assert command("good.toml", *local).exit_code == 0
     assert "other judges" in refused("poor.toml", *local)
-    assert "other items" in refused("good.toml", "--benchmark", "judgebench", *local[2:])
+    assert "other items" in refused("good.toml", "--data", "judgebench.jsonl", *local[2:])
     assert "other settings" in refused("good.toml", "--mode", "pointwise", *local)
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "metrics.jsonl").write_text("")
@@ -162,16 +162,16 @@ def test_a_folder_is_for_one_set_of_judges_and_items(tmp_path: Path) -> None:
 
 def test_a_judge_that_is_away_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Knower, "down", ErrorKind.CONNECTION)
-    found = command("good.toml", "--benchmark", "llmbar", "--data", "local", "-o", "out")
+    found = command("good.toml", "--data", "llmbar.jsonl", "-o", "out")
     assert found.exit_code == 3
     assert "answered nothing" in found.stderr
     assert "-o out" in found.stderr
     monkeypatch.setattr(Knower, "down", ErrorKind.AUTH)
-    assert command("good.toml", "--benchmark", "llmbar", "--data", "local").exit_code == 3
+    assert command("good.toml", "--data", "llmbar.jsonl").exit_code == 3
 
 
 def test_position_bias_and_nonsense_of_a_pairwise_judge() -> None:
-    asked = ("--benchmark", "llmbar", "--data", "local", "--against", "mumble.toml")
+    asked = ("--data", "llmbar.jsonl", "--against", "mumble.toml")
     summary = done("second.toml", *asked)
     second, mumble = summary["judges"]
     orders = second["overall"]["orders"]
@@ -187,7 +187,7 @@ def test_position_bias_and_nonsense_of_a_pairwise_judge() -> None:
 
 
 def test_a_preferred_place_is_said_in_words_and_each_pair_can_be_read() -> None:
-    asked = ("second.toml", "--benchmark", "llmbar", "--data", "local")
+    asked = ("second.toml", "--data", "llmbar.jsonl")
     found = command(*asked, "--against", "mumble.toml", "-o", "out", "-q")
     items = json.loads(Path("out/summary.json").read_text())["benchmark"]["items"]
     said = f"second always picks the second answer, whichever that is: in {items} of {items} pairs"
@@ -215,7 +215,7 @@ def test_a_preferred_place_is_said_in_words_and_each_pair_can_be_read() -> None:
 
 
 def test_items_with_several_answers_can_be_read_too() -> None:
-    done("poor.toml", "--benchmark", "rewardbench2", "--data", "local")
+    done("poor.toml", "--data", "rewardbench2.jsonl")
     records = list(RunRecords(Path("out")))
     assert {record.reward for record in records} > {0.0, 1.0} - {None}
     assert records[0].messages is not None
@@ -257,7 +257,7 @@ def test_own_judgements_are_a_judge() -> None:
 
 
 def test_calibration_where_the_scale_is_stated() -> None:
-    asked = ("poor.toml", "--benchmark", "preference", "--data", "local")
+    asked = ("poor.toml", "--data", "preference.jsonl")
     assert done(*asked)["judges"][0]["calibration"] is None
     summary = done(*asked, "--scale", "logits")
     assert summary["judges"][0]["calibration"]["pairs"] == 12
@@ -272,10 +272,9 @@ def test_calibration_where_the_scale_is_stated() -> None:
 
 
 def test_pairs_of_rewardbench2_only_when_asked_for() -> None:
-    asked = ("second.toml", "--benchmark", "rewardbench2", "--data", "local")
+    asked = ("second.toml", "--data", "rewardbench2.jsonl")
     assert "--mode pairwise" in refused(*asked)
     summary = done(*asked, "--mode", "pairwise")
-    assert summary["benchmark"]["local"]
     assert "not its own protocol" in summary["benchmark"]["title"]
     assert summary["judges"][0]["overall"]["score"] == 0.5
 
@@ -294,14 +293,12 @@ def test_rows_that_are_no_items_are_named() -> None:
     [
         (("good.toml", "--benchmark", "rewardbench"), "did you mean 'rewardbench2'"),
         (("good.toml", "--benchmark", "llmbar"), "--data: is required"),
-        (("good.toml", "--data", "local"), "needs --benchmark"),
         (("good.toml", "--data", "none.jsonl"), "none.jsonl: no such file"),
         (
             ("good.toml", "--data", "p.jsonl", "--benchmark", "llmbar"),
             "p.jsonl: no row is an item",
         ),
         (("good.toml", "--data", "p.jsonl", "--data", "./p.jsonl"), "same file twice"),
-        (("good.toml", "--data", "local", "--data", "p.jsonl"), "cannot be combined with files"),
         (("good.toml#no", "--data", "p.jsonl"), "no grader 'no'"),
         (("good.toml", "--data", "p.jsonl", "--mode", "listwise"), "(found 'listwise'"),
         (("good.toml", "--data", "p.jsonl", "--mode", "pairwise"), "does not support this mode"),

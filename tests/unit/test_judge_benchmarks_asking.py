@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.unit.helpers.benchmark_samples import is_right_sample_answer, write_sample
 
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.base import FunctionGrader
 from adjudge.graders.llm.comparison import PairwiseGrader
 from adjudge.graders.llm.numeric_scores import ScalarGrader
-from adjudge.judge_evaluation.benchmarks.benchmark_data import is_right_sample_answer, write_sample
 from adjudge.judge_evaluation.benchmarks.items import (
     Benchmark,
     BenchmarkKind,
@@ -241,9 +241,9 @@ def test_a_pairwise_grader_keeps_its_own_rules() -> None:
         ("<think>so</think>x", "x", "tie"),
     ):
         assert asyncio.run(judge.compare(prompt, a, b)) == verdict
-    failed = asyncio.run(judge.compare(prompt, "x", "y"))
-    assert isinstance(failed, GraderError)
-    assert failed.kind is ErrorKind.UNPARSABLE
+    with pytest.raises(GradingFailure) as failed:
+        asyncio.run(judge.compare(prompt, "x", "y"))
+    assert failed.value.kind is ErrorKind.UNPARSABLE
 
 
 def test_a_scalar_judge_sees_the_conversation(tmp_path: Path) -> None:

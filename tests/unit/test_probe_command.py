@@ -148,6 +148,20 @@ def test_pairs_are_probed_for_position(work: Path) -> None:
     assert (length["effect"], length["verdict"]) == (1.0, "fail")
 
 
+@pytest.mark.parametrize("orders", ["both", "one"])
+def test_what_helps_is_not_what_is_set_already(work: Path, orders: str) -> None:
+    spec = (
+        'version = 1\n[[graders]]\nname = "pairs"\ntype = "pairwise"\n'
+        f'orders = "{orders}"\n[judges.main]\ntype = "scripted"\n'
+        "script = { '' = '{\"better\": \"A\"}' }\n"
+    )
+    (work / "reward.toml").write_text(spec)
+    done = run("--only", "position", "--n", "12", "-o", "out", "--json")
+    [position] = json.loads(done.stdout)["probes"]
+    assert position["verdict"] == "fail"
+    assert ("another judge" in position["remedy"]) == (orders == "both")
+
+
 def test_a_judge_that_is_away(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOOD", "gone")
     done = run(*QUICK, "-o", "out")

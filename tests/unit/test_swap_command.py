@@ -151,7 +151,13 @@ def test_stored_rewards_are_one_more_judge(work: Path) -> None:
     assert summary["judges"][1]["missing"] == {"not_stored": 3}
     found = [pair["advantages"] for pair in summary["pairs"]]
     assert [one["common"] for one in found] == [9, 12, 9]
-    assert found[1]["within_spearman"]["value"] == pytest.approx(1.0)
+    assert found[1]["within_kendall"]["value"] == pytest.approx(1.0)
+
+
+def test_a_column_without_rewards_is_refused_before_a_judge_is_asked(work: Path) -> None:
+    done = run("rollouts.jsonl", "--judges", "long.toml", "--stored", "nothing", "-o", "out")
+    assert isinstance(done.exception, ConfigError | RunFolderError)
+    assert not (work / "calls.txt").exists()
 
 
 def test_stored_rewards_that_differ_by_rounding_are_equal(work: Path) -> None:
@@ -165,7 +171,7 @@ def test_stored_rewards_that_differ_by_rounding_are_equal(work: Path) -> None:
     assert run("rollouts.jsonl", *stored, "-o", "out").exit_code == 0
     summary = summary_of(work / "out")
     [found] = [pair["advantages"] for pair in summary["pairs"]]
-    assert found["best_differs"]["value"] == 0.0
+    assert found["best_changes"]["value"] == 0.0
     assert found["kendall"]["value"] == 1.0
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab.tests.unit.helpers.made_study import bare_arm
 
-from adjudge.stats.bootstrap import Resampling
+from adjudge_lab.statistics import Resampling
 from adjudge_lab.studies.kl_curves import best_of_curves, expected_best
 from adjudge_lab.studies.overoptimization import find_onset, measure_cell_gap
 from adjudge_lab.studies.results import (

@@ -19,16 +19,16 @@ from adjudge.judges import Reply, ScriptedModel
 from adjudge.report.elements import Fragment
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import sigmoid
-from adjudge.stats.agreement import (
+from adjudge.stats.agreement import measure_reliability
+from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
+from adjudge_lab.judge_training.calibration import (
     MIN_CALIBRATION_PAIRS,
     calibrate_ratings,
     calibrate_scores,
     calibration_error,
     fit_isotonic_gaps,
     fit_temperature,
-    measure_reliability,
 )
-from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
 from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.report import calibration_blocks
 

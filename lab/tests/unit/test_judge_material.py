@@ -12,9 +12,9 @@ import pytest
 from adjudge.datasets.rows import Demonstration, Preference, RowProblem, RowProblems
 from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
-from adjudge.stats.agreement import calibrate_scores
 from adjudge.stats.predictions import IsotonicFit, ScoreCalibration
 from adjudge_lab.judge_training import supervised
+from adjudge_lab.judge_training.calibration import calibrate_scores
 from adjudge_lab.judge_training.dataset import EncodedRows, encode_rows, load_preferences
 from adjudge_lab.judge_training.judge_file import JudgeFile
 from adjudge_lab.judge_training.judge_questions import load_labelled

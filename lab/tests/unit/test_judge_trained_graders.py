@@ -28,8 +28,8 @@ from adjudge.judges import Reply, ScriptedModel
 from adjudge.prompts.fence import PROCESS_KEY
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runner import GradingRunner
-from adjudge.stats.agreement import calibrate_ratings
 from adjudge.types import GraderError, GraderRank
+from adjudge_lab.judge_training.calibration import calibrate_ratings
 from adjudge_lab.judge_training.card_contents import reward_spec_of_card
 from adjudge_lab.judge_training.dataset import LengthReport, LengthStatistics
 from adjudge_lab.judge_training.judge_questions import judge_form, make_questions

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adjudge.graders.llm.trained_judge_card import ScoreNormalisation
-from adjudge.stats.agreement import (
+from adjudge_lab.judge_training.calibration import (
     bradley_terry_loss,
     calibration_error,
     measure_pairs,

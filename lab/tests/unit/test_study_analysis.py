@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from adjudge.errors import ConfigError
-from adjudge.stats.bootstrap import Resampling
+from adjudge_lab.statistics import Resampling
 from adjudge_lab.studies.analysis import account_cells, account_total, analyse
 from adjudge_lab.studies.comparisons import compare_cells
 from adjudge_lab.studies.results import (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from adjudge.stats.bootstrap import Resampling
+from adjudge_lab.statistics import Resampling
 from adjudge_lab.studies.kl_curves import best_of_curves, best_of_n_kl, expected_best
 from adjudge_lab.studies.results import AnswerScores, BestOfScores, StudyResult
 

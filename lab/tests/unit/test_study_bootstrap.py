@@ -5,8 +5,8 @@ import random
 import pytest
 
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import Resampling, mean_over_seeds
 from adjudge.stats.estimates import NOTHING_VARIED, t_interval
+from adjudge_lab.statistics import Resampling, mean_over_seeds
 
 
 def test_interval_over_three_seeds_by_hand() -> None:

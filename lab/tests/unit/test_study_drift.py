@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from lab.tests.unit.helpers.made_study import bare_arm
 
-from adjudge.stats.estimates import INTERCEPT, Observation, regress
+from adjudge_lab.statistics import INTERCEPT, Observation, regress
 from adjudge_lab.studies.comparisons import measure_feature_curves, regress_drift
 from adjudge_lab.studies.results import ArmResult, CheckpointResult, StudyResult
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from lab.tests.unit.helpers.made_study import bare_arm
 
-from adjudge.stats.bootstrap import Resampling
 from adjudge.stats.estimates import NOTHING_VARIED
+from adjudge_lab.statistics import Resampling
 from adjudge_lab.studies.kl_curves import CurveFits, fit_arms, fit_curves
 from adjudge_lab.studies.results import AnswerScores, ArmResult, CheckpointResult
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from lab.tests.unit.helpers.made_study import bare_arm
 
-from adjudge.stats.bootstrap import Resampling
+from adjudge_lab.statistics import Resampling
 from adjudge_lab.studies.overoptimization import measure_cell_gap, transfer_matrix
 from adjudge_lab.studies.results import (
     AnswerScores,

@@ -123,6 +123,11 @@ def _check_joined(joined: JoinedLabels, run: Path) -> None:
             f"[yellow]{count:,} labels are of samples that the run does not have[/] "
             f"(the first: {clean(first)}); they are left out."
         )
+    if joined.replaced:
+        errors().print(
+            f"[yellow]{joined.replaced:,} labels were replaced[/] by later ones of the same author "
+            "about the same; the column author tells people apart."
+        )
 
 
 def _parse_thresholds(entries: Sequence[str], joined: JoinedLabels) -> Mapping[str, float]:

@@ -68,10 +68,7 @@ def eval_judge(
     ] = None,
     data: Annotated[
         list[str] | None,
-        data_option(
-            "The items: files, folders, patterns, or 'local', a small sample that ships with "
-            "adjudge. Can be repeated."
-        ),
+        data_option("The items: files, folders or patterns. Can be repeated."),
     ] = None,
     mode: Annotated[
         str | None,
@@ -97,7 +94,7 @@ def eval_judge(
 ) -> None:
     """Validate a judge on a benchmark, alone or against others.
 
-    Example: adjudge eval judge reward.toml --benchmark llmbar --data local
+    Example: adjudge eval judge judge.toml --data pairs.jsonl --against other.toml
 
     Reports the official score with a 95 % interval, calibration and length bias. Every pair is
     asked in both orders. Failed calls are counted beside the score, never as a choice.
@@ -144,11 +141,6 @@ def print_validation(console: Console, job: ValidationJob) -> None:
     """The tables of the page, what a reader must know, and where the files are."""
     summary = job.summary
     about = summary["benchmark"]
-    if about["local"]:
-        console.print(
-            "[yellow]This is the sample that ships with adjudge, not the benchmark: the score says "
-            "nothing about the benchmark.[/]"
-        )
     console.print(
         f"[bold]{clean(about['title'])}[/]: {about['items']:,} items, "
         f"{len(about['subsets'])} subset{'s' * (len(about['subsets']) != 1)}  ·  "

@@ -89,7 +89,7 @@ Example: adjudge rubric lint examples/rubric_rows.jsonl
         "Check",
         """Evaluate a judge or a policy, or score IFEval or HealthBench.
 
-Example: adjudge eval judge reward.toml --benchmark llmbar --data local
+Example: adjudge eval judge judge.toml --data pairs.jsonl
 
 Example: adjudge eval policy run.toml --model runs/first --seeds 1-20
 

@@ -1,9 +1,9 @@
-"""Bootstrap intervals: items, groups of samples, strata, and seeds crossed with prompts.
+"""Bootstrap intervals: items, groups of samples, and strata.
 
 What is resampled is what is independent: an item with all that was asked about it, a group with its
-samples, a unit within its stratum. A statistic is a function of sums over these (or of means over
-prompts), so a resample is a matrix of counts times the columns, and any number of statistics share
-it. Everything is drawn by a fixed seed: the same numbers give the same interval.
+samples, a unit within its stratum. A statistic is a function of sums over these, so a resample is a
+matrix of counts times the columns, and any number of statistics share it. Everything is drawn by a
+fixed seed: the same numbers give the same interval.
 
 Source: Hesterberg 2015, "What Teachers Should Know About the Bootstrap", The American Statistician
 69, for expanded percentile intervals; van der Vaart, Asymptotic Statistics, §11-12, for statistics
@@ -13,10 +13,8 @@ that are no sums over groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-import msgspec
 
 from adjudge.stats import Estimate
 from adjudge.stats.estimates import (
@@ -28,7 +26,6 @@ from adjudge.stats.estimates import (
     normal_quantile,
     normal_tail,
     np,
-    t_interval,
     t_quantile,
     t_tail,
     unseen_share_bound,
@@ -227,145 +224,3 @@ def _merge_into_blocks(rows: Sequence[ItemColumns], seed: int) -> Sequence[ItemC
         tuple(map(math.fsum, zip(*(rows[at] for at in order[first::_MAX_BLOCKS]), strict=True)))
         for first in range(_MAX_BLOCKS)
     ]
-
-
-MIN_BOOTSTRAP_SEEDS = 10
-"""Below so many seeds a bootstrap over them is rough: three make only six different samples."""
-
-_ONE_OBSERVATION = "one seed and one prompt"
-
-PromptColumn = Mapping[str, float]
-"""A value by prompt."""
-
-SeedColumns = Mapping[int, Sequence[PromptColumn]]
-"""By seed: the columns of a statistic, as many for each seed and in the same order."""
-
-ColumnMeans = Sequence[float | None]
-"""The mean of each column over the prompts of a resample; ``None`` where none has a value."""
-
-SeedStatistic = Callable[[Sequence[tuple[int, ColumnMeans]]], Sequence[float | None]]
-"""From seeds and their means to the numbers of interest; ``None`` where one has no value."""
-
-
-class Resampling(msgspec.Struct, frozen=True):
-    """How intervals over seeds and prompts are made: ``draws`` resamples, drawn by ``seed``.
-
-    A resample draws one seed fewer than there are with replacement, which gives means the right
-    variance (Rao and Wu 1988, JASA 83: as many as there are would make that of three seeds a third
-    too small), and as many prompts as there are. Seeds that answered the same prompts get the same
-    draw of prompts, so that what is particular to a prompt is not taken for several observations
-    of it (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1: a little too wide
-    rather than too narrow). With one seed only prompts are drawn. Ends are percentiles, further out
-    for few prompts, whose resamples vary too little and have normal tails: as far as Student's t
-    would be. With fewer than ten seeds they are rough, and where three seeds differ by more than
-    chance within them, they hold in 8 of 10 cases. A prompt without a value is missing from its
-    column, never a number in it.
-    """
-
-    draws: int = 1_000
-    seed: int = 0
-
-    def estimates(self, columns: SeedColumns, statistic: SeedStatistic) -> list[Estimate]:
-        """The numbers that ``statistic`` makes, with their intervals.
-
-        ``statistic`` must give as many numbers for no seed at all. No interval where more than 5 %
-        of the resamples have no value, nor where all have the same. Seeds without any value are not
-        there.
-        """
-        columns = {seed: of for seed, of in sorted(columns.items()) if any(of)}
-        prompts = sorted({one for of in columns.values() for column in of for one in column})
-        observed = statistic(_means_by_seed(columns))
-        if len(columns) < 2 and len(prompts) < 2:
-            return [
-                Estimate(one, why=NO_VALUE if one is None else _ONE_OBSERVATION) for one in observed
-            ]
-        drawn = [statistic(one) for one in self._resamples(columns, prompts)]
-        one_prompt = len(prompts) < 2  # then only seeds are drawn
-        tail = (1 - CONFIDENCE_LEVEL) / 2 if one_prompt else expanded_tail(len(prompts))
-        return [
-            Estimate(why=NO_VALUE)
-            if one is None
-            else percentile_interval(
-                [found[place] for found in drawn],
-                one,
-                tail=tail,
-                equal=NOTHING_VARIED,
-                undefined="it has no value in many resamples",
-            )
-            for place, one in enumerate(observed)
-        ]
-
-    def averages(
-        self, columns: SeedColumns, statistic: SeedStatistic, of: Collection[int] | None = None
-    ) -> list[Estimate]:
-        """As :meth:`estimates`, of numbers that are means over seeds: honest for few of them.
-
-        The interval reaches as far as the resamples do and, around the value, as far as Student's t
-        over the seeds' own numbers: the one knows of prompts that all seeds share, the other of how
-        little three seeds tell about others. ``of``: the numbers that are means; all, without it.
-        """
-        found = self.estimates(columns, statistic)
-        singles = [statistic([one]) for one in _means_by_seed(columns)]
-        by_number = zip(*singles, strict=True) if singles else ([] for _ in found)
-        return [
-            widen_interval(one, t_interval([value for value in values if value is not None]))
-            if of is None or place in of
-            else one
-            for place, (one, values) in enumerate(zip(found, by_number, strict=True))
-        ]
-
-    def means(self, columns: SeedColumns, width: int) -> list[Estimate]:
-        """The mean over seeds of each of ``width`` columns, by :meth:`averages`."""
-        return self.averages(columns, lambda seeds: mean_over_seeds(seeds, width))
-
-    def _resamples(
-        self, columns: SeedColumns, prompts: Sequence[str]
-    ) -> Iterator[list[tuple[int, ColumnMeans]]]:
-        """Seeds that were drawn, with their columns' means over the prompts that were drawn."""
-        seeds, widths = list(columns), [len(of) for of in columns.values()]
-        dense = np.array(
-            [
-                [column.get(one, math.nan) for one in prompts]
-                for of in columns.values()
-                for column in of
-            ]
-        )
-        known = ~np.isnan(dense)
-        filled = np.where(known, dense, 0.0)
-        ends = np.cumsum([0, *widths]).tolist()
-        rng = np.random.default_rng((self.seed, 1))
-        for counts in draw_counts(len(prompts), self.draws, self.seed):
-            shares = counts @ known.T
-            sums = counts @ filled.T
-            means = np.divide(sums, shares, out=np.full_like(sums, math.nan), where=shares > 0)
-            rows = np.where(shares > 0, means, None).tolist()
-            chosen = rng.integers(0, len(seeds), (len(rows), max(1, len(seeds) - 1))).tolist()
-            for row, places in zip(rows, chosen, strict=True):
-                yield [(seeds[at], row[ends[at] : ends[at + 1]]) for at in places]
-
-
-def _means_by_seed(columns: SeedColumns) -> list[tuple[int, ColumnMeans]]:
-    return [
-        (seed, [math.fsum(of.values()) / len(of) if of else None for of in columns[seed]])
-        for seed in sorted(columns)
-    ]
-
-
-def mean_over_seeds(seeds: Sequence[tuple[int, ColumnMeans]], width: int) -> list[float | None]:
-    """Each column's mean over the seeds that have a value in it, each seed counting the same."""
-    found: list[float | None] = []
-    for place in range(width):
-        values = [one for _, means in seeds if (one := means[place]) is not None]
-        found.append(sum(values) / len(values) if values else None)
-    return found
-
-
-def widen_interval(one: Estimate, t: Estimate) -> Estimate:
-    """``one`` with an interval as wide as both are, of those that there are."""
-    if one.value is None or t.low is None or t.high is None:
-        return one
-    half = (t.high - t.low) / 2
-    low, high = one.value - half, one.value + half
-    if one.low is None or one.high is None:
-        return Estimate(one.value, low, high)
-    return Estimate(one.value, min(one.low, low), max(one.high, high))

@@ -1,4 +1,4 @@
-"""A number with its interval: of means, shares and regressions by formula; and exact tests.
+"""A number with its interval: of means and shares by formula; and exact tests.
 
 numpy and scipy come with the extra ``full`` and are imported at their first use: a command shows
 its help without them, and says in one line what to install when it is run. What grading loads never
@@ -10,10 +10,8 @@ Source of the distributions: :mod:`scipy.special`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.installation import install_command
@@ -55,18 +53,6 @@ def normal_quantile(p: float) -> float:
 def normal_tail(z: float) -> float:
     """P(Z > z) of the standard normal distribution."""
     return float(special.ndtr(-z))
-
-
-def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """Exact two-sided p that both judges are right equally often, from the discordant items.
-
-    McNemar 1947 in its exact form: 2·P(X ≤ min(b, c)) for X ~ Binomial(b + c, ½), at most 1; 1
-    without a discordant item.
-
-    >>> mcnemar_p_value(1, 7)
-    0.0703125
-    """
-    return binomial_two_sided(only_first, only_first + only_second)
 
 
 def binomial_two_sided(successes: int, n: int) -> float:
@@ -169,136 +155,6 @@ def estimate_largest_share(
         max(low for low in lows if low is not None),
         max(high for high in highs if high is not None),
     )
-
-
-INTERCEPT = "intercept"
-_SINGULAR = 1e-10
-_LEAST_VARIANCE = 1e-9
-_DOES_NOT_VARY = "it does not vary"
-
-
-class Observation(msgspec.Struct, frozen=True):
-    """An arm: its judge, what describes the judge, and what came out."""
-
-    judge: str
-    inputs: Mapping[str, float]
-    outcome: float
-
-
-class Regression(msgspec.Struct, frozen=True, kw_only=True):
-    """``coefficients``: change of the outcome a unit of each input, and the intercept.
-
-    ``None`` where an input does not vary. ``r2``: of the judges' means. ``arms`` and ``judges``
-    entered. Refused: without coefficients, with ``why``.
-    """
-
-    coefficients: dict[str, Estimate] = {}
-    r2: float | None = None
-    arms: int = 0
-    judges: int = 0
-    why: str = ""
-
-
-def regress(observations: Sequence[Observation], inputs: Sequence[str]) -> Regression:
-    """Regress outcomes on ``inputs`` with an intercept; arms of one judge are one observation.
-
-    What an input says is the same for all arms of a judge, so judges are the units: ordinary least
-    squares over their means, with t of judges − coefficients degrees of freedom (Donald and Lang
-    2007, Review of Economics and Statistics 89). Refused with fewer arms than coefficients + 2,
-    with fewer judges than coefficients, where no input varies, and where one follows from others.
-    """
-    judges = _judge_means(observations, inputs)
-    varying = [name for k, name in enumerate(inputs) if len({x[k] for x, _ in judges}) > 1]
-    size = len(varying) + 1
-    base = Regression(arms=len(observations), judges=len(judges))
-    if not varying:
-        return msgspec.structs.replace(
-            base, why=f"{', '.join(inputs) or 'no input'}: {_DOES_NOT_VARY}"
-        )
-    if len(observations) < size + 2 or len(judges) < size:
-        why = (
-            f"{len(observations)} arms of {len(judges)} judges are too few for {size} "
-            f"coefficients: {size + 2} arms and {size} judges are needed"
-        )
-        return msgspec.structs.replace(base, why=why)
-    places = [inputs.index(name) for name in varying]
-    solved = _solve([[x[k] for k in places] for x, _ in judges], [y for _, y in judges])
-    if solved is None:
-        return msgspec.structs.replace(base, why=f"{', '.join(varying)} follow from each other")
-    estimates, r2 = solved
-    found = dict(zip([INTERCEPT, *varying], estimates, strict=True))
-    for name in inputs:
-        found.setdefault(name, Estimate(why=_DOES_NOT_VARY))
-    return msgspec.structs.replace(base, coefficients=found, r2=r2)
-
-
-def residual_share(
-    square: Sequence[Sequence[float]], products: Sequence[float], total: float
-) -> tuple[float, int]:
-    """What least squares leaves of Σ y² = ``total``, as a share, and the rank of the inputs.
-
-    ``square``: XᵀX; ``products``: Xᵀy. Directions in which the inputs hardly vary are left out.
-    """
-    values, vectors = np.linalg.eigh(np.array(square, dtype=float))
-    kept = values > _LEAST_VARIANCE * max(values.max(), total)
-    along = (vectors.T @ np.array(products, dtype=float))[kept]
-    left = total - float((along**2 / values[kept]).sum())
-    return (max(0.0, left / total) if total > 0 else 1.0), int(kept.sum())
-
-
-def _judge_means(
-    observations: Sequence[Observation], inputs: Sequence[str]
-) -> list[tuple[list[float], float]]:
-    """Inputs and mean outcome of each judge."""
-    by_judge: dict[str, list[Observation]] = {}
-    for one in observations:
-        by_judge.setdefault(one.judge, []).append(one)
-    return [
-        (
-            [of[0].inputs[name] for name in inputs],
-            math.fsum(one.outcome for one in of) / len(of),
-        )
-        for of in by_judge.values()
-    ]
-
-
-def _solve(
-    inputs: Sequence[Sequence[float]], outcomes: Sequence[float]
-) -> tuple[list[Estimate], float | None] | None:
-    """Intercept and slopes with intervals, and R²; ``None`` where the inputs are collinear."""
-    x, y = np.array(inputs, dtype=float), np.array(outcomes, dtype=float)
-    middles, mean = x.mean(axis=0), y.mean()
-    scales = np.abs(x - middles).max(axis=0)
-    centred, outcome = (x - middles) / scales, y - mean
-    q, r = np.linalg.qr(centred)
-    if (np.diag(r) ** 2 <= _SINGULAR * (centred**2).sum(axis=0)).any():
-        return None
-    slopes = np.linalg.solve(r, q.T @ outcome)
-    left = float(((outcome - centred @ slopes) ** 2).sum())
-    around = float((outcome**2).sum())
-    root = np.linalg.inv(r)
-    shift = middles / scales
-    factors = [1 / len(y) + ((shift @ root) ** 2).sum(), *((root**2).sum(axis=1) / scales**2)]
-    values = [mean - slopes @ shift, *(slopes / scales)]
-    freedom = len(y) - x.shape[1] - 1
-    exact = left <= 1e-20 * max(around, mean * mean)
-    return (
-        [
-            _coefficient_estimate(float(value), float(factor) * left, freedom, exact=exact)
-            for value, factor in zip(values, factors, strict=True)
-        ],
-        1 - left / around if around > 1e-20 * mean * mean else None,
-    )
-
-
-def _coefficient_estimate(value: float, square: Any, freedom: int, *, exact: bool) -> Estimate:
-    """``square``: the sum of squared residuals times the coefficient's factor."""
-    if freedom < 1:
-        return Estimate(value, why="as many coefficients as judges")
-    if exact:
-        return Estimate(value, why=NOTHING_VARIED)
-    half = t_quantile((1 + CONFIDENCE_LEVEL) / 2, freedom) * math.sqrt(square / freedom)
-    return Estimate(value, value - half, value + half)
 
 
 class LazyLibrary:

@@ -12,6 +12,7 @@ Source: Cohen, Psychol. Bull. 70 (1968); Krippendorff, Content Analysis, 4th ed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from adjudge.stats import Estimate
 from adjudge.stats.bootstrap import bootstrap_groups
-from adjudge.stats.estimates import NO_VALUE, np
+from adjudge.stats.estimates import NO_VALUE, ItemColumns, estimate_share, np
 
 MAX_LEVELS = 20
 """With more levels a table of them says nothing; only squared distances of values are used."""
@@ -104,7 +105,11 @@ def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int 
     """Youden's J = true minus false positive rate, of a judge that passes answers or not.
 
     A group has the pairs (right, passed) of answers that depend on each other. Without a value
-    where no answer is right, or none is wrong.
+    where no answer is right, or none is wrong. Where all right answers pass, or none does, or so
+    with the wrong ones, resamples do not show how sure that rate is: the interval then reaches at
+    least as far as Newcombe's, which is made of Wilson's of the two rates.
+
+    Source: Newcombe, Statistics in Medicine 17 (1998), method 10.
 
     >>> estimate_youden([[(True, True)], [(True, False)], [(False, False)]]).value
     0.5
@@ -123,7 +128,23 @@ def estimate_youden(groups: Sequence[Sequence[tuple[bool, bool]]], *, seed: int 
         rows.append(tuple(map(float, row)))
     found = bootstrap_groups(rows, rate_difference, seed=seed)
     why = found.why if found.value is not None else "needs right answers and wrong ones"
-    return Estimate(found.value, found.low, found.high, sum(map(len, groups)), why)
+    low, high = found.low, found.high
+    if low is not None and high is not None:
+        least, most = _newcombe_interval(rows)
+        low, high = min(low, least), max(high, most)
+    return Estimate(found.value, low, high, sum(map(len, groups)), why)
+
+
+def _newcombe_interval(rows: Sequence[ItemColumns]) -> tuple[float, float]:
+    """Bounds of the difference of two rates of which one is 0 or 1; of any others, nothing."""
+    sides = [[row[at : at + 2] for row in rows if row[at + 1]] for at in (0, 2)]
+    ours, theirs = map(estimate_share, sides)
+    if None in (ours.value, theirs.value) or not {0.0, 1.0} & {ours.value, theirs.value}:
+        return math.inf, -math.inf
+    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)  # type: ignore[operator]
+    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)  # type: ignore[operator]
+    difference = ours.value - theirs.value  # type: ignore[operator]
+    return max(-1.0, difference - down), min(1.0, difference + up)
 
 
 def describe_youden(judge: str, found: Estimate) -> str:

@@ -31,7 +31,7 @@ from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.graders.llm.trained_judge_card import JudgeCard, read_card
 from adjudge.judges.models.local import LocalScalarModel
 from adjudge.service.server import start_service
-from adjudge.stats.agreement import calibrate_scores
+from adjudge_lab.judge_training.calibration import calibrate_scores
 from adjudge_lab.judge_training.card_contents import fit_normalisation, reward_spec_of_card
 from adjudge_lab.judge_training.judge_questions import judge_form, make_questions
 from adjudge_lab.rl.tiny import build_tiny_model, build_tiny_tokenizer

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import ClassVar
 
+from tests.unit.helpers.benchmark_samples import is_right_sample_answer
+
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
-from adjudge.judge_evaluation.benchmarks.benchmark_data import is_right_sample_answer
 
 __all__ = ["Knower", "picked"]
 

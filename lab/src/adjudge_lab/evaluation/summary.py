@@ -20,7 +20,6 @@ import msgspec
 
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import Estimate, mean, mean_and_std
-from adjudge.stats.agreement import estimate_correlation
 from adjudge.stats.bootstrap import (
     DEFAULT_RESAMPLES,
     bootstrap_p_value,
@@ -31,6 +30,7 @@ from adjudge.stats.bootstrap import (
 from adjudge_lab.evaluation.targets import PolicyTarget
 from adjudge_lab.rl.rewards import name_judge
 from adjudge_lab.rl.runfile import RunFile
+from adjudge_lab.statistics import estimate_correlation
 
 SeedScores = Mapping[int, float | None]
 """A number a seed; ``None`` is missing and counts nowhere."""

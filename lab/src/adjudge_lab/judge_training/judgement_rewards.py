@@ -46,9 +46,9 @@ from adjudge.graders.llm.trained_judge_prompts import (
     read_preference,
     read_rating,
 )
-from adjudge.stats.agreement import pair_length_correlation
 from adjudge.verdicts import UnreadableReply, Verdict
 from adjudge_lab.judge_training.base_model import AutocastFactory, ask_by_length
+from adjudge_lab.judge_training.calibration import pair_length_correlation
 from adjudge_lab.judge_training.dataset import EncodedRows
 from adjudge_lab.judge_training.judge_questions import JudgeQuestion
 

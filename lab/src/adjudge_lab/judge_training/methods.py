@@ -25,10 +25,14 @@ from adjudge.datasets.rows import (
 )
 from adjudge.graders.llm.trained_judge import card_prompt
 from adjudge.intake.thinking import template_opens_thinking
-from adjudge.stats.agreement import calibrate_ratings, calibrate_scores, measure_pairs
 from adjudge.stats.predictions import RatingCalibration
 from adjudge.verdicts import Verdict
 from adjudge_lab.judge_training.base_model import load_base_model, tiny_generative_model
+from adjudge_lab.judge_training.calibration import (
+    calibrate_ratings,
+    calibrate_scores,
+    measure_pairs,
+)
 from adjudge_lab.judge_training.card_contents import fit_normalisation
 from adjudge_lab.judge_training.dataset import (
     ConversationEncoder,

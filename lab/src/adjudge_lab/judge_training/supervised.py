@@ -16,8 +16,8 @@ from typing import Any
 from adjudge.datasets.rows import ChatMessages, Demonstration, Preference
 from adjudge.judges.models.local_inference import batch_by_length
 from adjudge.judges.models.local_loading import apply_chat_template
-from adjudge.stats.agreement import measure_pairs, pair_length_correlation
 from adjudge_lab.judge_training.base_model import ask_by_length, gather_full_model, unwrap_model
+from adjudge_lab.judge_training.calibration import measure_pairs, pair_length_correlation
 from adjudge_lab.judge_training.dataset import ConversationEncoder, EncodedRows, common_prefix
 from adjudge_lab.judge_training.distributed import all_gather, distributed_rank, world_size
 from adjudge_lab.judge_training.judge_file import JudgeFile, MetricRow

@@ -15,8 +15,8 @@ import msgspec
 from adjudge.errors import ConfigError
 from adjudge.files import iter_rows
 from adjudge.stats import Estimate, mean
-from adjudge.stats.agreement import estimate_correlation
 from adjudge.stats.bootstrap import bootstrap, ratio
+from adjudge_lab.statistics import estimate_correlation
 
 ALL_PROMPTS = "all"
 """The name of all held-out prompts together."""

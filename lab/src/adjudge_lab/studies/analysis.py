@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.stats.bootstrap import MIN_BOOTSTRAP_SEEDS, Resampling
+from adjudge_lab.statistics import MIN_BOOTSTRAP_SEEDS, Resampling
 from adjudge_lab.studies.comparisons import (
     ArmRow,
     measure_feature_curves,

@@ -15,8 +15,16 @@ import msgspec
 
 from adjudge.errors import ConfigError
 from adjudge.stats import Estimate
-from adjudge.stats.bootstrap import PromptColumn, Resampling, mean_over_seeds, widen_interval
-from adjudge.stats.estimates import Observation, Regression, regress, t_interval
+from adjudge.stats.estimates import t_interval
+from adjudge_lab.statistics import (
+    Observation,
+    PromptColumn,
+    Regression,
+    Resampling,
+    mean_over_seeds,
+    regress,
+    widen_interval,
+)
 from adjudge_lab.studies.results import (
     ArmResult,
     FactorLevel,

@@ -15,8 +15,8 @@ from operator import itemgetter, mul
 import msgspec
 
 from adjudge.stats import Estimate, snap_ties
-from adjudge.stats.bootstrap import ColumnMeans, PromptColumn, Resampling
 from adjudge.stats.estimates import NO_VALUE
+from adjudge_lab.statistics import ColumnMeans, PromptColumn, Resampling
 from adjudge_lab.studies.results import (
     NO_SCORE_UNIT,
     ArmResult,

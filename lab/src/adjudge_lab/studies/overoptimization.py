@@ -15,14 +15,14 @@ from statistics import median
 import msgspec
 
 from adjudge.stats import Estimate, mean, mean_and_std
-from adjudge.stats.bootstrap import (
+from adjudge.stats.estimates import NO_VALUE, t_quantile
+from adjudge_lab.statistics import (
     ColumnMeans,
     PromptColumn,
     Resampling,
     SeedColumns,
     mean_over_seeds,
 )
-from adjudge.stats.estimates import NO_VALUE, t_quantile
 from adjudge_lab.studies.results import (
     NO_SCORE_UNIT,
     ArmResult,

@@ -41,11 +41,14 @@ class JoinedLabels(NamedTuple):
     """Labels that count, with their samples.
 
     ``unknown``: where labels stand whose sample the run does not have; ``rows`` were read.
+    ``replaced``: labels of a sample of the run after which the same author said something else
+    about the same, or took them back.
     """
 
     joined: list[JoinedLabel]
     unknown: list[str]
     rows: int
+    replaced: int
 
 
 def read_label_files(paths: Sequence[Path]) -> list[tuple[str, Label, Mapping[str, Any]]]:
@@ -75,8 +78,9 @@ def join_labels(
 ) -> JoinedLabels:
     """Labels with the samples of a run that they are about; what was replaced is left out.
 
-    By key; of several samples with one key, the one at the label's index, else the first. Without a
-    key by ``where``, else by index.
+    By key; of several samples with one key, the one at the label's index. Without a key by
+    ``where``, else by index. Raises :class:`~adjudge.errors.ConfigError` for a label that could be
+    of several samples with different scores, and for one of a grader that the run does not have.
     """
     places = _SamplePlaces(records)
     found: dict[int, JoinedLabel] = {}
@@ -85,10 +89,18 @@ def join_labels(
         if label.withdrawn is not None:
             rows.append(label)
             continue
-        record = places.find(label.key, row.get("where") or "", label.step, label.index)
+        if label.grader is not None and label.grader not in places.graders:
+            raise ConfigError(
+                f"{where}: grader: is not of this run (found {label.grader!r:.80}; allowed: "
+                f"{', '.join([WHOLE_REWARD, *places.graders])}). Name the grader whose scores "
+                "were labelled."
+            )
+        at = label.step, label.index
+        record = places.find(where, label.key, row.get("where") or "", *at)
         other = None
         if record is not None and label.kind == "preferred":
-            other = places.find(label.preferred_over or "", "", label.step, label.over_index)
+            over = label.preferred_over or ""
+            other = places.find(where, over, "", label.step, label.over_index)
             if other is not None and other.group_key != record.group_key:
                 raise ConfigError(
                     f"{where}: preferred_over: must be of the same group (found a sample of group "
@@ -112,33 +124,52 @@ def join_labels(
         rows.append(same)
         found[id(same)] = JoinedLabel(same, record, other)
     current = [found[id(one)] for one in select_current(rows)]
-    return JoinedLabels(current, unknown, len(rows) + len(unknown))
+    replaced = len(found) - len(current)
+    return JoinedLabels(current, unknown, len(rows) + len(unknown), replaced)
 
 
 class _SamplePlaces:
-    """The samples of a run by what may name them."""
+    """The samples of a run by what may name them; and its graders."""
 
     def __init__(self, records: RunRecords) -> None:
         self._has_steps = records.is_training
         self._by_key: dict[str, list[RunRecord]] = {}
-        self._by_where: dict[str, RunRecord] = {}
+        self._by_where: dict[str, list[RunRecord]] = {}
         self._by_index: dict[tuple[int | None, int], RunRecord] = {}
+        graders: dict[str, None] = {}
         for one in records:
             if one.key:
                 self._by_key.setdefault(one.key, []).append(one)
             if one.where:
-                self._by_where.setdefault(one.where, one)
+                self._by_where.setdefault(one.where, []).append(one)
             self._by_index[one.step if self._has_steps else None, one.index] = one
+            graders |= dict.fromkeys(one.scores)
+        self.graders = list(graders)
 
-    def find(self, key: str, where: str, step: int | None, index: int | None) -> RunRecord | None:
+    def find(
+        self, label: str, key: str, where: str, step: int | None, index: int | None
+    ) -> RunRecord | None:
+        """The sample that a label names; ``label``: where the label stands."""
         if key and self._by_key:
-            same = self._by_key.get(key, [])
-            return next((one for one in same if one.index == index), same[0] if same else None)
+            return _choose_sample(self._by_key.get(key, []), f"{label}: key", index)
         if where and self._by_where:
-            return self._by_where.get(where)
+            return _choose_sample(self._by_where.get(where, []), f"{label}: where", index)
         if index is None:
             return None
         return self._by_index.get((step if self._has_steps else None, index))
+
+
+def _choose_sample(same: Sequence[RunRecord], label: str, index: int | None) -> RunRecord | None:
+    """The sample at ``index``, else any where all have the same scores."""
+    if found := next((one for one in same if one.index == index), None):
+        return found
+    if any((one.reward, one.scores) != (same[0].reward, same[0].scores) for one in same):
+        places = ", ".join(str(one.index) for one in same[:8])
+        raise ConfigError(
+            f"{label}: names {len(same)} samples with different scores (found index {places}). "
+            "Add the column index."
+        )
+    return same[0] if same else None
 
 
 def _parse_label(row: Mapping[str, Any], where: str) -> Label:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import msgspec
 from adjudge.judge_evaluation.alignment.label_files import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
-from adjudge.stats import Estimate
+from adjudge.stats import Estimate, snap_ties
 from adjudge.stats.agreement import estimate_within_agreement, have_same_scale
 from adjudge.stats.bootstrap import ratio
 from adjudge.stats.estimates import NO_VALUE, estimate_share, np
@@ -112,12 +112,21 @@ class _Opinion(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A grader or the reward: its scores, the levels it has in the run, and what passes."""
+    """A grader or the reward: its levels in the run, and what passes.
+
+    ``equal``: scores of the judge and of people, and what each counts as: those that differ by
+    rounding alone are one level.
+    """
 
     name: str
-    score_of: Callable[[RunRecord], float | None]
+    equal: Mapping[float, float]
     levels: Sequence[float]
     threshold: float | None
+
+    def score_of(self, record: RunRecord) -> float | None:
+        """What the judge gives a sample."""
+        score = _score_of(record, self.name)
+        return None if score is None else self.equal[score]
 
 
 def measure_alignment(
@@ -140,20 +149,20 @@ def measure_alignment(
             by_target[name].append(one)
         if one.label.note:
             notes[name, _sample(one.record)].append(one.label.note)
-    levels: dict[str, set[float]] = {name: set() for name in by_target}
+    raw: dict[str, set[float]] = {name: set() for name in by_target}
     for record in records:
         for name in by_target:
             if (score := _score_of(record, name)) is not None:
-                levels[name].add(score)
+                raw[name].add(score)
     found = []
     for name in sorted(by_target, key=lambda one: (one != WHOLE_REWARD, one)):
-        target = _Target(
-            name,
-            lambda record, of=name: _score_of(record, of),  # type: ignore[misc]
-            sorted(levels[name]),
-            (thresholds or {}).get(name),
-        )
         labels = by_target[name]
+        said = {one.label.score for one in labels if one.label.score is not None}
+        limit = (thresholds or {}).get(name)
+        either = sorted({*raw[name], *said, *([] if limit is None else [limit])})
+        equal = dict(zip(either, snap_ties(either), strict=True))
+        levels = sorted({equal[score] for score in raw[name]})
+        target = _Target(name, equal, levels, None if limit is None else equal[limit])
         drawn = [one for one in labels if one.label.queue == "random"]
         found.append(
             TargetAlignment(
@@ -241,6 +250,7 @@ def _opinions(target: _Target, labels: Sequence[JoinedLabel]) -> list[_Opinion]:
             judge = target.score_of(record)
             score = label.score if own else implied_score(label, judge, target.levels)
             if score is not None:
+                score = target.equal.get(score, score)
                 one = _Opinion(record, label.author, score)
                 found[_sample(record), label.author] = one
     return list(found.values())

@@ -113,6 +113,7 @@ def summarise_alignment(
             "files": [str(one) for one in files],
             "rows": joined.rows,
             "current": len(joined.joined),
+            "replaced": joined.replaced,
             "unknown_samples": joined.unknown,
             "authors": sorted({one.label.author for one in joined.joined}),
         },

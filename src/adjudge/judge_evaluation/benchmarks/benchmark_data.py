@@ -1,15 +1,8 @@
-"""What judges are evaluated on: files of a benchmark with their hashes, or a sample of its format.
-
-A sample is generated, for tests and trials; no item of a benchmark is here. Every prompt asks for
-something with a right answer that a rule can check (a sum, a word, a letter), so that judges with a
-known accuracy can be made for them: :func:`is_right_sample_answer`.
-"""
+"""What judges are evaluated on: files of a benchmark with their hashes."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -28,203 +21,34 @@ from adjudge.judge_evaluation.benchmarks.items import (
     BenchmarkKind,
     BestOfItem,
 )
-from adjudge.judge_evaluation.benchmarks.readers import (
-    REWARDBENCH2_SUBSETS,
-    TIES_SUBSET,
-    benchmark_from_rows,
-    read_benchmark,
-)
-
-_ANIMALS = ("otter", "heron", "badger", "lynx", "newt", "swift", "hare", "carp")
-_SENTENCES = ("It is {}.", "The answer is {}.", "{}", "I would say {}.")
-_LLMBAR_SUBSETS = ("Natural", "Neighbor", "GPTInst", "GPTOut", "Manual")
-_JUDGEBENCH_SOURCES = ("mmlu-pro-law", "livebench-reasoning", "livebench-math", "livecodebench")
-
-
-def sample_rows(
-    kind: BenchmarkKind, per_subset: int = 12, *, seed: int = 0
-) -> list[dict[str, Any]]:
-    """Rows of the benchmark's own columns, ``per_subset`` for each of its subsets.
-
-    Ties has that many prompts, each as ``ref:N`` and ``tied:N``. The same seed makes the same rows.
-    Raises :class:`~adjudge.errors.ConfigError` for an unknown kind.
-    """
-    check_allowed("kind", kind, BENCHMARK_KINDS)
-    rng = random.Random(f"{kind} {seed}")  # noqa: S311  (no secret)
-    makers: dict[BenchmarkKind, Callable[[random.Random, int], list[dict[str, Any]]]] = {
-        "rewardbench2": _rewardbench2,
-        "llmbar": _llmbar,
-        "judgebench": _judgebench,
-        "preference": _preference,
-    }
-    return makers[kind](rng, per_subset)
-
-
-def write_sample(path: Path, kind: BenchmarkKind, per_subset: int = 12, *, seed: int = 0) -> Path:
-    """:func:`sample_rows` as a JSONL file; the path of it."""
-    rows = sample_rows(kind, per_subset, seed=seed)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def is_right_sample_answer(prompt: str, answer: str) -> bool:
-    """Whether an answer to one of these prompts is right.
-
-    >>> is_right_sample_answer("What is 3 plus 4?", "It is 7.")
-    True
-    >>> is_right_sample_answer("Name an even number.", "9")
-    False
-    """
-    said = answer.rstrip(".").split()[-1]
-    words = prompt.rstrip("?.").split()
-    if words[0] == "What":
-        return said == str(int(words[2]) + int(words[4]))
-    if words[0] == "Name":
-        return said.isdecimal() and int(said) % 2 == 0
-    return said == words[-1].upper()
-
-
-def _question(rng: random.Random) -> tuple[str, str, list[str]]:
-    """A prompt with its right answer and three wrong ones."""
-    if rng.random() < 0.5:
-        a, b = rng.randint(2, 40), rng.randint(2, 40)
-        others = rng.sample([n for n in range(2, 90) if n != a + b], 3)
-        return f"What is {a} plus {b}?", str(a + b), [str(one) for one in others]
-    word = rng.choice(_ANIMALS)
-    wrong = [word, word.capitalize(), rng.choice([w for w in _ANIMALS if w != word]).upper()]
-    return f"Write in capitals: {word}", word.upper(), wrong
-
-
-def _word_answer(rng: random.Random, answer: str) -> str:
-    return rng.choice(_SENTENCES).format(answer)
-
-
-def _rewardbench2(rng: random.Random, count: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for subset in REWARDBENCH2_SUBSETS[:-1]:
-        for number in range(count):
-            prompt, right, wrong = _question(rng)
-            rows.append(_bon(f"{subset}-{number}", subset, prompt, [right], wrong, rng))
-    for number in range(count):
-        evens = rng.sample(range(10, 99, 2), 4)
-        odds = rng.sample(range(11, 99, 2), 4)
-        a, b = rng.randint(2, 40), rng.randint(2, 40)
-        wrong = [str(a + b + step) for step in rng.sample((-3, -1, 1, 2, 5), 3)]
-        asked = "Name an even number."
-        tied = _bon(
-            f"tied:{number}", TIES_SUBSET, asked, [*map(str, evens)], [*map(str, odds)], rng
-        )
-        rows += [
-            _bon(f"ref:{number}", TIES_SUBSET, f"What is {a} plus {b}?", [str(a + b)], wrong, rng),
-            tied,
-        ]
-    return rows
-
-
-def _bon(
-    identity: str, subset: str, prompt: str, right: list[str], wrong: list[str], rng: random.Random
-) -> dict[str, Any]:
-    return {
-        "id": identity,
-        "prompt": prompt,
-        "chosen": [_word_answer(rng, one) for one in right],
-        "rejected": [_word_answer(rng, one) for one in wrong],
-        "num_correct": len(right),
-        "num_incorrect": len(wrong),
-        "total_completions": len(right) + len(wrong),
-        "subset": subset,
-    }
-
-
-def _llmbar(rng: random.Random, count: int) -> list[dict[str, Any]]:
-    rows = []
-    for subset in _LLMBAR_SUBSETS:
-        for _ in range(count):
-            prompt, first, second, label = _ordered_pair(rng)
-            row = {"input": prompt, "output_1": first, "output_2": second, "label": label}
-            rows.append({**row, "subset": subset})
-    return rows
-
-
-def _judgebench(rng: random.Random, count: int) -> list[dict[str, Any]]:
-    rows = []
-    for source in _JUDGEBENCH_SOURCES:
-        for number in range(count):
-            prompt, first, second, label = _ordered_pair(rng)
-            rows.append(
-                {
-                    "pair_id": f"{source}-{number}",
-                    "source": source,
-                    "question": prompt,
-                    "response_A": first,
-                    "response_B": second,
-                    "label": "A>B" if label == 1 else "B>A",
-                }
-            )
-    return rows
-
-
-def _preference(rng: random.Random, count: int) -> list[dict[str, Any]]:
-    rows = []
-    for number in range(count):
-        prompt, right, wrong = _question(rng)
-        asked = {"role": "user", "content": prompt}
-        chosen, rejected = (
-            [asked, {"role": "assistant", "content": _word_answer(rng, one)}]
-            for one in (right, wrong[0])
-        )
-        margin = float(rng.randint(1, 4))
-        rows.append({"id": f"p{number}", "chosen": chosen, "rejected": rejected, "margin": margin})
-    return rows
-
-
-def _ordered_pair(rng: random.Random) -> tuple[str, str, str, int]:
-    """A prompt, two answers, and which of them (1 or 2) is right."""
-    prompt, right, wrong = _question(rng)
-    good, bad = _word_answer(rng, right), _word_answer(rng, rng.choice(wrong))
-    return (prompt, good, bad, 1) if rng.random() < 0.5 else (prompt, bad, good, 2)
-
-
-LOCAL_SAMPLE = "local"
-"""What stands for files: a sample made on the spot."""
+from adjudge.judge_evaluation.benchmarks.readers import read_benchmark
 
 
 @dataclass(frozen=True)
 class BenchmarkData:
-    """Items, and the ``files`` (name, bytes, SHA-256) that they were read from.
-
-    ``local``: the items are self-made and of the benchmark's shape only.
-    """
+    """Items, and the ``files`` (name, bytes, SHA-256) that they were read from."""
 
     benchmark: Benchmark
     files: list[dict[str, Any]]
-    local: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
         """What tells these items from others, for a manifest: hashes and not places."""
         hashes = [one["sha256"] for one in self.files]
-        return {"kind": self.benchmark.kind, "files": hashes, "local": self.local}
+        return {"kind": self.benchmark.kind, "files": hashes}
 
 
 def read_benchmark_data(names: Sequence[str], kind: str | None = None) -> BenchmarkData:
-    """The items of files, or of a local sample (``names`` is ``["local"]``, ``kind`` its shape).
+    """The items of files.
 
-    Raises :class:`~adjudge.errors.ConfigError` for an unknown kind, for files that cannot be read,
-    are of another kind than ``kind``, or hold no item.
+    Raises :class:`~adjudge.errors.ConfigError` for an unknown kind, and for files that cannot be
+    read, are of another kind than ``kind``, or hold no item.
     """
-    wanted = parse_benchmark_kind(kind)
-    if LOCAL_SAMPLE in names:
-        if len(names) > 1:
-            raise ConfigError(
-                f"--data {LOCAL_SAMPLE}: cannot be combined with files. Use either --data "
-                f"{LOCAL_SAMPLE} or files, not both."
-            )
-        return _sample_data(wanted)
     paths = [resolve_data_file(name, Path()) for name in names]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("--data: names the same file twice")
-    return BenchmarkData(read_benchmark(paths, wanted), [hash_file(path) for path in paths])
+    benchmark = read_benchmark(paths, parse_benchmark_kind(kind))
+    return BenchmarkData(benchmark, [hash_file(path) for path in paths])
 
 
 def hash_file(path: Path) -> dict[str, Any]:
@@ -248,16 +72,3 @@ def parse_benchmark_kind(kind: str | None) -> BenchmarkKind | None:
         return None
     found: BenchmarkKind = check_allowed("--benchmark", kind, BENCHMARK_KINDS)
     return found
-
-
-def _sample_data(kind: BenchmarkKind | None) -> BenchmarkData:
-    if kind is None:
-        raise ConfigError(
-            f"--data {LOCAL_SAMPLE}: needs --benchmark (allowed: {', '.join(BENCHMARK_KINDS)})"
-        )
-    rows = enumerate(sample_rows(kind), start=1)
-    benchmark = benchmark_from_rows(
-        ((f"{LOCAL_SAMPLE}:{number}", row, LOCAL_SAMPLE) for number, row in rows), kind
-    )
-    title = f"{kind}-shaped local sample (no benchmark)"
-    return BenchmarkData(msgspec.structs.replace(benchmark, title=title), [], local=True)

@@ -100,34 +100,16 @@ class GraderComparisons:
 
     def __init__(self, grader: PairJudge, name: str = "") -> None:
         self.name = name or grader.name
-        self._question = BoundGrader(self.name, GraderConfig(_OneOrderGrader(grader, self.name)))
-
-    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> PairVerdict | GraderError:
-        """See :class:`ComparingJudge`."""
-        result = await self._question.ask({"turns": prompt, "first": a, "second": b})
-        if isinstance(result, GraderScore):
-            return _VERDICT_OF[result.score]
-        if isinstance(result, GraderError):
-            return result
-        return GraderError(self.name, ErrorKind.UNSUPPORTED, "the grader ranks groups")
-
-
-class _OneOrderGrader(BaseGrader):
-    """Asks a pairwise grader in the given order alone."""
-
-    score_range = (0.0, 1.0)
-
-    def __init__(self, grader: PairJudge, name: str) -> None:
-        super().__init__(name)
         self._grader = grader
 
-    async def aevaluate(self, turns: Sequence[Message], first: str, second: str) -> GraderScore:
-        a, b = (view_text(text, self._grader.view) or "" for text in (first, second))
+    async def compare(self, prompt: Sequence[Message], a: str, b: str) -> PairVerdict | GraderError:
+        """See :class:`ComparingJudge`; raises what asking the grader's judge raises."""
+        a, b = (view_text(text, self._grader.view) or "" for text in (a, b))
         if not (a.strip() and b.strip()) or a == b:
-            return GraderScore(self.name, 0.5 + (bool(a.strip()) - bool(b.strip())) / 2)
-        query = conversation_query(read_turns(list(turns)))
+            return _VERDICT_OF[0.5 + (bool(a.strip()) - bool(b.strip())) / 2]
+        query = conversation_query(read_turns(list(prompt)))
         compared = await self._grader.compare({"query": query}, a, b, orders=("as_given",))
-        return GraderScore(self.name, compared.score, provenance=compared.provenance)
+        return _VERDICT_OF[compared.score]
 
 
 def grader_judge(grader: Any, name: str = "", mapper: Any = None) -> BenchmarkJudge:

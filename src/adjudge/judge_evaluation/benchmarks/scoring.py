@@ -32,7 +32,6 @@ from adjudge.judge_evaluation.benchmarks.protocols import (
     TWO_ORDER_SUM,
     OrderCounts,
     count_orders,
-    kappa_between_orders,
     pair_stratum,
     rewardbench2_stratum,
     split_present_subsets,
@@ -74,14 +73,13 @@ class SubsetReport(msgspec.Struct, frozen=True, kw_only=True):
     """One subset, or all of them: the score, its interval, and where it comes from.
 
     ``interval`` is that of ``accuracy_of_answered``. ``failures`` counts what is missing by kind.
-    ``orders`` and ``kappa`` (between the orders) are for pairs.
+    ``orders`` is for pairs.
     """
 
     share: ScoreShare
     interval: Estimate
     failures: dict[str, int] = {}
     orders: OrderCounts | None = None
-    kappa: float | None = None
 
 
 class BenchmarkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +139,6 @@ def score_benchmark(
             interval=Estimate(why=why) if why else overall_interval,
             failures=count_missing_kinds(judgement for _, judgement in every),
             orders=count_orders(pairs) if pairs else None,
-            kappa=kappa_between_orders(pairs) if pairs else None,
         ),
         subsets=subsets,
         why=why,
@@ -156,7 +153,7 @@ def score_benchmark(
 
 def _youden(rows: _Judged, seed: int) -> Estimate | None:
     """J over single answers; ``None`` where the judge's scores are not of two levels."""
-    groups = []
+    groups: dict[str, list[tuple[bool, float]]] = {}
     for item, judgement in rows:
         right = (
             [item.label == "A", item.label == "B"]
@@ -164,14 +161,17 @@ def _youden(rows: _Judged, seed: int) -> Estimate | None:
             else [place < item.correct for place in range(len(item.answers))]
         )
         pairs = zip(right, judgement.scores, strict=False)
-        groups.append([(ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)])
-    levels = {score for group in groups for _, score in group}
+        together = item.cluster or item.id if isinstance(item, PairItem) else item.id
+        groups.setdefault(f"{item.subset}/{together}", []).extend(
+            (ok, one) for ok, one in pairs if not isinstance(one, MissingJudgement)
+        )
+    levels = {score for group in groups.values() for _, score in group}
     if levels and levels.issubset((0.0, 1.0)):
         levels = {0.0, 1.0}
     if len(levels) != 2:
         return None
     top = max(levels)
-    passed = [[(ok, score == top) for ok, score in group] for group in groups if group]
+    passed = [[(ok, score == top) for ok, score in group] for group in groups.values() if group]
     return estimate_youden(passed, seed=seed)
 
 
@@ -255,7 +255,6 @@ def _subset_report(rows: _Judged, stratum: Stratum, interval: Estimate) -> Subse
         interval=interval,
         failures=count_missing_kinds(judgement for _, judgement in rows),
         orders=count_orders(rows) if pairs else None,
-        kappa=kappa_between_orders(rows) if pairs else None,
     )
 
 
@@ -401,7 +400,6 @@ def benchmark_entry(material: BenchmarkData) -> dict[str, Any]:
         "kind": benchmark.kind,
         "title": benchmark.title or benchmark.kind,
         "official": OFFICIAL_SCORES[benchmark.kind],
-        "local": material.local,
         "files": material.files,
         "items": len(benchmark.items),
         "subsets": counts,
@@ -452,7 +450,7 @@ def _score_entry(one: SubsetReport, benchmark: Benchmark) -> dict[str, Any]:
         "missing": share.missing,
         "failures": dict(one.failures),
         "own": _script_score(one, benchmark),
-        "orders": None if one.orders is None else _orders_entry(one.orders, one.kappa),
+        "orders": msgspec.to_builtins(one.orders),
     }
 
 
@@ -463,14 +461,3 @@ def _script_score(one: SubsetReport, benchmark: Benchmark) -> float | None:
     if benchmark.kind == "judgebench":
         return one.orders.two_order_score
     return one.orders.averaged_accuracy
-
-
-def _orders_entry(orders: OrderCounts, kappa: float | None) -> dict[str, Any]:
-    counts: dict[str, Any] = msgspec.to_builtins(orders)
-    return {
-        **counts,
-        "agreeing": orders.agreeing,
-        "consistency": orders.consistency,
-        "position_p": orders.position_p,
-        "kappa": kappa,
-    }

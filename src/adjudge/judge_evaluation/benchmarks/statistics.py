@@ -76,16 +76,6 @@ class ScoreShare(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     missing: int
 
-    def __str__(self) -> str:
-        if self.accuracy_of_answered is None or self.low is None or self.high is None:
-            return f"no score ({self.answered} of {self.items} answered)"
-        if not self.missing:
-            return f"{self.accuracy_of_answered:.4f} ({self.items} answered)"
-        return (
-            f"{self.accuracy_of_answered:.4f} of {self.answered} answered, {self.missing} missing "
-            f"({self.low:.4f} to {self.high:.4f})"
-        )
-
 
 def known_cell(value: float) -> ScoreCell:
     """A cell whose value is known."""

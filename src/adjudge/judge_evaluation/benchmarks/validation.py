@@ -25,10 +25,8 @@ from adjudge.judge_evaluation.benchmarks.benchmark_data import (
     item_digest,
     parse_benchmark_kind,
     read_benchmark_data,
-    write_sample,
 )
 from adjudge.judge_evaluation.benchmarks.items import (
-    BENCHMARK_KINDS,
     Benchmark,
     BenchmarkItem,
     Judgement,
@@ -87,7 +85,7 @@ class ValidationJob:
 
     ``judges``: one, or several on the same items: names as
     :func:`~adjudge.judge_evaluation.benchmarks.judges.find_candidate` takes them, or candidates.
-    ``data``: files, or ``["local"]``; may be left out where a judge is a recording with its items.
+    ``data``: files; may be left out where a judge is a recording with its items.
     ``kind``: that of the benchmark, told from the files by default. ``mode``, ``scale`` (of scores
     whose judge does not say) and ``concurrency`` (default: that of the judge's spec) are for judges
     that are asked. ``summary`` and ``judgements`` (by judge) are what comes out.
@@ -147,7 +145,7 @@ def find_benchmark_data(job: ValidationJob, candidates: Sequence[Candidate]) -> 
             raise ConfigError(
                 "--mode pairwise: the Ties subset has no pairs. Use --mode pointwise."
             )
-        return BenchmarkData(pairs, material.files, material.local)
+        return BenchmarkData(pairs, material.files)
     return material
 
 
@@ -158,8 +156,7 @@ def _recorded_items(job: ValidationJob, candidates: Sequence[Candidate]) -> Benc
     if benchmark is None:
         raise ConfigError(
             "--data: is required, because only recorded verdicts of LLMBar or JudgeBench bring "
-            "their items along. Give files of the benchmark, or 'local' for a self-made sample of "
-            "its shape."
+            "their items along. Give files of the benchmark."
         )
     if job.kind not in (None, benchmark.kind):
         raise ConfigError(
@@ -296,8 +293,6 @@ def validate_judges(job: ValidationJob) -> dict[str, Any]:
         RunFolder(job.folder, _manifest(job, candidates, material), _IDENTITY) as folder,
         FolderSpending(job.folder) as spending,
     ):
-        if material.local:
-            _write_sample_file(folder.path, job.kind)
         entries = [
             evaluate_judge(job, folder, material, one, mode, place)
             for place, (one, mode) in enumerate(zip(candidates, modes, strict=True))
@@ -463,9 +458,3 @@ def _check_answered(entries: Sequence[Mapping[str, Any]]) -> None:
         if entry["kind"] != "recorded" and away and gone == entry["questions"]:
             why = "; ".join(f"{kind}: {said}" for kind, said in entry["first_failures"].items())
             raise JudgeUnavailable(f"{entry['name']} answered nothing ({why})")
-
-
-def _write_sample_file(folder: Path, name: str | None) -> None:
-    for kind in BENCHMARK_KINDS:
-        if kind == name:
-            write_sample(folder / f"local-{kind}.jsonl", kind)

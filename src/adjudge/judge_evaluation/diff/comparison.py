@@ -12,7 +12,7 @@ import msgspec
 from adjudge.stats import Estimate, z_scores
 from adjudge.stats.agreement import (
     PairedScores,
-    estimate_agreement,
+    estimate_kendall,
     estimate_within_agreement,
 )
 from adjudge.stats.bootstrap import bootstrap_groups, ratio
@@ -24,34 +24,22 @@ class RewardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Two judges on the samples that both judged; correlations are in [−1, 1], shares in [0, 1].
 
     ``common`` of ``samples`` were judged by both, in ``groups`` groups that can be compared (two
-    such samples or more) of ``all_groups``. The first four are over all samples, as a judge of a
-    test set is compared; ``within_…`` are inside groups, pooled, which is all that GRPO sees.
+    such samples or more) of ``all_groups``. ``kendall`` is over all samples, as a judge of a test
+    set is compared; ``within_kendall`` inside groups, pooled, which is all that GRPO sees.
 
-    ``kappa``: quadratic-weighted, where both scales are discrete and overlap; else none.
     ``advantage_pearson``: of the GRPO advantages. ``best_changes``: groups of which no sample is
-    best for both. ``best_differs``: groups whose sets of best samples are not the same.
-    ``sign_flips``: samples with advantages of opposite sign. ``sign_differs``: the same, and those
-    where only one of the two is 0. ``flat``: groups that one of the judges, or both, scored all
-    alike: nothing can flip there.
+    best for both. ``sign_flips``: samples with advantages of opposite sign.
     """
 
     samples: int
     common: int
     groups: int
     all_groups: int
-    pearson: Estimate
-    spearman: Estimate
     kendall: Estimate
-    kappa: Estimate
-    within_pearson: Estimate
-    within_spearman: Estimate
     within_kendall: Estimate
     advantage_pearson: Estimate
     best_changes: Estimate
-    best_differs: Estimate
     sign_flips: Estimate
-    sign_differs: Estimate
-    flat: int
 
 
 def compare_rewards(
@@ -75,11 +63,10 @@ def compare_rewards(
         common=sum(len(x) for x, _ in pairs),
         groups=len(inside),
         all_groups=len(members),
-        **estimate_agreement(pairs, seed=seed),
-        **{f"within_{name}": within[name] for name in ("pearson", "spearman", "kendall")},
+        kendall=estimate_kendall(pairs, seed=seed),
+        within_kendall=within["kendall"],
         advantage_pearson=within["advantage_pearson"],
         **_changes(inside, seed),
-        flat=sum(min(x) == max(x) or min(y) == max(y) for x, y in inside),
     )
 
 
@@ -101,25 +88,17 @@ def advantage_sign(advantage: float) -> int:
 
 
 def _changes(inside: Sequence[PairedScores], seed: int) -> dict[str, Estimate]:
-    changes, differs, flips, turns = [], [], [], []
+    changes, flips = [], []
     for x, y in inside:
-        best_x, best_y = _best(x), _best(y)
-        changes.append((float(best_x.isdisjoint(best_y)), 1.0))
-        differs.append((float(best_x != best_y), 1.0))
-        signs = [
-            (advantage_sign(one), advantage_sign(other))
+        changes.append((float(_best(x).isdisjoint(_best(y))), 1.0))
+        flipped = sum(
+            advantage_sign(one) * advantage_sign(other) < 0
             for one, other in zip(z_scores(x), z_scores(y), strict=True)
-        ]
-        flips.append((float(sum(one * other < 0 for one, other in signs)), float(len(x))))
-        turns.append((float(sum(one != other for one, other in signs)), float(len(x))))
-    rows = {
-        "best_changes": changes,
-        "best_differs": differs,
-        "sign_flips": flips,
-        "sign_differs": turns,
-    }
+        )
+        flips.append((float(flipped), float(len(x))))
     return {
-        name: bootstrap_groups(of, ratio, bounds=(0, 1), seed=seed) for name, of in rows.items()
+        name: bootstrap_groups(of, ratio, bounds=(0, 1), seed=seed)
+        for name, of in (("best_changes", changes), ("sign_flips", flips))
     }
 
 

@@ -20,7 +20,7 @@ from adjudge.rewards.groups import group_step
 from adjudge.rollouts.samples import BrokenInputRow, GroupNames, SampleReader, compute_rollout_key
 from adjudge.runs.labels import Label, LabelLog, implied_score, select_current
 from adjudge.runs.records import MissingReason, RunRecord, RunRecords
-from adjudge.stats import z_scores
+from adjudge.stats import snap_ties, z_scores
 from adjudge.types import Sample
 
 
@@ -67,7 +67,7 @@ class DiffRun:
         self.rows = [_make_row(place, one) for place, one in enumerate(self._read())]
         if not self.rows:
             raise RunFolderError(f"{path}: has no samples. Give a run that is finished.")
-        if all(row.reward is None and row.kind is None for row in self.rows):
+        if self._records is None and all(row.reward is None for row in self.rows):
             raise RunFolderError(
                 f"{path}: its rollouts have no rewards. Grade them with `adjudge grade`, or name "
                 "the column with --map env_reward=COLUMN."
@@ -109,7 +109,7 @@ class DiffRun:
                 index=sample.original_index,
                 group=groups.name(sample),
                 reward=reward,
-                missing=MissingReason("not_stored") if reward is None and stored is None else None,
+                missing=MissingReason("not_stored") if reward is None else None,
                 key=compute_rollout_key(sample),
                 where=sample.where,
                 step=sample.step,
@@ -268,7 +268,9 @@ def _joined_labels(
         return
     rows = [pair[side] for pair in runs.pairs]
     places = {run.name_of(row.group[0], row.index): at for at, row in enumerate(rows)}
-    levels = sorted({row.reward for row in run.rows if row.reward is not None})
+    rewards = [row.reward for row in run.rows if row.reward is not None]
+    equal = dict(zip(rewards, snap_ties(rewards), strict=True))
+    levels = sorted(set(equal.values()))
 
     def find(label: Label, index: int | None, key: str | None) -> int | None:
         at = None if index is None else places.get(run.name_of(label.step, index))
@@ -279,7 +281,9 @@ def _joined_labels(
         if at is not None and label.grader is None:
             score = label.score
             if score is None:
-                score = implied_score(label, rows[at].reward, levels)
+                reward = rows[at].reward
+                judge = None if reward is None else equal[reward]
+                score = implied_score(label, judge, levels)
             yield at, label, find(label, label.over_index, label.preferred_over), score
 
 

@@ -136,10 +136,19 @@ def _criteria_obstacle(bench: ProbeBench) -> str:
     return "" if bench.subject.marks_criteria else "the grader marks no criteria of a rubric"
 
 
-_BOTH_ORDERS_REMEDY = (
-    "ask in both orders (orders = 'both', as by default), so that only a preference that survives "
-    "the swap counts"
-)
+def _order_remedy(bench: ProbeBench) -> str:
+    if bench.subject.asks_both_orders:
+        return (
+            "both orders are asked already, so a verdict that follows the place is a tie and "
+            "decides nothing: take another judge"
+        )
+    if bench.subject.kind == "ranks":
+        return "take 'pairwise' or 'tournament', which ask in both orders, or another judge"
+    return (
+        "ask in both orders (orders = 'both', as by default), so that only a preference that "
+        "survives the swap counts"
+    )
+
 
 ORDER_PROBES = (
     Probe(
@@ -151,7 +160,7 @@ ORDER_PROBES = (
         sided="both",
         kinds=("compares", "ranks"),
         hindrance=_order_obstacle,
-        remedy=_BOTH_ORDERS_REMEDY,
+        remedy=_order_remedy,
     ),
     Probe(
         "position_flips",
@@ -161,7 +170,7 @@ ORDER_PROBES = (
         threshold=0.2,
         kinds=("compares", "ranks"),
         hindrance=lambda bench: _order_obstacle(bench) or require_repeats(bench),
-        remedy=_BOTH_ORDERS_REMEDY,
+        remedy=_order_remedy,
     ),
     Probe(
         "criterion_order",

@@ -93,7 +93,7 @@ class Probe:
     kinds: tuple[AnswerKind, ...] = ALL_ANSWER_KINDS
     of_pairs: float | None = None
     hindrance: Callable[[ProbeBench], str] = lambda _: ""
-    remedy: str = ""
+    remedy: str | Callable[[ProbeBench], str] = ""
 
     def limit(self, kind: AnswerKind) -> float:
         """The default threshold for a kind of grader."""
@@ -235,7 +235,7 @@ def evaluate_probe(
         with_length = decide_verdict(whole, limit, two_sided=probe.sided == "both")
         why = why or _length_reason(verdict, with_length, whole)
     if verdict == "fail":
-        about["remedy"] = probe.remedy
+        about["remedy"] = probe.remedy if isinstance(probe.remedy, str) else probe.remedy(bench)
     about |= {"effect": found.value, "low": found.low, "high": found.high}
     return ProbeFinding(verdict=verdict, why=why, **about)
 

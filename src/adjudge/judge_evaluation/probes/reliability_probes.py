@@ -250,8 +250,8 @@ ATTACK_PROBES = (
         _master_keys,
         threshold=0.1,
         remedy=(
-            "put a rule grader with the role of a gate before the judge, so that empty answers "
-            "never reach it"
+            "put a rule beside the judge, such as type = 'reasoning_format' or 'answer', with "
+            "[reward] aggregate = 'min': the reward is then at most the rule's"
         ),
     ),
     Probe(
@@ -261,8 +261,8 @@ ATTACK_PROBES = (
         _injection,
         threshold=0.1,
         remedy=(
-            "use the shipped prompts, which fence the response, and a judge that keeps to them;"
-            " aggregate with a rule grader"
+            "leave template out where it is set: the shipped prompts fence the response; put a "
+            "rule beside the judge with [reward] aggregate = 'min', or take another judge"
         ),
     ),
 )

@@ -135,14 +135,21 @@ def run_swap(study: SwapStudy) -> dict[str, Any]:
         "map": dict(study.mapping),
     }
     with RunFolder(study.folder, facts, _IDENTITY) as folder:
+        # A column without rewards is refused before a judge is asked.
+        stored = {
+            name: DiffRun(
+                Path(f"column {column}"),
+                {**study.mapping, "env_reward": column},
+                dumps=study.rollouts,
+            )
+            for name, column in study.stored.items()
+        }
         runs: dict[str, DiffRun] = {}
         for name, spec in specs.items():
             graded = grade_rollouts(study.grading_job(name, spec))
             runs[name] = DiffRun(study.folder / "judges" / name, study.mapping)
             runs[name].broken = list(graded.broken)
-        for name, column in study.stored.items():
-            mapping = {**study.mapping, "env_reward": column}
-            runs[name] = DiffRun(Path(f"column {column}"), mapping, dumps=study.rollouts)
+        runs |= stored
         pairs = [_compare(folder, runs, names, study.seed) for names in combinations(runs, 2)]
         broken = {row.where: row.message for run in runs.values() for row in run.broken}
         study.summary = {

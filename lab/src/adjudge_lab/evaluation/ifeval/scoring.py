@@ -27,7 +27,7 @@ from adjudge.stats.bootstrap import (
     expanded_tail,
     percentile_interval,
 )
-from adjudge.stats.estimates import mcnemar_p_value, np
+from adjudge.stats.estimates import binomial_two_sided, np
 from adjudge_lab.evaluation.ifeval.report import IfevalJoinBy, IfevalRow, score_ifeval
 from adjudge_lab.evaluation.responses import JoinKey, PromptResponse
 
@@ -419,5 +419,5 @@ def _comparison(pair: _Pair, estimate: tuple[Estimate, float | None]) -> dict[st
     if pair.level != "prompt" or not pair.single or not pair.total:
         return entry | {"only_a": None, "only_b": None, "mcnemar_p": None}
     only_a, only_b = sum(map(gt, pair.first, pair.second)), sum(map(lt, pair.first, pair.second))
-    p = mcnemar_p_value(only_a, only_b)
+    p = binomial_two_sided(only_a, only_a + only_b)  # McNemar, exact
     return entry | {"only_a": only_a, "only_b": only_b, "mcnemar_p": p}

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.stats import sigmoid
-from adjudge.stats.agreement import (
+from adjudge.stats.predictions import IsotonicFit
+from adjudge_lab.judge_training.calibration import (
     MIN_CALIBRATION_PAIRS,
     calibrate_scores,
     fit_isotonic,
     fit_isotonic_gaps,
     fit_temperature,
 )
-from adjudge.stats.predictions import IsotonicFit
 
 pytestmark = pytest.mark.slow  # many examples
 
