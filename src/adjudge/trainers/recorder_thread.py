@@ -22,6 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from adjudge.checks.steps import SentinelAction, StepWatch
+from adjudge.files import atomic_write
 from adjudge.intake.rollouts import read_conversation
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
