@@ -85,7 +85,7 @@ class _SharedLog:
                     break
                 lines.append(line)
             if self._counter is not None:  # first: a number that is lost is better than one twice
-                self._counter.write_text(str(first + len(lines)))
+                atomic_write(self._counter, b"%d" % (first + len(lines)))
             view = memoryview(b"".join(lines))
             try:
                 while view:

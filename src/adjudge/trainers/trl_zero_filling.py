@@ -13,6 +13,7 @@ from types import FunctionType
 
 from adjudge.errors import ConfigError
 from adjudge.rewards.spec import RewardSpec
+from adjudge.trainers.declarations import find_install_line
 from adjudge.trainers.trl_batch import TrlBatch
 
 
@@ -24,7 +25,7 @@ def refuse_older_trl() -> None:
         if trainer is not None and _adds_up_missing(trainer):
             raise ConfigError(
                 f"trl: {_describe_trainer(trainer)} counts a missing reward as 0, so that a failed "
-                "judge looks like a bad answer. Run: pip install 'trl>=1.6'"
+                f"judge looks like a bad answer. Run: {find_install_line('trl')}"
             )
 
 
