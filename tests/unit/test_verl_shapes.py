@@ -18,7 +18,7 @@ from adjudge.trainers.verl.advantage import (
     MissingRewardUid,
     TurnReward,
     check_estimator,
-    find_calling_config,
+    find_caller_local,
     impute_for_validation,
     impute_rewards,
     make_turn_reward,
@@ -28,8 +28,6 @@ from adjudge.trainers.verl.step_metrics import RewardCounts, missing_metrics, ro
 from adjudge.trainers.verl.versions import (
     SUPPORTED_VERSIONS,
     check_verl_version,
-    loads_manager_in_trainer,
-    takes_none,
 )
 from adjudge.types import GraderError
 
@@ -120,10 +118,10 @@ def test_estimators() -> None:
 
 def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
     def load_reward_manager(config: Any) -> Any:
-        return find_calling_config()
+        return find_caller_local("load_reward_manager", "config")
 
     assert load_reward_manager({"a": 1}) == {"a": 1}
-    assert find_calling_config() is None
+    assert find_caller_local("load_reward_manager", "config") is None
 
 
 def test_a_reward_remembers_its_events_through_a_pickle() -> None:
@@ -146,13 +144,8 @@ _KINDS = ("timeout", "unparsable")
 _scores = st.none() | st.floats(-1, 1)
 
 
-@given(
-    st.lists(st.tuples(_scores, st.sampled_from(_KINDS), st.floats(0, 1)), min_size=1),
-    st.sampled_from([None, math.nan]),
-)
-def test_a_steps_metrics_come_back_from_its_rows(
-    rows: list[tuple[Any, Any, float]], absent: float | None
-) -> None:
+@given(st.lists(st.tuples(_scores, st.sampled_from(_KINDS), st.floats(0, 1)), min_size=1))
+def test_a_steps_metrics_come_back_from_its_rows(rows: list[tuple[Any, Any, float]]) -> None:
     results = [
         RewardResult(
             i, 0, score, {"q_score": score}, {},
@@ -161,9 +154,7 @@ def test_a_steps_metrics_come_back_from_its_rows(
         for i, (score, kind, _) in enumerate(rows)
     ]  # fmt: skip
     infos = [
-        flat_loop_row(
-            result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0}, absent=absent
-        )
+        flat_loop_row(result, ["q_score"], {"judge/cost_usd": cost, "judge/score_mean": 9.0})
         for result, (_, _, cost) in zip(results, rows, strict=True)
     ]
     rewards = [math.nan if score is None else score for score, _, _ in rows]
@@ -188,13 +179,13 @@ def test_rows_of_other_rewards_have_no_judge_metrics() -> None:
     assert missing_metrics({}) == {}
 
 
-@pytest.mark.parametrize("found", ["0.6.1", "0.7.1", "0.8.0", "0.9.1", "0.9.1.post1", None, "dev"])
+@pytest.mark.parametrize("found", ["0.6.1", "0.9.1", "0.9.1.post1", None, "dev"])
 def test_versions_of_verl_that_work(found: str | None, caplog: pytest.LogCaptureFixture) -> None:
     check_verl_version(found)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("found", ["0.4.1", "0.6.0", "0.7.0", "0.7.0.dev0", "0.8.9"])
+@pytest.mark.parametrize("found", ["0.6.0", "0.7.1", "0.8.0.dev0", "0.9.0"])
 def test_versions_of_verl_that_do_not_are_refused(found: str) -> None:
     allowed = ", ".join(SUPPORTED_VERSIONS)
     with pytest.raises(ConfigError, match=f"found {found}; allowed: {allowed}, or newer"):
@@ -204,9 +195,3 @@ def test_versions_of_verl_that_do_not_are_refused(found: str) -> None:
 def test_a_newer_verl_is_tried_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     check_verl_version("0.10.0.dev0")
     assert "0.10.0.dev0 is newer" in caplog.text
-
-
-def test_which_trainers_know_names_by_themselves() -> None:
-    assert [takes_none(found) for found in ("0.8.0", "0.9.0", "0.9.1")] == [False, False, True]
-    known = [loads_manager_in_trainer(found) for found in ("0.7.1", "0.8.0", "0.9.1", None)]
-    assert known == [False, True, True, True]

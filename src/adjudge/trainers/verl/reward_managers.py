@@ -15,9 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.config import unknown_key
 from adjudge.errors import (
-    ConfigError,
     ErrorKind,
     GradingFailure,
     JudgeAuthError,
@@ -35,7 +33,7 @@ from adjudge.trainers.verl.advantage import (
     TurnRewardPlacer,
     check_estimator,
     configured_estimator,
-    find_calling_config,
+    find_caller_local,
     find_turn_ends,
     impute_for_validation,
     impute_rewards,
@@ -65,7 +63,6 @@ from adjudge.trainers.verl.reward_sources import (
     refuse_verl_schedules,
 )
 from adjudge.trainers.verl.step_metrics import COUNTS_REQUEST, RewardCounts, compute_loop_metrics
-from adjudge.trainers.verl.versions import installed_verl, takes_none
 from adjudge.types import GraderError, RewardResult, Sample
 
 _MAX_CHARACTERS = 2000
@@ -135,10 +132,10 @@ class JudgeRewardManager:
         *,
         spec: RewardSpec | Path | str | None = None,
         adv_estimator: str | None = None,
-        **kwargs: Any,
     ) -> None:
-        _check_kwargs(kwargs)
-        config = find_calling_config()
+        # verl 0.6.1 hands over no configuration, only what reward_kwargs has: the frame of its
+        # loader, in the trainer's process or a Ray task, is the only place to see it.
+        config = find_caller_local("load_reward_manager", "config")
         self.tokenizer, self.num_examine, self.reward_fn_key = tokenizer, num_examine, reward_fn_key
         self.source = make_reward_source(compute_score, spec)
         own_spec = self.source.spec if isinstance(self.source, Scorer) else None
@@ -305,17 +302,6 @@ def _mark_missing_uids(groups: Sequence[str], rewards: Sequence[float | None]) -
     return uids
 
 
-def _check_kwargs(kwargs: dict[str, Any]) -> None:
-    if "reward_manager_class_path" in kwargs:
-        raise ConfigError(
-            "reward_kwargs.reward_manager_class_path: is for a patched verl. Set "
-            "reward_model.reward_manager=adjudge instead."
-        )
-    for name in kwargs:  # those that are known have been taken out
-        problem = unknown_key(name, ("spec", "adv_estimator"))
-        raise ConfigError(f"reward_kwargs.{name}: {problem}")
-
-
 class JudgeRewardLoopManager:
     """Scores each rollout when it is done; verl calls it in reward actors.
 
@@ -344,7 +330,6 @@ class JudgeRewardLoopManager:
         self.reader = RowReader(tokenizer, _source_key(config), find_response_limit(config))
         # Only the V1 trainers' rollout workers can be ours, and only they see the response mask.
         self._by_turn = self.channel.is_v1 and configured_estimator(config) == ADJUDGE_ESTIMATOR
-        self._absent = None if takes_none(installed_verl()) else math.nan
         self._told = False
         self._counts = RewardCounts()
 
@@ -385,8 +370,6 @@ class JudgeRewardLoopManager:
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
             answer["reward_score"] = make_turn_reward(result)
-        if self.channel is MissingRewardChannel.LOOP_061:
-            answer["reward_extra_info"][METRICS_COLUMN] = metrics
         return answer
 
     @classmethod
@@ -407,12 +390,10 @@ class JudgeRewardLoopManager:
         self, result: RewardResult, metrics: Mapping[str, float] | None = None
     ) -> dict[str, Any]:
         keys = self.scorer.info_keys
-        old = self.channel is MissingRewardChannel.LOOP_061
-        row = (
-            loop_row(result, keys)
-            if old
-            else flat_loop_row(result, keys, metrics, absent=self._absent)
-        )
+        if self.channel is MissingRewardChannel.LOOP_061:
+            row = {**loop_row(result, keys, absent=math.nan), METRICS_COLUMN: metrics}
+        else:
+            row = flat_loop_row(result, keys, metrics)
         return {
             "reward_score": math.nan if result.score is None else result.score,
             "reward_extra_info": row,
