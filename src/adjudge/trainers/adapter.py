@@ -13,7 +13,9 @@ rollout (:data:`ROLLOUT_FIELDS`). ``env_reward`` is the column of that name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -25,7 +27,7 @@ from adjudge.intake.thinking import ThinkingWatch
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder, open_recorder
-from adjudge.trainers.scoring import Scorer, ScorerResult
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 
 DEFAULT_NAME = "adjudge"
@@ -42,6 +44,7 @@ ROLLOUT_FIELD_ERROR = (
 _log = logging.getLogger("adjudge")
 
 _T = TypeVar("_T")
+AdapterT = TypeVar("AdapterT", bound="Adapter")
 
 
 class Adapter:
@@ -245,6 +248,48 @@ class Adapter:
     def metric_prefix(self) -> str:
         """What the names of this adapter's metrics begin with."""
         return "judge/" if self.name == DEFAULT_NAME else f"judge/{self.name}/"
+
+
+@lru_cache(maxsize=16)
+def _shared_adapter(
+    kind: type[AdapterT], spec: str, columns: tuple[tuple[str, str], ...], record: str | None
+) -> AdapterT:
+    return kind(spec, columns=dict(columns), record=record)
+
+
+def share_adapter(
+    kind: type[AdapterT],
+    spec: RewardSpec | Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    record: str | None = None,
+) -> AdapterT:
+    """One adapter for each spec's file in a process, for trainers that ask for a new one a batch.
+
+    ``spec`` is by default what ``ADJUDGE_SPEC`` names; one that is an object has its own.
+    """
+    if isinstance(spec, RewardSpec):
+        return kind(spec, columns=columns, record=record)
+    path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
+    return _shared_adapter(kind, path, tuple((columns or {}).items()), record)
+
+
+def check_settings(
+    settings: Mapping[str, tuple[Any, str]], owner: Any, spell: Callable[[str], str]
+) -> None:
+    """Refuse a trainer's settings beside which a missing reward would count.
+
+    ``settings`` has, by dotted name in ``owner``, the one value that is allowed (``None``: unset)
+    and why; ``spell`` gives the name that users know. Raises
+    :class:`~adjudge.errors.ConfigError`.
+    """
+    for key, (allowed, why) in settings.items():
+        found = owner
+        for name in key.split("."):
+            found = getattr(found, name, None)
+        if (found or None) != (allowed or None):
+            raise ConfigError(
+                f"{spell(key)}: must be {allowed or 'unset'}, since {why} (found {found!r})"
+            )
 
 
 def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:

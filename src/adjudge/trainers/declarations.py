@@ -17,8 +17,8 @@ class Trainer:
     ``add`` is what a user adds, ``missing`` what a missing reward does then, ``refused`` what
     adjudge refuses: first "whole-group specs", where a call of the trainer has one sample.
     ``measured`` names results of the trainer's own code; ``tested`` the version, where the first of
-    these does not. ``names`` are those of ``make_reward(trainer=…)``, ``adapter`` the module in
-    :mod:`adjudge.trainers` that makes it, ``install`` the command that installs the trainer.
+    these does not. ``names`` are those of ``make_reward(trainer=…)``, the first also the module in
+    :mod:`adjudge.trainers` that has it; ``install`` is the command that installs the trainer.
     """
 
     title: str
@@ -28,7 +28,6 @@ class Trainer:
     measured: tuple[str, ...] = ()
     tested: str = ""
     names: tuple[str, ...] = ()
-    adapter: str = ""
     install: str = ""
 
 
@@ -41,7 +40,6 @@ TRAINERS = (
         "over processes",
         measured=("trl-1.16.0",),
         names=("trl",),
-        adapter="trl",
         install="pip install 'trl>=1.6'",
     ),
     Trainer(
@@ -94,7 +92,6 @@ TRAINERS = (
         "other estimators; with `rollout.mode=async` whole-group specs",
         measured=("verl-0.6.1",),
         names=("verl",),
-        adapter="verl.reward_managers",
         install="pip install verl==0.6.1",
     ),
     Trainer(
@@ -105,7 +102,6 @@ TRAINERS = (
         measured=("prime-rl-559b447",),
         tested="verifiers 0.4.0",
         names=("verifiers",),
-        adapter="verifiers",
         install="pip install verifiers==0.4.0",
     ),
     Trainer(
@@ -122,7 +118,6 @@ TRAINERS = (
             "slime",
             "miles",
         ),
-        adapter="slime",
         install="pip install git+https://github.com/THUDM/slime",
     ),
     Trainer(
@@ -132,7 +127,6 @@ TRAINERS = (
         "other scalings without [a patch](conformance/ms-swift.diff); metrics",
         measured=("ms-swift-4.6.0",),
         names=("ms-swift",),
-        adapter="ms_swift",
         install="pip install ms-swift==4.6.0",
     ),
     Trainer(
@@ -142,7 +136,6 @@ TRAINERS = (
         "estimators but `dr_grpo`, `rloo`",
         measured=("openrlhf-0.11.2",),
         names=("openrlhf",),
-        adapter="openrlhf",
         install="pip install openrlhf==0.11.2",
     ),
     Trainer(
@@ -159,7 +152,6 @@ TRAINERS = (
         "whole-group specs; metrics",
         measured=("roll-8eb27cc",),
         names=("roll",),
-        adapter="roll",
         install="pip install git+https://github.com/alibaba/ROLL",
     ),
     Trainer(
@@ -169,7 +161,6 @@ TRAINERS = (
         "whole-group specs",
         measured=("tinker-cookbook-0.6.1",),
         names=("tinker-cookbook",),
-        adapter="tinker_cookbook",
         install="pip install tinker-cookbook==0.6.1",
     ),
     Trainer(
@@ -179,7 +170,6 @@ TRAINERS = (
         "whole-group specs; estimators but `adjudge_grpo`",
         measured=("skyrl-a956457",),
         names=("skyrl",),
-        adapter="skyrl",
         install="pip install git+https://github.com/NovaSky-AI/SkyRL",
     ),
     Trainer(
@@ -192,7 +182,6 @@ TRAINERS = (
             "areal-1.0.4",
         ),
         names=("areal",),
-        adapter="areal",
         install="pip install git+https://github.com/areal-project/AReaL",
     ),
     Trainer(
@@ -202,7 +191,6 @@ TRAINERS = (
         "whole-group specs; workflows",
         measured=("rllm-9beb6e0",),
         names=("rllm",),
-        adapter="rllm",
         install="pip install git+https://github.com/rllm-org/rllm",
     ),
     Trainer(
@@ -229,7 +217,7 @@ TRAINERS = (
 """In the order of the table."""
 
 SHIPPED_TRAINERS = {
-    name: f"adjudge.trainers.{one.adapter}:make_reward"
+    name: f"adjudge.trainers.{one.names[0].replace('-', '_')}:make_reward"
     for name, one in sorted(
         ((name, one) for one in TRAINERS for name in one.names), key=lambda row: row[0]
     )

@@ -20,9 +20,7 @@ group. It is refused. ``OnlineDPOTrainer`` does so in every version: it needs po
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Coroutine, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +28,9 @@ from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError
 from adjudge.intake.thinking import Thinking
 from adjudge.rewards.spec import RewardSpec
-from adjudge.trainers.adapter import DEFAULT_NAME, Adapter
+from adjudge.trainers.adapter import DEFAULT_NAME, Adapter, share_adapter
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import SPEC_VARIABLE, ScorerResult
+from adjudge.trainers.scoring import ScorerResult
 from adjudge.trainers.trl_batch import (
     GroupLayout,
     TrlBatch,
@@ -99,8 +97,7 @@ async def reward(*given: Any, **columns: Any) -> Rewards:
     Its arguments are those of :class:`~adjudge.trainers.trl_batch.TrlBatch`. The spec is loaded at
     the first call, so a wrong one shows after the first generation.
     """
-    adapter = _from_environment(os.environ.get(SPEC_VARIABLE))
-    return await adapter.rewards(TrlBatch(*given, **columns))
+    return await share_adapter(TrlAdapter).rewards(TrlBatch(*given, **columns))
 
 
 # What TRL logs it under; the qualified name stays, because pickle looks it up.
@@ -133,11 +130,6 @@ class PicklableReward:
         batch = TrlBatch(*given, **columns)
         group = None if batch.of_a_trainer else GroupLayout(["0"] * len(batch.prompts))
         return run_blocking(self._adapter.rewards(batch, group))
-
-
-@cache
-def _from_environment(path: str | None) -> TrlAdapter:
-    return TrlAdapter(path)
 
 
 class TrlAdapter(Adapter):
