@@ -252,8 +252,8 @@ class Adapter:
 
 @lru_cache(maxsize=16)
 def _shared_adapter(
-    kind: type[AdapterT], spec: str, columns: tuple[tuple[str, str], ...], record: str | None
-) -> AdapterT:
+    kind: Any, spec: str, columns: tuple[tuple[str, str], ...], record: str | None
+) -> Any:
     return kind(spec, columns=dict(columns), record=record)
 
 
@@ -270,7 +270,9 @@ def share_adapter(
     if isinstance(spec, RewardSpec):
         return kind(spec, columns=columns, record=record)
     path = str(spec or os.environ.get(SPEC_VARIABLE, ""))
-    return _shared_adapter(kind, path, tuple((columns or {}).items()), record)
+    any_kind: Any = kind
+    shared: AdapterT = _shared_adapter(any_kind, path, tuple((columns or {}).items()), record)
+    return shared
 
 
 def check_settings(

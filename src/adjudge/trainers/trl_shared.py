@@ -20,7 +20,7 @@ from adjudge.errors import ConfigError
 Rewards = list[float | None]
 
 
-def share_missing(functions: Sequence[Any]) -> Sequence[Callable[..., Rewards]]:
+def share_missing(functions: Sequence[Any]) -> list[SharedFunction]:
     """The same reward functions, where a completion without a reward in one has none in any.
 
     For ``reward_funcs``, with all functions of the trainer. Each is asked once for each batch:

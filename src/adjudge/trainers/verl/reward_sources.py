@@ -395,7 +395,8 @@ def make_checked_scorer(config: Any, compute_score: Any) -> Scorer | GroupServic
         _check_missing(config, channel)
     else:
         check_scorer(config, source)
-    return source
+    found: Scorer | GroupService = source
+    return found
 
 
 def check_scorer(config: Any, scorer: Scorer) -> None:
