@@ -124,7 +124,7 @@ TRAINERS = (
         "[ms-swift](plugins.md)",
         "a 3-line file, `--scale_rewards none`",
         "its group's mean; advantage 0",
-        "other scalings without [a patch](conformance/ms-swift.diff); metrics",
+        "other scalings; metrics",
         measured=("ms-swift-4.6.0",),
         names=("ms-swift",),
         install="pip install ms-swift==4.6.0",

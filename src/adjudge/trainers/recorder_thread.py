@@ -167,14 +167,10 @@ class RecorderThread:
         """Leave a call to the thread, or count it where too much waits."""
         count = len(call.samples)
         with self._counting:
-            if self._waiting and self._waiting + count > _MOST_WAITING:
-                self._dropped["queue_full"] += count
-                full = True
-            else:
-                self._waiting += count
-                full = False
+            full = self._waiting and self._waiting + count > _MOST_WAITING
+            self._waiting += 0 if full else count
         if full:
-            self._warn("queue_full", "the disk is slower than the trainer")
+            self._drop("queue_full", count, "the disk is slower than the trainer")
         else:
             self._queue.put(call)
 
@@ -215,15 +211,12 @@ class RecorderThread:
             work()
         except Exception as error:  # noqa: BLE001  (a full disk, a user's object in a sample)
             self._error = f"{type(error).__name__}: {error}"[:300]
-            if count:
-                self._drop("error", count)
-            self._warn("error", self._error)
+            self._drop("error", count, self._error)
 
-    def _drop(self, why: str, count: int) -> None:
+    def _drop(self, why: str, count: int, message: str) -> None:
+        """Count samples that are not written; ``message`` says why, once."""
         with self._counting:
-            self._dropped[why] += count
-
-    def _warn(self, why: str, message: str) -> None:
+            self._dropped.update({why: count} if count else {})
         if why not in self._warned:
             self._warned.add(why)
             _log.warning(
@@ -249,8 +242,8 @@ class RecorderThread:
             written = self._logs[name].append(bodies, self._most)
         self._rows += written
         if written < len(bodies):
-            self._drop("byte_limit", len(bodies) - written)
-            self._warn("byte_limit", f"{name} has {self._most:,} bytes, which is max_bytes")
+            said = f"{name} has {self._most:,} bytes, which is max_bytes"
+            self._drop("byte_limit", len(bodies) - written, said)
         if not call.progress.evaluating:
             self._do(partial(self._measure, call, step))
         if self._queue.empty():
@@ -272,12 +265,12 @@ class RecorderThread:
             try:
                 body = encode_json(self._row(sample, judged, result, call, step), str)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
-                self._drop("no_json", 1)
-                self._warn("no_json", f"a sample cannot be written as JSON: {error!r:.200}")
+                self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
             if len(body) > _MOST_ROW_BYTES:
-                self._drop("too_long", 1)
-                self._warn("too_long", f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})")
+                self._drop(
+                    "too_long", 1, f"a row has {len(body):,} bytes (at most {_MOST_ROW_BYTES})"
+                )
                 continue
             found.append(body)
         return found

@@ -17,12 +17,13 @@ from typing import Any
 
 from adjudge.errors import (
     ErrorKind,
-    GradingFailure,
     JudgeAuthError,
     JudgeUnavailable,
     TrainingStopped,
 )
 from adjudge.rewards.spec import RewardSpec
+from adjudge.text import printable, shorten_text
+from adjudge.trainers.adapter import make_missing_failure
 from adjudge.trainers.progress import TrainerProgress
 from adjudge.trainers.scoring import Scorer, ScorerResult
 from adjudge.trainers.verl.advantage import (
@@ -77,27 +78,20 @@ def print_examples(rows: BatchRows, results: Sequence[RewardResult], num_examine
     seen: Counter[str] = Counter()
     for sample, source, result in zip(rows.samples, rows.sources, results, strict=True):
         seen[source] += 1
-        if seen[source] > num_examine:
-            continue
-        reference = (sample.extra or {}).get("reference")
-        score = result.score if result.missing is None else f"missing: {result.missing.kind}"
-        lines = {
-            "prompt": sample.prompt,
-            "response": sample.response,
-            "ground_truth": reference,
-            "score": score,
-            **result.reward_info,
-        }
-        for name, value in lines.items():
-            sys.stdout.write(f"[{name}] {_printable(value)}\n")
+        if seen[source] <= num_examine:
+            lines = {
+                "prompt": sample.prompt,
+                "response": sample.response,
+                "ground_truth": (sample.extra or {}).get("reference"),
+                "score": f"missing: {result.missing.kind}" if result.missing else result.score,
+                **result.reward_info,
+            }
+            sys.stdout.writelines(f"[{name}] {_printable(one)}\n" for name, one in lines.items())
 
 
 def _printable(value: object) -> str:
-    text = str(value)
-    kept = "".join(
-        c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text[:_MAX_CHARACTERS]
-    )
-    return kept if len(text) <= _MAX_CHARACTERS else f"{kept}… ({len(text)} characters)"
+    lines = shorten_text(value, _MAX_CHARACTERS).split("\n")
+    return "\n".join(map(printable, lines))
 
 
 def read_loop_rewards(tensor: Any) -> tuple[list[float | None], Any]:
@@ -366,7 +360,7 @@ class JudgeRewardLoopManager:
         self.reader.warn_without_messages([result])
         self._counts.add(result)
         if result.score is None and self.channel.absent:
-            raise _missing_reward_failure(result)
+            raise make_missing_failure(result)
         answer = self._answer(result, metrics)
         if self._by_turn and result.event_rewards:
             answer["reward_score"] = make_turn_reward(result)
@@ -406,12 +400,6 @@ class JudgeRewardLoopManager:
         kind = ErrorKind.AUTH if isinstance(stop, JudgeAuthError) else getattr(stop, "kind", None)
         missing = GraderError("reward", kind or ErrorKind.CIRCUIT_OPEN, str(stop))
         return RewardResult(0, 0, None, dict.fromkeys(self.scorer.info_keys), {}, missing)
-
-
-def _missing_reward_failure(result: RewardResult) -> GradingFailure:
-    missing = result.missing
-    kind, said = (ErrorKind.BUG, "no reason") if missing is None else (missing.kind, missing.error)
-    return GradingFailure(kind, f"the reward is missing, and so is this rollout: {said}")
 
 
 def find_response_limit(config: Any) -> int | None:
