@@ -94,15 +94,6 @@ def test_a_row_has_what_the_reward_was_made_of(tmp_path: Path) -> None:
     assert [one["name"] for one in facts["graders"]] == ["quality", "short"]
 
 
-def test_a_folder_is_enough(tmp_path: Path) -> None:
-    for record in (tmp_path / "one", str(tmp_path / "two")):
-        scorer = Scorer(spec(), record=record)
-        scorer.score(*batch(*WORDS))
-        assert scorer.recorder is not None
-        scorer.recorder.close()
-        assert len(rows(Path(record))) == 4
-
-
 def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     recorded(folder)
@@ -394,12 +385,6 @@ def test_samples_of_the_file_are_those_that_were_scored(tmp_path: Path) -> None:
     [found] = SampleReader([tmp_path], {})
     assert (found.messages, found.prompt, found.response) == (messages, "q", "good")
     assert (found.env_reward, found.group, found.extra["level"]) == (0.5, "g", 3)
-
-
-def test_the_judges_reward_is_no_environments(tmp_path: Path) -> None:
-    """``reward`` of a dump may be the environment's; that of a run is not."""
-    recorded(tmp_path, steps=1)
-    assert [sample.env_reward for sample in SampleReader([tmp_path], {})] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.messages import parse_conversation
 from adjudge.rewards import RewardResult
 from adjudge.trainers.verl.advantage import (
-    MissingRewardUid,
-    TurnReward,
-    check_estimator,
     find_caller_local,
     impute_for_validation,
     impute_rewards,
@@ -78,12 +73,6 @@ def test_validation_means_are_those_without_the_missing(
         assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
-def test_a_marked_uid_is_the_uid_it_was() -> None:
-    marked = MissingRewardUid("u1")
-    assert marked == "u1"
-    assert hash(marked) == hash("u1")
-
-
 def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
     parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
     found = rebuild_turns("", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
@@ -104,18 +93,6 @@ def test_what_cannot_be_read_is_no_trajectory(
     assert caught.value.kind == "invalid_input"
 
 
-@pytest.mark.parametrize("value", [None, "no JSON", "[1]", [], ["x"], {"role": "user"}])
-def test_what_is_no_conversation(value: Any) -> None:
-    assert parse_conversation(value) is None
-
-
-def test_estimators() -> None:
-    for name in (None, "grpo", "adjudge_grpo"):
-        check_estimator(name)
-    with refuses("algorithm.adv_estimator"):
-        check_estimator("gae")
-
-
 def test_the_config_of_the_loader_is_seen_and_nobody_elses() -> None:
     def load_reward_manager(config: Any) -> Any:
         return find_caller_local("load_reward_manager", "config")
@@ -130,14 +107,6 @@ def test_a_reward_remembers_its_events_through_a_pickle() -> None:
     assert (again, again.events) == (1.5, (0.5, 0.25))
     assert isinstance(again, float)
     assert repr(again) == "1.5"
-
-
-@pytest.mark.parametrize("events", [None, []])
-def test_without_events_or_score_it_is_the_score(events: list[float] | None) -> None:
-    for score in (None, 2.0):
-        found = make_turn_reward(RewardResult(0, 0, score, event_rewards=events))
-        assert found == score
-        assert not isinstance(found, TurnReward)
 
 
 _KINDS = ("timeout", "unparsable")
@@ -171,12 +140,6 @@ def test_a_steps_metrics_come_back_from_its_rows(rows: list[tuple[Any, Any, floa
     counted = missing_metrics(counts.take())
     assert counted.items() <= {"judge/missing_frac": 0.0, **found}.items()
     assert counts.take() == {}
-
-
-def test_rows_of_other_rewards_have_no_judge_metrics() -> None:
-    assert rows_metrics([{"acc": 1.0}], [1.0], ["u"], [1]) == {}
-    assert rows_metrics([], [], [], []) == {}
-    assert missing_metrics({}) == {}
 
 
 @pytest.mark.parametrize("found", ["0.6.1", "0.9.1", "0.9.1.post1", None, "dev"])
