@@ -371,6 +371,12 @@ def test_groups_with_and_without_the_judges_part_are_not_compared(settings: dict
         call(make_reward(spec(reward=DRAWING)), ["a", "b"], Trainer(**settings))
 
 
+@pytest.mark.parametrize("mode", ["replace", "multiply"])
+def test_a_mode_in_which_an_undrawn_group_has_no_reward_is_refused(mode: str) -> None:
+    with refuses("spec.reward.sample_rate"):
+        make_reward(spec(reward={**DRAWING, "combine_mode": mode}))
+
+
 class Adding(Trainer):
     """A trainer that sums as TRL did before 1.6; its code is read, never run."""
 
