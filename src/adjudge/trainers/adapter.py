@@ -227,6 +227,24 @@ class Adapter:
         """:meth:`ascore` from ordinary code, also inside somebody else's running loop."""
         return run_blocking(self.ascore(samples, groups, step=step))
 
+    async def ascore_one(
+        self,
+        prompt: Any,
+        completion: Any,
+        columns: Mapping[str, Any],
+        group: str | None = None,
+        *,
+        thinks: bool | None = None,
+        **fields: Any,
+    ) -> ScorerResult:
+        """:meth:`ascore` of one rollout, whose ``columns`` are its row's; ``fields`` replace them.
+
+        ``group`` is by default its prompt. Arguments as for :meth:`make_sample`.
+        """
+        given = {**self.select_fields(columns), **fields}
+        sample = self.make_sample(0, 0, prompt, completion, given, thinks=thinks)
+        return await self.ascore([sample], [group or sample.prompt or ""])
+
     def sample_metrics(self, scored: ScorerResult) -> dict[str, float]:
         """What to log beside one sample: parts of its reward, whether it is missing, its cost.
 

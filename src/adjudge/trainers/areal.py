@@ -41,14 +41,11 @@ class _ArealAdapter(Adapter):
     async def judge(
         self, prompt: str, response: str, row: Mapping[str, Any], group: str
     ) -> ScorerResult:
-        fields = self.select_fields(row)
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
             thinks = opens_thinking(prompt)
-            sample = self.make_sample(0, 0, messages, answer, fields, thinks=thinks)
-        else:
-            sample = self.make_sample(0, 0, prompt, response, fields)
-        return await self.ascore([sample], [group])
+            return await self.ascore_one(messages, answer, row, group, thinks=thinks)
+        return await self.ascore_one(prompt, response, row, group)
 
 
 def make_reward(spec: RewardSpec | Path | str | None = None, **options: Any) -> Any:

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from adjudge.engine.loop import run_blocking
 from adjudge.rewards.groups import group_step
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter, check_settings
@@ -77,8 +78,7 @@ class SkyRLReward(Adapter):
         own = {**columns, **(columns.get("extra_info") or {})}
         if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
             own = {"reference": truth, **own}
-        sample = self.make_sample(0, 0, prompt, completion, self.select_fields(own))
-        return self.score([sample], [sample.prompt or ""])
+        return run_blocking(self.ascore_one(prompt, completion, own))
 
 
 @cache

@@ -374,10 +374,14 @@ def _describe_trainer(trainer: type) -> str:
     return f"{trainer.__name__} of TRL {version}" if version else trainer.__name__
 
 
-@cache
-def _adds_up_missing(trainer: Any) -> bool:
+def _adds_up_missing(trainer: type) -> bool:
     """Whether a method of it does so."""
-    return any(map(_is_bare_sum, _methods(trainer)))
+    if trainer not in _trainer_cache:
+        _trainer_cache[trainer] = any(map(_is_bare_sum, _methods(trainer)))
+    return _trainer_cache[trainer]
+
+
+_trainer_cache: dict[type, bool] = {}
 
 
 def _is_bare_sum(method: FunctionType) -> bool:
