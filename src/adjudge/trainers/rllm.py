@@ -60,12 +60,14 @@ class AdjudgeEvaluator(Adapter):
         columns: Mapping[str, Any] = getattr(task, "metadata", None) or {}
         reason = getattr(step.model_output, "finish_reason", None)
         ended = {} if reason is None else {"finish_reason": reason}
-        prompt, answer, chat = task.instruction, step.model_response, step.chat_completions
+        chat = step.chat_completions
         if len(chat) > 1 and chat[-1].get("role") == "assistant":
             prompt = list(steps[0].chat_completions[:-1])
             if not prompt or chat[: len(prompt)] != prompt:  # another conversation
                 prompt = list(chat[:-1])
             answer = list(chat[len(prompt) :])
+        else:
+            prompt, answer = task.instruction, step.model_response
         return await self.ascore_one(prompt, answer, columns, group, **ended)
 
 
